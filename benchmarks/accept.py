@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/accept.py [--temperatures 0.6 1.0] [--repeats 20]
 
-Both give the target's distribution, but not the same text, so the two means are over different answers: many seeds per
-prompt, and the standard error of each mean. The small pocket pair (f16), whole blocks, no prompt lookup.
+Both give the target's distribution, but not the same text. So the two means are over different answers, with many seeds
+per prompt and the standard error of each mean. The small pocket pair (f16), whole blocks, no prompt lookup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
@@ -29,7 +29,8 @@ BLOCK = 16
 
 
 def standard_error(done: Sequence[Completion]) -> float:
-    """Of the acceptance length of all answers together: a ratio of sums, linearized, answers independent."""
+    """The standard error of the acceptance length over all answers: a ratio of sums, linearized, for independent
+    answers."""
     al = acceptance_length(done)
     residuals = [answer.timings.n_steps - al * answer.timings.n_passes for answer in done]
     return math.sqrt(len(done)) * statistics.pstdev(residuals) / sum(answer.timings.n_passes for answer in done)

@@ -1,4 +1,4 @@
-"""Answers from an engine in this process, for figures that need no server: what was accepted, not how long it took."""
+"""Answers from an engine in this process, for measurements of acceptance, which need no server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def answers(
     ignore_eos: bool = False,
     **options: Any,
 ) -> Iterator[Completion]:
-    """Answer all prompts `repeats` times (at temperature 0 once: every repeat would be the same), nothing reused
+    """Answer all prompts `repeats` times (at temperature 0 once, since repeats would be the same), without reuse
     between them.
 
-    `options` are those of `Engine.submit`. Seeds differ by prompt and repeat and are the same whatever the options.
+    `options` are those of `Engine.submit`. Seeds depend only on prompt and repeat.
     """
     for repeat in range(repeats if temperature > 0 else 1):
         for i, prompt in enumerate(prompts):

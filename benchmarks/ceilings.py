@@ -1,5 +1,4 @@
-"""What this machine can do at most, measured by ceilings.cpp, which the system's compiler builds for the CPU that it
-runs on."""
+"""The peak performance of this machine, measured by ceilings.cpp, which the system's compiler builds for this CPU."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from typing import Any
 from dflash_local.errors import DFlashError
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-MEMORY = 1 << 30  # bytes that no cache holds
-ALONE = 0.85  # of the most instructions per clock that were seen
+MEMORY = 1 << 30  # bytes, more than any cache
+ALONE = 0.85  # of the highest instructions per clock so far
 WAITS, WAIT = 20, 0.1  # how often to look, seconds between
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """GB/s by the bytes that are read again and again; 10^9 multiply-adds per second in registers of int8, f32 and AMX
-    tiles (0: none)."""
+    """GB/s by the size of a buffer that is read repeatedly; 10^9 multiply-adds per second in registers of int8, f32 and
+    AMX tiles (0: none)."""
 
     read: dict[int, float]
     int8: float
@@ -48,7 +47,7 @@ class Ceilings:
 
 
 class Meter:
-    """The program that measures, compiled into `folder`.
+    """The measuring program, compiled into `folder`.
 
     Raises:
         DFlashError: there is no compiler, or it refuses the program.
@@ -69,8 +68,8 @@ class Meter:
             raise DFlashError(f"{SOURCE.name} does not compile: {process.stderr.strip()[:500]}")
 
     def measure(self, threads: int, sizes: Iterable[int] = (), quick: bool = False) -> Ceilings:
-        """`sizes`: how many bytes to read, beside MEMORY. A few seconds; `quick`: half of one, and MEMORY is not
-        read."""
+        """`sizes`: bytes of buffers to read, besides MEMORY. Takes a few seconds; if `quick` half a second, without
+        MEMORY."""
         argv = [
             str(self._program),
             str(threads),
@@ -82,7 +81,7 @@ class Meter:
         return Ceilings(read, figures["int8"], figures["f32"], figures["tile"], figures["instruction"])
 
     def instructions_per_clock(self, threads: int) -> float:
-        """What a core can begin in a clock, of the thread with the fewest. A few milliseconds."""
+        """Instructions per clock of a core, of the slowest thread. Takes a few milliseconds."""
         return float(self._run([str(self._program), str(threads), "0"]))
 
     @staticmethod
@@ -96,8 +95,8 @@ class Meter:
 
 
 class Cores:
-    """Whether the cores are ours alone. On a shared machine another guest may use a core's other hardware thread for
-    seconds. A core then issues about half as many instructions per clock, and all but dot products in registers takes
+    """Are the cores ours alone? On a shared machine another guest may use a core's other hardware thread for seconds.
+    The core then issues about half as many instructions per clock, and everything but dot products in registers takes
     up to twice as long.
     """
 
@@ -106,13 +105,13 @@ class Cores:
         self._best = max(look() for _ in range(20))
 
     def alone(self) -> bool:
-        """Now."""
+        """Are they ours alone now?"""
         now = self._look()
         self._best = max(self._best, now)
         return now >= ALONE * self._best
 
     def wait(self) -> None:
-        """Until they are, at most some seconds."""
+        """Wait until they are ours alone, at most a few seconds."""
         for _ in range(WAITS):
             if self.alone():
                 return

@@ -17,7 +17,7 @@ class Commas(tuple[Any, ...]):
 
     @classmethod
     def numbers(cls, text: str) -> Commas:
-        """Positive integers."""
+        """Parse positive integers."""
         values = cls(int(word) for word in text.split(","))
         if min(values) < 1:
             raise argparse.ArgumentTypeError(f"{text}: every number must be at least 1")
@@ -25,7 +25,7 @@ class Commas(tuple[Any, ...]):
 
     @classmethod
     def types(cls, text: str) -> Commas:
-        """Types of `targets`."""
+        """Parse types of `targets`."""
         values = cls(text.lower().split(","))
         if wrong := [word for word in values if word not in targets.TYPES]:
             raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(targets.TYPES)}")
@@ -33,7 +33,7 @@ class Commas(tuple[Any, ...]):
 
 
 def add_types_option(ap: argparse.ArgumentParser, default: Sequence[str] = ("q4_0", "q4_k_m", "q8_0")) -> None:
-    """--types: which of `targets.TYPES` to measure."""
+    """Add --types: the `targets.TYPES` to measure."""
     ap.add_argument(
         "--types", type=Commas.types, default=Commas(default), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
     )

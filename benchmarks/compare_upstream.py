@@ -3,11 +3,11 @@
 
 Usage: python benchmarks/compare_upstream.py [--drafters dflash ...] [--types q4_0 ...] [--temperatures 0 1] [--resume]
 
-The pairs are the bundled pocket pairs inflated to the 0.6b shape, so that acceptance is that of a trained drafter and
-time that of a larger model. Upstream is built from the unpatched pinned source (dflash_local/build/peer.py).
-docs/benchmarks.md says what is held equal and why. Writes the table (Markdown) and every single answer's figures (JSON)
-after each cell; `--resume` goes on where a run stopped. `--one-by-one` is for devices that cannot hold five servers at
-once: each has the machine for itself and answers everything, plain and ours first.
+The pairs are the bundled pocket pairs inflated to the 0.6b shape, with the acceptance of a trained drafter and the cost
+of a larger model. Upstream is built from the unpatched pinned source (dflash_local/build/peer.py). docs/benchmarks.md
+says what is held equal and why. Writes the table (Markdown) and the figures of each answer (JSON) after each cell;
+`--resume` continues an interrupted run. `--one-by-one` is for devices that cannot hold five servers at once: each runs
+alone and answers everything, plain and ours first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -34,24 +34,24 @@ from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS, PAIRS
 from dflash_local.demo.shapes import TYPES
 
-# A draft length slower than this share of the best one's speed after a repeat sits out the others: it can't win.
+# After the first repeat, draft lengths slower than this share of the best one's speed are dropped: they cannot win.
 LOST = 0.9
 
 
 @dataclass(frozen=True)
 class Run:
-    """One system's answers to all prompts, one repeat. Lists have an item per prompt, times are in seconds."""
+    """One system's answers to all prompts in one repeat. Lists have an item per prompt, times are in seconds."""
 
-    tokens: list[int]  # after the first, the one that ends the answer counted
+    tokens: list[int]  # after the first, including the one that ends the answer
     generate: list[float]  # from the first token to the last, by the server's clock
     latency: list[float]  # of the whole request, by the client's clock
-    ttft: list[float]  # the prompt, by the server's clock
+    ttft: list[float]  # time of the prompt, by the server's clock
     passes: list[int]  # target passes after the prompt's
     texts: list[int]  # checksums
 
     @classmethod
     def of(cls, answers: Sequence[Answer]) -> Run:
-        """Microseconds are enough for a record."""
+        """From answers, with times rounded to microseconds."""
         return cls(
             [answer.n_tokens - 1 for answer in answers],
             [round(answer.generate, 6) for answer in answers],
@@ -63,15 +63,14 @@ class Run:
 
 
 def speed(runs: Sequence[Run]) -> float:
-    """Tokens per second: all tokens after each answer's first over all time since then. Long answers weigh more, as
-    they do in life."""
+    """Tokens per second: all tokens after each answer's first over all time since then, so long answers weigh more."""
     return sum(sum(run.tokens) for run in runs) / sum(sum(run.generate) for run in runs)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One line of the table: every system's runs, one per repeat; a draft length that could not win has fewer, one that
-    could not be measured none. `left_out` has the reason."""
+    """One line of the table: the runs of each system, one per repeat. A draft length that could not win has fewer, one
+    that could not be measured none; `left_out` has the reason."""
 
     drafter: str
     ftype: str
@@ -87,13 +86,13 @@ class Cell:
         return speed(self.runs[system])
 
     def al(self, system: str) -> float:
-        """Acceptance length over all answers together."""
+        """Acceptance length over all answers."""
         passes = sum(sum(run.passes) for run in self.runs[system])
         return sum(sum(run.tokens) for run in self.runs[system]) / passes if passes else 0.0
 
     @property
     def best(self) -> str:
-        """The fastest of upstream's draft lengths that were measured to the end; plain if there is none."""
+        """The fastest of upstream's completely measured draft lengths; plain if there is none."""
         n = len(self.runs[PLAIN])
         complete = [name for name in UPSTREAM if len(self.runs.get(name, ())) == n]
         return max(complete, key=self.speed, default=PLAIN)
@@ -113,8 +112,7 @@ class Cell:
         return min(self.ratio(PLAIN), self.ratio(self.best))
 
     def over_best_with_prompts(self) -> float:
-        """Ours over upstream's best, counted as a client sees it: all tokens over all requests' time, prompts and HTTP
-        included."""
+        """Ours over upstream's best from a client's view: all tokens over all requests' time, with prompts and HTTP."""
 
         def rate(name: str) -> float:
             runs = self.runs[name]
@@ -123,7 +121,7 @@ class Cell:
         return rate(OURS) / rate(self.best)
 
     def same_answers(self, system: str) -> int:
-        """How many answers of the first repeat equal plain upstream's."""
+        """The number of answers in the first repeat that equal plain upstream's."""
         return sum(a == b for a, b in zip(self.runs[system][0].texts, self.runs[PLAIN][0].texts, strict=True))
 
     def to_json(self) -> dict[str, Any]:
@@ -164,7 +162,7 @@ class Cell:
 def measure(
     systems: Systems, prompts: Sequence[dict[str, Any]], temperature: float, n: int, repeats: int, where: str
 ) -> dict[str, list[Run]]:
-    """All systems answer each prompt in turns, `repeats` times over the prompts."""
+    """All systems answer each prompt in turns, `repeats` times."""
     runs: dict[str, list[Run]] = {name: [] for name in systems.names}
     playing = list(runs)
     for repeat in range(repeats):
@@ -188,10 +186,9 @@ def measure_apart(
     setting: Setting, logs: Path, prompts: Sequence[dict[str, Any]], cells: Sequence[Cell], n: int, repeats: int
 ) -> Iterator[Sequence[Cell]]:
     """One server after the other answers all prompts of all `cells`, which have no runs yet, `repeats` times. Yields
-    the cells, filled, as soon as plain and ours are in them and after each further system.
+    the filled cells once plain and ours are in them, and after each further system.
 
-    One of upstream's draft lengths that fails is left out: what the others did still counts. Raises LoadError if plain
-    or ours fails.
+    Upstream's draft lengths that fail are left out. Raises LoadError if plain or ours fails.
     """
     commands = setting.commands()
     names = [PLAIN, OURS, *(name for name in commands if name not in (PLAIN, OURS))]
@@ -217,7 +214,7 @@ def measure_apart(
 def _alone(
     systems: Systems, name: str, prompts: Sequence[dict[str, Any]], cell: Cell, n: int, repeats: int
 ) -> Iterator[Run]:
-    """The runs of one system that has the machine for itself."""
+    """The runs of one system that runs alone."""
     systems.turn(name, requests(prompts[:2], n, cell.temperature))
     for repeat in range(repeats):
         bodies = requests(prompts, n, cell.temperature, repeat)
@@ -228,7 +225,7 @@ def _alone(
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, float]:
-    """What the whole table says in six numbers."""
+    """The whole table in six numbers."""
     best, plain = [cell.ratio(cell.best) for cell in cells], [cell.ratio(PLAIN) for cell in cells]
     return {
         "over_best_mean": statistics.geometric_mean(best),
@@ -241,7 +238,7 @@ def summary(cells: Sequence[Cell]) -> dict[str, float]:
 
 
 def markdown(cells: Sequence[Cell], footer: str) -> str:
-    """The table of the README, with its means."""
+    """The README's table, with its means."""
     head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in (PLAIN, *UPSTREAM, OURS))]
     head += ["over upstream's best", "over plain", "AL: ours, upstream"]
     rows = []
@@ -274,8 +271,8 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
 
 
 def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:
-    """Finished cells of an interrupted run with the same settings, of the same commit, build and machine, and the
-    seconds that it took; nothing unless `--resume`. Raises LoadError: it was another."""
+    """The finished cells of an interrupted run with the same settings, commit, build and machine, and its seconds;
+    nothing without `--resume`. Raises LoadError if any of these differ."""
     results = record.load(args.out) if args.resume else {}
     if not results:
         return [], 0.0
@@ -290,7 +287,7 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
             "give -o"
         )
     record.check_same(args.out, results, env)
-    # What was left out gets another try.
+    # Cells with systems left out are measured again.
     cells = [Cell.from_json(cell) for cell in results["cells"] if not cell.get("left_out")]
     return cells, float(results["seconds"])
 
@@ -308,7 +305,7 @@ def parser() -> argparse.ArgumentParser:
         "--one-by-one",
         action="store_true",
         default=None,
-        help="never two servers at once: where memory is short, or speed does not change by the minute",
+        help="never two servers at once: if memory is short, or the machine's speed is steady",
     )
     return ap
 
@@ -316,7 +313,7 @@ def parser() -> argparse.ArgumentParser:
 def measured(
     args: argparse.Namespace, setting: Setting, cells: Sequence[Cell], prompts: Sequence[dict[str, Any]], logs: Path
 ) -> Iterator[Sequence[Cell]]:
-    """`cells`, which have no runs yet, with more and more of them filled."""
+    """Yields `cells`, which have no runs yet, as they are filled."""
     if args.one_by_one:
         yield from measure_apart(setting, logs, prompts, cells, args.n_predict, args.repeats)
         return

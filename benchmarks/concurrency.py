@@ -4,8 +4,8 @@ turns.
 Usage: python benchmarks/concurrency.py [--clients 1 2 4 8 16] [--drafter dflash] [--type q4_0] [--temperature 0]
 
 Every server has a slot per client. A turn answers the whole prompt set (at least three prompts per client, so that the
-tail in which clients run dry stays short); throughput is all tokens over the wall time of the turn, prompts and HTTP
-included. Ratios are medians over the repeats: systems of one repeat share the machine's mood.
+tail with idle clients stays short); throughput is all tokens over the wall time of the turn, with prompts and HTTP.
+Ratios are medians over the repeats, since the machine's speed drifts between them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -38,7 +38,7 @@ def throughput(load: LoadResult) -> float:
 
 
 def measure(systems: Systems, prompts: Sequence[dict[str, Any]], temperature: float, n: int, repeats: int) -> Speeds:
-    """Every system answers the prompts once per repeat."""
+    """Each system answers the prompts once per repeat."""
     speeds: Speeds = {name: [] for name in systems.names}
     for repeat in range(repeats):
         bodies = requests(prompts, n, temperature, repeat)

@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/convert_memory.py [--gigabytes 3] [--outtypes f16 q8_0] [--folder DIR]
 
-Writes a sharded DFlash checkpoint (bfloat16, the shapes of a drafter for an 8b model with as many layers as the size
-takes) and the GGUF header of a target with 151,936 tokens, converts in a process of its own and reads that process's
+Writes a sharded DFlash checkpoint (bfloat16, the shapes of a drafter for an 8b model, with as many layers as the size
+requires) and the GGUF header of a target with 151,936 tokens, converts in a separate process and reads that process's
 peak resident memory. The limit is twice the largest tensor plus 300 MB. Prints a Markdown table, writes
 benchmarks/results/convert_memory.json, and fails if a peak is above the limit. Needs about twice the size on disk (in
 DIR, default the system's temporary folder), freed at the end.
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFValueType
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
@@ -44,7 +44,7 @@ import json, re, sys
 from pathlib import Path
 from dflash_local.convert import convert
 
-def peak():  # bytes; what /proc says is not spoiled by the memory of the process that started this one
+def peak():  # bytes; unlike ru_maxrss, /proc does not count the parent's memory
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read_text())[1]) * 1024
@@ -72,7 +72,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One conversion. Sizes in bytes; `idle` is the process's peak before it began."""
+    """One conversion. Sizes in bytes; `idle` is the process's peak before it."""
 
     outtype: str
     checkpoint: int
@@ -162,7 +162,7 @@ def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]
 
 
 def write_shard(path: Path, part: list[tuple[str, tuple[int, ...]]]) -> None:
-    """Weights repeat a block of 16 MB: what they are does not matter, that they are on the disk does."""
+    """Weights repeat a block of 16 MB, since only their size matters."""
     block = (
         (np.random.default_rng(0).normal(size=8_000_000).astype(np.float32).view(np.uint32) >> 16)
         .astype(np.uint16)
@@ -199,8 +199,7 @@ def write_target(path: Path, shape: Shape) -> Path:
 def measure(
     folder: Path, outtypes: list[str], n_bytes: int, shape: Shape | None = None, shard_bytes: int = 1000 * MB
 ) -> Iterator[Measurement]:
-    """Convert a checkpoint of `n_bytes` in the empty `folder` to each of `outtypes`; `folder` is empty again at the
-    end."""
+    """Convert a checkpoint of `n_bytes` in the empty `folder` to each of `outtypes`, and empty `folder` again."""
     shape = shape or Shape()
     checkpoint, output = folder / "checkpoint", folder / "out.gguf"
     target = write_target(folder / "target.gguf", shape)

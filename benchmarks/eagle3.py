@@ -3,10 +3,10 @@ ours with the same drafter, chains and trees.
 
 Usage: python benchmarks/eagle3.py [--shapes small 0.6b] [--types q4_0] [--head HEAD.gguf]
 
-The head is what train_eagle3.py writes for the pocket target; pocket-eagle3.gguf is one, as Q4_0. "small" is the
-bundled pair as it is (f16); every other shape is the inflated pair, with the head inflated the same way: they accept as
-the small ones do and cost what models of that size cost. All systems answer each prompt in turns, temperature 0. A
-speed is that of all answers of a repeat; tables have the median of the repeats.
+The head is trained for the pocket target by train_eagle3.py; pocket-eagle3.gguf is one, as Q4_0. "small" is the bundled
+pair itself (f16); every other shape is the inflated pair with an inflated head, which have the acceptance of the small
+ones and the cost of models of that size. All systems answer each prompt in turns, at temperature 0. A speed is over all
+answers of a repeat; tables have the median of the repeats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -43,7 +43,7 @@ def system(kind: str, n_max: int) -> str:
 
 
 def commands(setting: Setting, head: Path) -> dict[str, list[str]]:
-    """argv of every system."""
+    """argv of each system."""
     eagle = Setting(Pair(setting.pair.target, head), setting.bins, threads=setting.threads)
     found = {PLAIN: setting.plain()}
     for kind, own in (("eagle3", eagle), ("dflash", setting)):
@@ -57,7 +57,7 @@ def commands(setting: Setting, head: Path) -> dict[str, list[str]]:
 def measure(
     systems: Systems, prompts: Sequence[dict[str, Any]], n: int, repeats: int, where: str
 ) -> dict[str, list[Run]]:
-    """All systems answer each prompt in turns, `repeats` times over the prompts."""
+    """All systems answer each prompt in turns, `repeats` times."""
     runs: dict[str, list[Run]] = {name: [] for name in systems.names}
     for repeat in range(repeats):
         answers: dict[str, list[Answer]] = {name: [] for name in runs}

@@ -1,5 +1,5 @@
-"""An EAGLE-3 head made larger together with its target (dflash_local/demo/inflate): it proposes what the small head
-proposes, and costs what a head of that size costs."""
+"""An EAGLE-3 head inflated together with its target (dflash_local/demo/inflate): it has the proposals of the small head
+and the cost of a head of that size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dflash_local.demo.shapes import Shape
 
 
 class SmallHead(SmallModel):
-    """The small head. Our strict check of files knows no heads: what train_eagle3.py wrote is taken at its word."""
+    """The small head, written by train_eagle3.py and not checked, since our strict check does not support heads."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.arch = path, "eagle3"
@@ -29,17 +29,17 @@ class SmallHead(SmallModel):
 
 
 class InflatedHead(InflatedModel):
-    """What train_eagle3.py writes, for the inflated target whose layers went to `place`."""
+    """The head of train_eagle3.py for the inflated target whose layers moved to `place`."""
 
     def __init__(self, source: SmallModel, shape: Shape, place: Sequence[int]) -> None:
         super().__init__(source, shape, 1)
         if self.head != self.small_head:
-            # Upstream rotates neighbouring channels of this architecture; inflating knows the other way only.
+            # Upstream rotates neighbouring channels in this architecture, which inflation does not support.
             raise self._unfit("attention.key_length", f"heads of {self.small_head} cannot become heads of {self.head}")
         self.taps, self.place = [int(layer) for layer in source.value("target_layers").data], place
 
     def metadata(self, ftype: str) -> dict[str, Value]:
-        """As the base, with the taps moved to where the real layers went."""
+        """Like the base, with the taps moved along with the real layers."""
         result = super().metadata(ftype)
         for key, data in (
             ("target_layers", [self.place[layer] for layer in self.taps]),
@@ -70,7 +70,7 @@ class InflatedHead(InflatedModel):
         yield from self.feed_forward(lambda part: (f"blk.0.{part}.weight", f"blk.0.{part}.weight"))
 
     def _projection(self, name: str, to: Heads) -> OutputTensor:
-        """To heads, from a token's embedding and the hidden state behind it."""
+        """A projection to heads, from a token's embedding followed by the hidden state."""
         small, large = self.source.tensor(name), self.shape.n_embd
 
         def blocks() -> list[Block]:

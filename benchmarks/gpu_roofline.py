@@ -1,12 +1,12 @@
-"""A roofline on paper for GPUs: what a pass and a step could cost at least, and what that says about drafting.
+"""A theoretical roofline for GPUs: the lowest possible cost of a pass and a step, and what it means for drafting.
 
 Computed, not measured: nothing here runs on a GPU.
 
 Usage: python benchmarks/gpu_roofline.py
 
-A pass of n rows reads all weights once (of experts those that some row chose) and the context's K and V, multiplies n
-rows with them, and launches its kernels. The longer of reading and multiplying counts, and the gaps between kernels on
-top. docs/roofline.md says what is left out.
+A pass of n rows reads all weights once (of experts the chosen ones) and the context's K and V, multiplies n rows with
+them, and launches its kernels. Its time is the longer of reading and multiplying, plus the gaps between kernels.
+docs/roofline.md says what is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
@@ -34,14 +34,14 @@ TYPES = ("q4_k_m", "q8_0")
 BLOCK = 16  # nodes of a tree and tokens of the drafter's block
 UPSTREAM_N_MAX = (3, 7, 15)
 ATTENTION_EVERY = 4  # of a hybrid's layers
-AL = 8.0  # at which the bar is asked for
+AL = 8.0  # acceptance length assumed in comparisons
 GDN_COLUMNS, GDN_CHANNELS = 16, 8  # gdn_tree_gpu.h
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A vendor's figures: bytes a second, int8 multiply-adds a second of its tensor cores (dense), float operations a
-    second of the others."""
+    """A vendor's figures: bytes per second, int8 multiply-adds per second of the tensor cores (dense), float operations
+    per second of the other cores."""
 
     name: str
     bandwidth: float
@@ -60,8 +60,8 @@ GAP = 1.5e-6  # seconds between kernels of a CUDA graph, assumed
 
 @dataclass(frozen=True)
 class Kernels:
-    """Ops of one layer's graph (llama.cpp's, GGML_SCHED_DEBUG=2 with the pocket pairs), of which CUDA fuses norms with
-    their scales, and products, which quantize their input first."""
+    """Ops of one layer's graph (llama.cpp's, GGML_SCHED_DEBUG=2 with the pocket pairs). CUDA fuses norms with their
+    scales; products launch a second kernel that quantizes their input."""
 
     ops: int
     fused: int
@@ -76,8 +76,8 @@ LAYER = {
     "attention": Kernels(23, 4, 7),
     "hybrid attention": Kernels(26, 4, 7),
     "delta-net": Kernels(55, 3, 8),
-    # Not from a graph: router, top-k, three products of experts, SWIGLU, weights and their sums in place of the
-    # feed-forward's four.
+    # Not from a graph: router, top-k, three products of experts, SWIGLU, weights and their sums replace the four ops of
+    # the feed-forward.
     "experts": Kernels(33, 4, 8),
     "drafter": Kernels(25, 4, 8),
 }
@@ -88,7 +88,7 @@ REST = Kernels(6, 1, 1)  # embedding, last norm, head
 
 
 def gdn_tree_counts(rows: int, size: int = 128) -> dict[str, int]:
-    """What gdn_tree does for one head of one sequence, a chain, scalar gates: float operations, exponentials, floats
+    """The work of gdn_tree for one head of one sequence (a chain, scalar gates): float operations, exponentials, floats
     read from and written to global memory."""
     blocks, chunks = size // GDN_COLUMNS, size // GDN_CHANNELS
     pairs = rows * (rows + 1) // 2
@@ -107,7 +107,7 @@ def gdn_tree_counts(rows: int, size: int = 128) -> dict[str, int]:
 
 
 def gdn_commit_counts(rows: int, size: int = 128) -> dict[str, int]:
-    """The same of gdn_commit, for a path of `rows`."""
+    """The same for gdn_commit, with a path of `rows`."""
     elements = size * size
     return {
         "operations": 3 * rows * elements,
@@ -122,7 +122,7 @@ def gdn_commit_counts(rows: int, size: int = 128) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Weights:
-    """Matrices that a pass multiplies with: bytes in the file and numbers; of experts both for all of them."""
+    """The matrices of a pass: bytes in the file and numbers; those of experts for all of them together."""
 
     n_bytes: int = 0
     numbers: int = 0
@@ -132,7 +132,7 @@ class Weights:
 
 
 def weights_of(file: InflatedFile) -> Weights:
-    """As `demo.inflate` would write them."""
+    """The weights as `demo.inflate` would write them."""
     n_bytes = numbers = expert_bytes = expert_numbers = file_bytes = 0
     for tensor in file.tensors:
         file_bytes += tensor.n_bytes
@@ -147,7 +147,7 @@ def weights_of(file: InflatedFile) -> Weights:
 
 @dataclass(frozen=True)
 class Model:
-    """What passes of a target or a drafter read, multiply and launch."""
+    """The reads, multiplications and launches in passes of a target or a drafter."""
 
     shape: Shape
     weights: Weights
@@ -157,7 +157,7 @@ class Model:
     context: int
 
     def bytes(self, rows: int) -> float:
-        """Weights, experts that at least one row chose if each row chooses evenly and alone, K and V in f16, and the
+        """Weights, the expected number of experts for uniform independent choices of the rows, K and V in f16, and the
         delta-nets' states: read by gdn_tree, read and written by gdn_commit."""
         total = float(self.weights.n_bytes) + 2 * 2 * self.n_attention * self._n_kv * self.context
         if experts := self.shape.experts:
@@ -177,23 +177,23 @@ class Model:
         return rows * (self.weights.numbers + used)
 
     def gdn_operations(self, rows: int) -> float:
-        """Of gdn_tree, and of gdn_commit for a path of half the rows."""
+        """Float operations of gdn_tree, and of gdn_commit for a path of half the rows."""
         if not self.shape.delta or not self.n_delta:
             return 0.0
         one = gdn_tree_counts(rows)["operations"] + gdn_commit_counts((rows + 1) // 2)["operations"]
         return float(self.n_delta * self.shape.delta.n_head_v * one)
 
     def seconds(self, gpu: Gpu, rows: int) -> float:
-        """At least."""
+        """The lower bound of a pass's time."""
         work = max(self.bytes(rows) / gpu.bandwidth, self.multiply_adds(rows) / gpu.multiply_adds)
         return work + self.gdn_operations(rows) / gpu.operations + self.launches * GAP
 
     def knee(self, gpu: Gpu) -> float:
-        """Rows at which multiplying takes as long as reading does for one."""
+        """Rows at which multiplying takes as long as reading for one row."""
         return self.bytes(1) / gpu.bandwidth / (self.multiply_adds(1) / gpu.multiply_adds)
 
     def bound(self, gpu: Gpu, rows: int) -> str:
-        """What takes longest."""
+        """The longest part."""
         parts = {
             "reading": self.bytes(rows) / gpu.bandwidth,
             "multiplying": self.multiply_adds(rows) / gpu.multiply_adds,
@@ -210,7 +210,7 @@ def pair_of(name: str, ftype: str, context: int) -> tuple[Model, Model]:
     launches = (shape.n_layer - n_delta) * LAYER[kind].launches + n_delta * LAYER["delta-net"].launches + REST.launches
     plain = Shape(shape.n_layer_drafter, shape.n_embd, shape.n_ff, shape.n_head, shape.n_head_kv, shape.n_vocab, 0, 128)
     n_draft = shape.n_layer_drafter
-    # The drafter has no head of its own: it uses the target's, and reads it once more.
+    # The drafter uses the target's head, and reads it once more.
     head = [tensor for tensor in target.tensors if tensor.name == "output.weight"]
     own = weights_of(drafter)
     if not any(tensor.name == "output.weight" for tensor in drafter.tensors):
@@ -229,7 +229,7 @@ def pair_of(name: str, ftype: str, context: int) -> tuple[Model, Model]:
 
 
 def step(gpu: Gpu, target: Model, drafter: Model) -> float:
-    """Seconds of one of our steps: a tree verified, a block drafted."""
+    """Seconds of one of our steps: verify a tree, draft a block."""
     return target.seconds(gpu, BLOCK) + drafter.seconds(gpu, BLOCK)
 
 
@@ -240,7 +240,7 @@ def upstream_step(gpu: Gpu, target: Model, drafter: Model, n_max: int) -> float:
 
 
 def chain_al(al: float, n_max: int) -> float:
-    """AL of chains of `n_max` tokens, where chains of 15 have `al` and every token is accepted with one chance."""
+    """AL of chains of `n_max` tokens if chains of 15 have `al` and all tokens have the same acceptance rate."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

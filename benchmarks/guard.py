@@ -4,12 +4,12 @@ prompts.
 Usage: python benchmarks/guard.py [--types q4_0 ...] [--drafters dflash ...] [--cases hostile entropy ttft]
 
 - hostile: a drafter with random weights (benchmarks/pairs.py), temperature 1. At least 0.98.
-- entropy: the bundled drafter, temperature 2 with no truncation: text that nobody can guess. At least 0.98.
-- ttft: prompts of 3,000 tokens, what the client waits for its first token. At most 1.05.
+- entropy: the bundled drafter, temperature 2 with no truncation: unpredictable text. At least 0.98.
+- ttft: prompts of 3,000 tokens, the client's time to the first token. At most 1.05.
 
-The first two count what follows each answer's first 100 tokens: an answer of N tokens minus one of 100 with the same
-seed, which begins with the same text, both by the server's clock. Plain is upstream's server without a drafter. Systems
-take turns at every prompt. Exits with 1 if a limit is missed.
+The first two measure the time after each answer's first 100 tokens: an answer of N tokens minus one of 100 with the
+same seed, which begins with the same text, both by the server's clock. Plain is upstream's server without a drafter.
+Systems take turns at every prompt. Exits with 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -31,7 +31,7 @@ from dflash_local.build import peer
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.demo.shapes import TYPES
 
-LEARN = 100  # tokens of an answer in which the controller may find out
+LEARN = 100  # tokens of an answer in which the controller may adapt
 PROMPT_TOKENS, LETTERS_PER_TOKEN = 3000, 3.3  # of the pocket tokenizer, on the benchmark's prompts
 N_CTX = 4096  # what the pocket target was trained with
 SPEED_LIMIT, TTFT_LIMIT = 0.98, 1.05
@@ -65,7 +65,7 @@ def ttft_turn(prompts: Sequence[dict[str, Any]]) -> Turn:
 
 
 def long_prompt(prompts: Sequence[dict[str, Any]], i: int) -> dict[str, Any]:
-    """A message of about PROMPT_TOKENS tokens, made of all prompts again and again; no two of them begin alike."""
+    """A message of about PROMPT_TOKENS tokens, made by repeating all prompts; no two messages begin alike."""
     first = i % len(prompts)
     words = [message["content"] for prompt in (*prompts[first:], *prompts[:first]) for message in prompt["messages"]]
     n_letters = int(LETTERS_PER_TOKEN * PROMPT_TOKENS)
@@ -74,7 +74,7 @@ def long_prompt(prompts: Sequence[dict[str, Any]], i: int) -> dict[str, Any]:
 
 
 def measure(systems: Systems, turn: Turn, n_turns: int) -> dict[str, list[float]]:
-    """Seconds by system, one number per turn; every turn another system begins."""
+    """Seconds by system, one number per turn; each turn starts with another system."""
     seconds: dict[str, list[float]] = {name: [] for name in systems.names}
     for i in range(n_turns):
         for name in order(systems.names, i):
@@ -83,7 +83,7 @@ def measure(systems: Systems, turn: Turn, n_turns: int) -> dict[str, list[float]
 
 
 def row(case: str, drafter: str, ftype: str, seconds: dict[str, list[float]], n_tokens: int) -> dict[str, Any]:
-    """One line of the table. `n_tokens` were made in each turn; 0: the time itself counts."""
+    """One line of the table. `n_tokens`: tokens of each turn; 0: the time itself counts."""
     totals = {name: sum(values) for name, values in seconds.items()}
     ratio = totals[PLAIN] / totals[OURS] if n_tokens else totals[OURS] / totals[PLAIN]
     figure = {

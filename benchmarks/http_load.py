@@ -1,4 +1,4 @@
-"""Servers as child processes and clients that load them: what every HTTP benchmark here is made of."""
+"""Servers as child processes and clients that load them, for all HTTP benchmarks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoadError(RuntimeError):
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now."""
+    """A free TCP port."""
     with socket.socket() as s:
         s.bind((HOST, 0))
         return int(s.getsockname()[1])
@@ -46,7 +46,7 @@ def end_group(process: subprocess.Popen[bytes], patience: float) -> None:
 
 
 class Server:
-    """One HTTP server in a process group of its own. `argv` gets `--host H --port P` appended.
+    """An HTTP server in its own process group. `--host H --port P` is appended to `argv`.
 
     Use as a context manager: entering waits for `/health` to answer 200, leaving ends the whole group.
     """
@@ -96,7 +96,7 @@ class Server:
         return int(self._told("statm").split()[1]) * PAGE
 
     def _told(self, name: str) -> str:
-        """A file of Linux about the process."""
+        """A file under /proc about the process."""
         if self._process is None:
             raise LoadError(f"{self.name} is not running")
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
@@ -128,9 +128,9 @@ class Answer:
     """One answered chat request. Times in seconds; `ttft` is the client's when streaming, else the server's prompt
     time.
 
-    `n_prompt` are the prompt tokens read, `n_tokens` the generated ones, the one that ends the answer counted; `passes`
-    the target passes after the prompt's; `generate` the time from the first token to the last, by the server's own
-    clock (both servers' `predicted_ms`).
+    `n_prompt` are the prompt tokens read, `n_tokens` the generated ones, including the one that ends the answer;
+    `passes` the target passes after the prompt's; `generate` the time from the first token to the last, by the server's
+    own clock (both servers' `predicted_ms`).
     """
 
     text: str
@@ -153,10 +153,9 @@ class LoadResult:
 
 
 def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> LoadResult:
-    """Send all bodies to /v1/chat/completions from `clients` connections at once; each takes the next body when it is
-    free.
+    """Send all bodies to /v1/chat/completions over `clients` connections; each takes the next body when it is free.
 
-    Raises LoadError if any request fails: a benchmark with holes is no benchmark.
+    Raises LoadError if any request fails, since gaps would make the benchmark useless.
     """
     waiting: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
     for item in enumerate(bodies):
@@ -250,7 +249,7 @@ def _read_stream(response: http.client.HTTPResponse, start: float) -> tuple[dict
 
 
 def _text(message: dict[str, Any]) -> str:
-    """Everything the model said, so that two systems' answers can be compared, streamed or not."""
+    """The whole output, so that two systems' answers can be compared, streamed or not."""
     calls = [call.get("function", {}) for call in message.get("tool_calls") or []]
     said = [
         message.get("reasoning_content"),

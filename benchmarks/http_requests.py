@@ -1,10 +1,10 @@
-"""What HTTP costs: requests per second, and the server's own CPU time per request, over a scripted engine.
+"""The cost of HTTP: requests per second, and the server's own CPU time per request, over a scripted engine.
 
 Usage: python benchmarks/http_requests.py [--requests 2000] [--clients 4] [--tree DIR ...]
 
-The engine answers at once from a script (tests/fake_native.py), so what is measured is everything else: reading and
-checking bodies, the event loop, queues between threads, JSON. With `--tree`, checkouts are compared in turns, as one
-round each in alternating order. CPU time is the steadier number on a machine that does other things too.
+The engine answers at once from a script (tests/fake_native.py), so that everything else is measured: reading and
+checking bodies, the event loop, queues between threads, JSON. With `--tree`, checkouts take turns, one round each, in
+alternating order. CPU time is the steadier number on a busy machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from dflash_local.server.app import create_app
 from dflash_local.server.process import make_server
 from tests.fake_native import FakeNative
 
-# Of our own: older checkouts open theirs elsewhere. Without the protocol asyncio would leave Nagle on.
+# Our own socket, since older checkouts open theirs elsewhere. Without the protocol argument, asyncio would leave Nagle
+# on.
 sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 sock.bind(("127.0.0.1", 0))
 sock.listen(2048)
@@ -52,10 +53,10 @@ asyncio.run(make_server(app, drain_timeout=5).serve(sockets=[sock]))
 
 
 class Server:
-    """A checkout's server in a process of its own."""
+    """A checkout's server in its own process."""
 
     def __init__(self, tree: Path) -> None:
-        # The package is installed in place of one checkout; its two rooms are found through links in another.
+        # The installed package belongs to one checkout; links give another checkout the same shape.
         env = {**os.environ, "PYTHONPATH": str(shape_of(tree))}
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True, env=env, cwd=shape_of(tree)
@@ -67,11 +68,11 @@ class Server:
             time.sleep(0.05)
 
     def connect(self) -> socket.socket:
-        """A connection to it."""
+        """Open a connection."""
         return socket.create_connection(("127.0.0.1", self.port))
 
     def cpu(self) -> float:
-        """CPU seconds that it has used."""
+        """CPU seconds used so far."""
         times = self._cpu.cpu_times()
         return times.user + times.system
 

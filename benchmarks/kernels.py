@@ -1,5 +1,5 @@
-"""Stock kernels and ours, each in a process of its own: the same library and the same file, told apart by switches in
-the environment."""
+"""Stock kernels and ours, each in its own process: the same library and the same file, with different switches in the
+environment."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ Processes = dict[str, ProcessPoolExecutor]
 STOCK, OURS = "stock", "ours"
 NAMES = (STOCK, OURS)
 PASS_ROWS = 512  # at most
-# Each turns a part of ours off. ggml's own repacking and its own AMX kernels stay on. Ours runs as the environment
-# says: DFLASH_PANELS=avx2 measures the kernels of that instruction set alone.
+# Each switches a part of ours off for stock; ggml's own repacking and AMX kernels stay on. Our process keeps the
+# environment, so DFLASH_PANELS=avx2 measures the kernels of that instruction set.
 SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_DENSE", "DFLASH_FUSED")
 
-_open: list[Engine] = []  # in a child: the engine, if there is one
+_open: list[Engine] = []  # in a child: the loaded engine
 
 
 @contextmanager
 def processes() -> Iterator[Processes]:
-    """One process per name, for `submit` of the functions below. They live until the end, and sleep unless they are
-    given work."""
+    """One process per name, for `submit` of the functions below. They live until the end, and sleep without work."""
     with ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")
         yield {name: stack.enter_context(ProcessPoolExecutor(1, spawn, _switch, (name,))) for name in NAMES}
@@ -44,15 +43,15 @@ def _switch(name: str) -> None:
 
 
 def switched() -> str:
-    """What the environment says about ours, as words before a command."""
+    """The switches in the environment, as a prefix of a command line."""
     return "".join(f"{switch}={os.environ[switch]} " for switch in SWITCHES if switch in os.environ)
 
 
 def open_all(both: Processes, path: Path, threads: int, n_ctx: int, cells: int = 0) -> None:
-    """Load a target everywhere in place of the one before; `cells`: tokens that its cache holds from then on.
+    """Load a target in all processes, in place of the last one, with `cells` tokens in its cache.
 
     Raises:
-        DFlashError: a process that has nothing to do uses the CPU, so measuring beside it would not be fair.
+        DFlashError: an idle process uses the CPU, which would make the measurement unfair.
     """
     for process in both.values():
         process.submit(_load, path, threads, n_ctx, cells).result()
@@ -93,12 +92,12 @@ def _chain(rows: int, keep: bool, want_logits: bool) -> TreeRows:
 
 
 def pass_times(rows: int, seconds: float) -> list[float]:
-    """In a child: milliseconds of passes of `rows` rows over the cells there are, at least two, and as many as fit
+    """In a child: milliseconds of passes of `rows` rows over the cached cells, at least two, and as many as fit in
     `seconds`.
 
-    Up to 64 rows are verified: all of them get logits. More are a chunk of a prompt: only the last does. A pass is
-    llama.cpp's, from handing over the batch until the logits lie in memory; before it a first one, which is not
-    counted, builds its graph and reads the weights once.
+    Up to 64 rows are a verify pass, with logits for all; more are a chunk of a prompt, with logits for the last. The
+    time is llama.cpp's, from taking the batch until the logits are in memory. A first pass, which builds the graph and
+    reads the weights, does not count.
     """
     time.sleep(SETTLE)
     engine = _open[0]
@@ -114,9 +113,9 @@ def pass_times(rows: int, seconds: float) -> list[float]:
 
 
 def surprise(tokens: list[int], window: int, width: int) -> np.ndarray:
-    """In a child: -log p(token | those before it in its window) of every token but the first of a window, float64.
+    """In a child: -log p(token | earlier tokens of its window) of all tokens but the first of each window, float64.
 
-    Windows of `window` tokens begin with nothing before them and are read `width` rows a pass.
+    Windows of `window` tokens are read independently, `width` rows per pass.
     """
     engine = _open[0]
     surprises = []

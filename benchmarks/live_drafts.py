@@ -1,10 +1,10 @@
-"""What live drafts cost: streams with `return_drafts` over the same streams without it.
+"""The cost of live drafts: streams with `return_drafts` against the same streams without it.
 
 Usage: python benchmarks/live_drafts.py [--shapes 0.6b 0.1b] [--drafter dflash] [--type q4_0]
 
-One server, one client; each prompt is answered both ways, one after the other, who is first in turn. The texts must be
-the same. The ratio of a repeat is of all tokens after the first by all their time, by the client's clock, from the
-first text to the end; the median and the range are over the repeats.
+One server, one client; each prompt is answered both ways, in alternating order. The texts must be the same. The ratio
+of a repeat compares tokens after the first per second, by the client's clock, from the first text to the end; the
+median and the range are over the repeats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -30,7 +30,7 @@ LIMIT = 0.98
 
 
 def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) -> list[dict[bool, list[Answer]]]:
-    """The answers of each repeat, with drafts told and without."""
+    """The answers of each repeat, without and with drafts."""
     found: list[dict[bool, list[Answer]]] = []
     for repeat in range(repeats):
         answers: dict[bool, list[Answer]] = {kind: [] for kind in KINDS}
@@ -41,7 +41,7 @@ def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) ->
         if [one.text for one in answers[True]] != [one.text for one in answers[False]]:
             raise LoadError("the texts differ")
         found.append(answers)
-        say(f"{repeat + 1}/{repeats}: {speed(answers[False]):.1f} tok/s, told {speed(answers[True]):.1f}")
+        say(f"{repeat + 1}/{repeats}: {speed(answers[False]):.1f} tok/s, with drafts {speed(answers[True]):.1f}")
     return found
 
 
@@ -51,13 +51,13 @@ def speed(answers: Sequence[Answer]) -> float:
 
 
 def row_of(shape: str, found: Sequence[dict[bool, list[Answer]]]) -> dict[str, Any]:
-    quiet, told = ([speed(answers[kind]) for answers in found] for kind in KINDS)
-    ratios = [b / a for a, b in zip(quiet, told, strict=True)]
+    quiet, drafts = ([speed(answers[kind]) for answers in found] for kind in KINDS)
+    ratios = [b / a for a, b in zip(quiet, drafts, strict=True)]
     done = found[-1][True]
     return {
         "shape": shape,
         "quiet": statistics.median(quiet),
-        "told": statistics.median(told),
+        "told": statistics.median(drafts),
         "ratio": statistics.median(ratios),
         "ratios": [round(ratio, 4) for ratio in ratios],
         "al": sum(one.n_tokens - 1 for one in done) / sum(one.passes for one in done),

@@ -1,10 +1,10 @@
-"""Load that does not end: many streaming clients on all endpoints; tokens per second, refusals and the server's memory.
+"""Sustained load: many streaming clients on all endpoints; tokens per second, refusals and the server's memory.
 
 Usage: python benchmarks/load.py [--minutes 10] [--clients 32] [--slots 8] [--other PYTHON --repeats 5 --minutes 1]
 
-Each client asks for one answer after the other, of an endpoint and a prompt drawn by its own seed, and reads to its
-end. With `--other`, the interpreter of another release's environment, both serve the same pair and take turns, each
-first in every other repeat, with the requests that both know (chats and completions); the ratio is the median over the
+Each client requests one answer after the other, with endpoint and prompt drawn by its own seed, and reads it to the
+end. With `--other`, the interpreter of another release's environment, both serve the same pair and take turns, in
+alternating order, with the requests that both support (chats and completions); the ratio is the median over the
 repeats. Memory is that of the server process, every five seconds.
 """
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -38,7 +38,7 @@ Json = dict[str, Any]
 OTHER = "the other release"
 KEY = {"Content-Type": "application/json"}
 MEMORY_EVERY = 5.0  # seconds
-# The first part of a run is not looked at: caches and the allocator fill.
+# Share of a run that is ignored for memory, while caches and the allocator fill.
 SETTLING = 0.25
 TOOL = {
     "name": "get_weather",
@@ -47,7 +47,7 @@ TOOL = {
 
 
 class Mix:
-    """Requests drawn by a seed. What both releases know is `known`; the rest came with this one."""
+    """Requests drawn by a seed. `known`: only those that older releases support."""
 
     def __init__(self, prompts: Sequence[Json], n: int, *, known: bool) -> None:
         self.prompts = prompts
@@ -57,7 +57,7 @@ class Mix:
             self.kinds += [self._message, self._response, self._tool, self._count]
 
     def draw(self, seed: int) -> Iterator[tuple[str, Json]]:
-        """Paths and bodies, without end."""
+        """An endless stream of paths and bodies."""
         rng = random.Random(seed)
         while True:
             messages = rng.choice(self.prompts)["messages"]
@@ -89,12 +89,12 @@ class Mix:
 
 @dataclass
 class Tally:
-    """What the clients of one turn saw."""
+    """The results of the clients in one turn."""
 
     seconds: float = 0.0
     tokens: int = 0
     answers: Counter[str] = field(default_factory=Counter)  # by path
-    refused: int = 0  # 503 with a time to come back
+    refused: int = 0  # 503 with Retry-After
     errors: list[str] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)  # bytes
 
@@ -105,14 +105,14 @@ class Tally:
 
     @property
     def growth(self) -> int:
-        """Bytes that the server took between the end of the settling time and the end: medians of a tenth each."""
+        """Growth of the server's memory from the end of the settling time to the end: medians of a tenth each."""
         settled = self.memory[int(len(self.memory) * SETTLING) :]
         tenth = max(len(settled) // 10, 1)
         return int(statistics.median(settled[-tenth:]) - statistics.median(settled[:tenth]))
 
 
 def generated(answer: Json) -> int:
-    """Tokens of an answer, or of the event that ends it, in any of the owners' shapes; 0 if it does not tell."""
+    """The number of tokens in an answer, or in the event that ends it, in any API's format; 0 if unknown."""
     if "timings" in answer:
         return int(answer["timings"]["predicted_n"])
     usage = answer.get("usage") or (answer.get("response") or {}).get("usage") or {}
@@ -120,7 +120,7 @@ def generated(answer: Json) -> int:
 
 
 def read(response: http.client.HTTPResponse) -> int:
-    """Read an answer to its end; its tokens. Raises ValueError for an error in a stream."""
+    """Read an answer to its end and count its tokens. Raises ValueError for an error in a stream."""
     if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
         return generated(json.loads(response.read()))
     tokens = 0
@@ -134,7 +134,7 @@ def read(response: http.client.HTTPResponse) -> int:
 
 
 class Clients:
-    """`count` clients of the server on `port`, each on a connection of its own, for `seconds`."""
+    """`count` clients of the server on `port`, each with its own connection, for `seconds`."""
 
     def __init__(self, port: int, mix: Mix, count: int, seconds: float) -> None:
         self.port = port
@@ -145,7 +145,7 @@ class Clients:
         self._lock = threading.Lock()
 
     def run(self, server: Server) -> Tally:
-        """Let them ask until the time is over; answers that have begun are read to their end, and counted."""
+        """Send requests until the time is over; started answers are read to their end and counted."""
         start = time.monotonic()
         self.end = start + self.seconds
         threads = [threading.Thread(target=self._client, args=(seed,), daemon=True) for seed in range(self.count)]
@@ -185,9 +185,9 @@ class Clients:
 
 
 def command(pair: Pair, python: str, slots: int, threads: int) -> list[str]:
-    """argv of a release's server. It measures this machine at its start instead of reading an old file."""
+    """argv of a release's server, which measures this machine at its start instead of reading an old file."""
     sizes = ["-c", str(1024 * slots), "-np", str(slots), "-t", str(threads), "--no-cost-cache"]
-    program = str(Path(python).with_name("dflash-local"))  # not `python -m`, which would find the package around us
+    program = str(Path(python).with_name("dflash-local"))  # not `python -m`, which would import this checkout
     return [program, "serve", "-m", str(pair.target), "-md", str(pair.drafter), *sizes]
 
 
@@ -227,7 +227,7 @@ def markdown(rows: Sequence[Json], footer: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "load", n_predict=64, repeats=1)
-    ap.add_argument("--shape", choices=SHAPES, help="inflate the pocket pair (default: as it is, so that HTTP counts)")
+    ap.add_argument("--shape", choices=SHAPES, help="inflate the pocket pair (default: none, so HTTP dominates)")
     record.add_work_option(ap)
     record.add_pair_choice(ap)
     ap.add_argument("--clients", type=int, default=32, metavar="N", help="clients at once")

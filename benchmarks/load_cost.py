@@ -3,12 +3,11 @@ repacking.
 
 Usage: python benchmarks/load_cost.py [--shapes 0.6b,4b] [--types q4_0,q4_k_m,q8_0] [--json OUT]
 
-Each load is a process of its own, from the call until a first pass of two rows is done: a file that is memory-mapped is
-read by its first pass. Cold: the file's pages were dropped from the page cache before. `ours` puts weights into panels,
-`stock` repacks as ggml does for this CPU (our switches off), `mapped` is llama.cpp with use_extra_bufts off, so that
-every weight stays in the file. Memory is what the load
-added: of the process's own (anonymous) and of the file's pages, which the system shares between processes and can take
-back.
+Each load is a separate process, timed until a first pass of two rows is done, since that pass reads a memory-mapped
+file. Cold: the file's pages were dropped from the page cache before. `ours` packs weights into panels, `stock` repacks
+like ggml for this CPU (our switches off), `mapped` is llama.cpp with use_extra_bufts off, so that all weights stay in
+the file. Memory is what the load added: the process's own (anonymous) and pages of the file, which the system shares
+between processes and can drop.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, targets
@@ -38,13 +37,13 @@ MIB = 2**20
 
 
 def memory() -> dict[str, int]:
-    """Bytes of this process by /proc/self/status' names."""
+    """Bytes of this process by the names in /proc/self/status."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", status, re.M)}
 
 
 def from_disk() -> int:
-    """Bytes that this process has fetched from a disk."""
+    """Bytes that this process has read from a disk."""
     return int(Path("/proc/self/io").read_text(encoding="ascii").split("read_bytes: ")[1].split()[0])
 
 
@@ -97,7 +96,7 @@ def measure(path: Path, how: str, threads: int, cold: bool) -> dict[str, float]:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """A line per target and way."""
+    """A table with a line per target and way of loading."""
     lines = []
     for row in found["rows"]:
         sizes = [f"{row[key] / MIB:.0f}" for key in ("own", "file", "peak")]

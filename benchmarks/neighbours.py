@@ -4,8 +4,8 @@ engine.
 Usage: python benchmarks/neighbours.py [--target FILE [--drafter FILE]] [--cases plain drafted prompt]
 
 Tokens per second of answers at temperature 0.8 (`plain` without drafts, `drafted`), or of reading a prompt of
-`--prompt-tokens`. Each engine is a process with `-t` threads, as many as the machine has cores if the table is to say
-something. States take turns in every repeat. Exits with 1 below BESIDE_BUSY or BESIDE_ENGINE of the speed alone.
+`--prompt-tokens`. Each engine is a process with `-t` threads; for meaningful results use as many as there are cores.
+States take turns in every repeat. Exits with 1 below BESIDE_BUSY or BESIDE_ENGINE of the speed alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
@@ -44,7 +44,7 @@ def answer(engine: Engine, i: int) -> int:
 
 
 def read_prompt(engine: Engine, i: int) -> int:
-    """One that no cached prompt begins as."""
+    """Read a prompt that shares no beginning with a cached one."""
     words = engine.tokenize(f"{i}. " + "The sun gives light to all leaves. " * engine.n_ctx_slot)[
         : engine.n_ctx_slot - 8
     ]
@@ -53,7 +53,7 @@ def read_prompt(engine: Engine, i: int) -> int:
 
 
 def serve_turns(pipe: Connection, target: Path, drafter: Path | None, threads: int, n_ctx: int, work: Work) -> None:
-    """A process: for each number of seconds that it is sent, its tokens per second over about so long."""
+    """Main of a child process: for each duration received, sends back its tokens per second over about that time."""
     with Engine(target, drafter, n_ctx=n_ctx, n_threads=threads) as engine:
         work(engine, 0)
         pipe.send(0.0)
@@ -67,7 +67,7 @@ def serve_turns(pipe: Connection, target: Path, drafter: Path | None, threads: i
 
 @contextmanager
 def engines(n: int, *arguments: Any) -> Iterator[list[Connection]]:
-    """Loaded, each in a process of its own."""
+    """`n` loaded engines, each in its own process."""
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(n)]
     processes = [context.Process(target=serve_turns, args=(there, *arguments), daemon=True) for _, there in pipes]
@@ -96,7 +96,7 @@ def busy(n: int) -> Iterator[None]:
 
 
 def measure(pipes: Sequence[Connection], repeats: int, seconds: float) -> dict[str, list[float]]:
-    """Tokens per second by state, the slowest engine's."""
+    """Tokens per second of the slowest engine, by state."""
     speeds: dict[str, list[float]] = {state: [] for state in STATES}
     for _ in range(repeats):
         for state, (n_engines, n_busy) in STATES.items():

@@ -1,7 +1,7 @@
-"""Where servers of a measurement are: on loopback, or behind a network of this machine's own.
+"""Networks for the servers of a measurement: loopback, or a network namespace.
 
-A `Namespace` is a network namespace of Linux with one cable to this one (a pair of virtual interfaces), so what goes to
-a server in it leaves by an interface and a route, as to another machine. It needs root and iproute2.
+A `Namespace` is connected by a cable (a pair of virtual interfaces), so that traffic to a server in it goes through an
+interface and a route, as to another machine. It needs Linux, root and iproute2.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of <sched.h>
-# Networks for documents (RFC 5737), nobody's; some virtual machines are in one of them.
+# Networks for documentation (RFC 5737). Some virtual machines use one of them.
 _NETWORKS = tuple(IPv4Network(one) for one in ("192.0.2.0/30", "198.51.100.0/30", "203.0.113.0/30"))
-_COUNT = itertools.count()  # of this process's namespaces, whose names differ
+_COUNT = itertools.count()  # for unique names of this process's namespaces
 
 
 class Loopback:
     """This machine as it is.
 
     Attributes:
-        address: where servers in it are reached from here.
-        prefix: of commands that run in it.
+        address: the address of servers in it, seen from here.
+        prefix: prefix of commands to run in it.
     """
 
     address: str = "127.0.0.1"
@@ -46,10 +46,10 @@ class Loopback:
         self.close()
 
     def enter(self) -> None:
-        """Move the thread that calls into it, for good: sockets that it makes are there."""
+        """Move the calling thread into it permanently; its new sockets are there."""
 
     def inside(self, function: Callable[[], T]) -> T:
-        """What a function returns or raises that makes its sockets there."""
+        """Call a function in a thread whose sockets are there. Returns or raises as it does."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -65,14 +65,14 @@ class Loopback:
         return future.result()
 
     def close(self) -> None:
-        """Nothing of it stays."""
+        """Remove it."""
 
 
 class Namespace(Loopback):
-    """A network namespace, made here and gone with `close`.
+    """A network namespace, created by the constructor and removed by `close`.
 
     Raises:
-        RuntimeError: it can't be made here; says why.
+        RuntimeError: it cannot be created, and why.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Namespace(Loopback):
         self.prefix = ("ip", "netns", "exec", self._name)
 
     def enter(self) -> None:
-        """As `Loopback.enter`."""
+        """See `Loopback.enter`."""
         libc = ctypes.CDLL(None, use_errno=True)
         with Path("/run/netns", self._name).open() as namespace:
             if libc.setns(namespace.fileno(), _NEW_NETWORK) != 0:
@@ -107,7 +107,7 @@ class Namespace(Loopback):
     def close(self) -> None:
         """Remove it, and its cable.
 
-        The cable goes by its own name: with the namespace it would go when the kernel gets to it.
+        The cable is removed explicitly, since the kernel would remove it with the namespace only later.
         """
         if self._has_cable():
             _ip("link", "delete", self._cable)

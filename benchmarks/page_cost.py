@@ -1,11 +1,11 @@
-"""What the chat page takes from the model where both share the cores: with drafts shown over the ordinary view.
+"""The chat page's cost for a model on the same cores: with drafts shown against the ordinary view.
 
 Usage: python benchmarks/page_cost.py [--shapes 4b 0.6b] [--drafter dflash] [--type q4_0]
 
 One server and a headless Chromium on the same machine. Each prompt is asked through the page at temperature 0, with
-drafts shown and without, who is first in turn. The clock is the engine's (`/metrics`), so that what is compared is the
-same passes. The ratio of a repeat is of all tokens by all their time; the median and the range are over the repeats.
-Chromium without a window draws on the processor, in software: a machine with a display has less to do.
+drafts shown and without, in alternating order. The clock is the engine's (`/metrics`), so that the same passes are
+compared. The ratio of a repeat compares tokens per second; the median and the range are over the repeats. Headless
+Chromium renders in software, so a machine with a display has less to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -57,7 +57,7 @@ def show_drafts(page: Page, shown: bool) -> None:
 def ask(page: Page, port: int, text: str) -> tuple[int, float]:
     """Tokens and seconds of one answer in a new chat."""
     page.get_by_role("button", name="New chat").first.click()
-    page.wait_for_timeout(500)  # what the last chat left to do
+    page.wait_for_timeout(500)  # for remaining work of the last chat
     tokens, seconds = written(port)
     page.fill("#message", text)
     page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""Inflated pocket pairs, made once and kept, and a drafter that knows nothing."""
+"""Inflated pocket pairs, made once and kept, and a drafter with random weights."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dflash_local.demo import inflate
 from dflash_local.demo.pocket import bundled_pair, shape_of, sources
 from dflash_local.demo.shapes import Pair
 
-HOSTILE = "hostile-"  # before a bundled drafter's name: the same with random weights
+HOSTILE = "hostile-"  # prefix of a bundled drafter's name: the same with random weights
 
 
 def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
-    """The bundled pair of `drafter` in `shape`, quantized to `ftype`; found again in `work` (None: the cache).
+    """The bundled pair of `drafter` in `shape`, quantized to `ftype` and kept in `work` (None: the cache).
 
-    A pair appears complete or not at all. The folder's name changes with the small pair and the code that inflates it.
+    A pair appears complete or not at all. The folder's name depends on the small pair and the code that inflates it.
     """
     root = work or cache_dir() / "benchmarks"
     small = bundled_pair(drafter.removeprefix(HOSTILE))
@@ -41,8 +41,8 @@ def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
 
 
 def hostile(drafter: Path, path: Path) -> Path:
-    """Copy `drafter` with noise of the same scale in place of every matrix (norms stay): a sound file that guesses at
-    random."""
+    """Copy `drafter` with noise of the same scale in place of all matrices (norms stay): a valid file with random
+    guesses."""
 
     def output(tensor: StoredGgufTensor) -> OutputTensor:
         if len(tensor.shape) == 1:

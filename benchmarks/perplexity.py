@@ -2,11 +2,11 @@
 
 Usage: python benchmarks/perplexity.py [--shape pocket] [--types q4_0,...] [--widths 1,32] [--json OUT]
 
-The text (perplexity.txt, some 10,000 tokens of the kind that the pocket model was trained on) is read in windows of
-WINDOW tokens, each with nothing before it; a width is how many rows a pass has. Stock and ours are the same library and
-file in two processes. Perplexity is exp of the mean of -log p(token), with the probabilities computed in float64 from
-the logits. The text is easy for this model, so the mean absolute difference of -log p per token tells more: how far
-ours is from stock, beside how far the type is from F16.
+The text (perplexity.txt, about 10,000 tokens of the kind that the pocket model was trained on) is read in independent
+windows of WINDOW tokens; a width is the number of rows of a pass. Stock and ours are the same library and file in two
+processes. Perplexity is exp of the mean of -log p(token), with the probabilities computed in float64 from the logits.
+The text is easy for this model, so the mean absolute difference of -log p per token is more telling: between ours and
+stock, compared with that between the type and F16.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, targets
@@ -32,14 +32,14 @@ TYPES = ("q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq4_nl", "mxfp4", "f16", "
 
 
 def same(stock: float, ours: float) -> bool:
-    """Whether they differ by less than half a unit of the fourth digit."""
+    """Do they differ by less than half a unit of the fourth digit?"""
     return abs(ours - stock) < 0.5 * 10 ** (math.floor(math.log10(stock)) - 3)
 
 
 def surprises(
     both: kernels.Processes, path: Path, text: str, widths: Sequence[int], threads: int
 ) -> dict[int, dict[str, np.ndarray]]:
-    """-log p of every token, by width and process."""
+    """-log p of each token, by width and process."""
     kernels.open_all(both, path, threads, n_ctx=WINDOW)
     tokens = both[STOCK].submit(kernels.tokenize, text).result()
     figures = {

@@ -1,7 +1,7 @@
-"""What the models that people have take on one and on two cards of 24 GiB: python benchmarks/plan_table.py
+"""The memory of popular models on one and two cards of 24 GiB: python benchmarks/plan_table.py
 
-Makes files of the models' shapes and types without data (they take no room), plans them (`dflash-local plan`), and
-writes the tables of docs/plan.md, between its marks, and benchmarks/results/plan.json. Nothing is loaded or measured.
+Makes sparse files of the models' shapes and types without data, plans them (`dflash-local plan`), and writes the tables
+of docs/plan.md, between its marks, and benchmarks/results/plan.json. Nothing is loaded or measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from gguf import GGMLQuantizationType
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.record import origin
@@ -75,7 +75,7 @@ def hollow_pair(model: Model, folder: Path, ftype: str) -> Pair:
 
 
 def with_context(metadata: Mapping[str, Value], n_ctx: int) -> dict[str, Value]:
-    """The same, trained with so many tokens."""
+    """The same keys, with a trained context of `n_ctx` tokens."""
     return {
         key: replace(value, data=n_ctx) if key.endswith(".context_length") else value for key, value in metadata.items()
     }
@@ -115,7 +115,7 @@ def _expert_shapes(experts: Experts, n_embd: int) -> Iterator[tuple[str, tuple[i
 
 
 def plan_all(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Every table's rows; of models that are not named, those of the record."""
+    """The rows of all tables; for models not in `names`, those of the record."""
     before: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     rows: list[dict[str, Any]] = []
     slots: dict[str, Any] = {}

@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/plot.py [--results DIR] [--figures DIR] [NAME ...]
 
-The same JSON gives the same bytes: no dates, no random ids. Figures stand on a white card of their own, so that they
-can be read on light and dark pages; the README's has a second copy on a dark card. Colours are those of Okabe and Ito,
-which most eyes tell apart.
+The same JSON gives the same bytes: no dates, no random ids. Figures have a white background, readable on light and dark
+pages; the README's has a second version with a dark one. The colours are those of Okabe and Ito, for colour-blind
+readers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Data = dict[str, Any]
 
 
 def compare_upstream(data: Data) -> Figure:
-    """Tokens per second of every cell: plain, upstream's best, ours."""
+    """Tokens per second of each cell: plain, upstream's best, ours."""
     cells = data["cells"]
     figure = Figure((max(6.0, 0.62 * len(cells) + 1.5), 4.2))
     ax = figure.subplots()
@@ -92,7 +92,7 @@ def speed_up(data: Data) -> Figure:
     for cell in data["cells"]:
         groups.setdefault(cell["drafter"], []).append(cell)
     figure = Figure((8.0, 0.8 * len(groups) + 1.0))
-    figure.set_layout_engine("constrained", w_pad=0.15)  # room for labels in a reader's own, wider font
+    figure.set_layout_engine("constrained", w_pad=0.15)  # room for labels in a wider font of the reader's
     ax = figure.subplots()
     bars = ((PLAIN, GREY), (UPSTREAM, ORANGE), (OURS, BLUE))
     for k, (system, colour) in enumerate(bars):
@@ -118,7 +118,7 @@ def speed_up(data: Data) -> Figure:
 
 
 def _over_plain(cell: Data, system: str) -> float:
-    """How often a cell's speed under a system holds the speed of plain decoding."""
+    """A system's speed in a cell, over that of plain decoding."""
     speeds = {name: measured["tokens_per_second"] for name, measured in cell["systems"].items()}
     return float(speeds[cell["best_upstream"] if system == UPSTREAM else system] / speeds[PLAIN])
 
@@ -200,7 +200,7 @@ def steps(data: Data) -> Figure:
 
 
 def cost_curve(data: Data) -> Figure:
-    """What a pass costs by its width: lines as measured at load, crosses as the passes of some answers corrected it."""
+    """The cost of a pass by its width: lines as measured at load, crosses as corrected by the passes of answers."""
     figure = Figure((6.4, 4.2))
     ax = figure.subplots()
     labels = {"verify": "target, by rows of the pass", "draft": "drafter, by tokens of the block"}
@@ -347,7 +347,7 @@ def roofline_classic(data: Data) -> Figure:
 
 
 def _widest(data: Data) -> tuple[int, list[Data]]:
-    """The most threads that were measured, and their rows."""
+    """The highest number of threads, and its rows."""
     threads = max(row["threads"] for row in data["rows"])
     return threads, [row for row in data["rows"] if row["threads"] == threads]
 
@@ -359,7 +359,7 @@ def _powers_of_two(ax: Axes, ticks: Sequence[int]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
-# figure: the record that it is drawn from, and how
+# figure: its record, and the function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Data], Figure]]] = {
     "speed_up": ("compare_upstream", speed_up),
     "speed_up_dark": ("compare_upstream", speed_up),

@@ -3,20 +3,20 @@ without.
 
 Usage: python benchmarks/prediction.py [--type q4_0] [--drafter dflash] [--temperature 0.6] [--kinds written]
 
-In one process, on the pair inflated to the 0.6b shape. The pocket model is too small to edit what it is told to. So the
-answer comes first, and the file as it was before is made of it by undoing changes: names replaced, lines left out,
-lines put in. That file is the prediction. Every answer is the same text, token for token, however it was drafted.
+In one process, on the pair inflated to the 0.6b shape. The pocket model is too small for real edits. So the answer
+comes first, and the old file is made from it by undoing changes: names replaced, lines removed, lines inserted. That
+file is the prediction. All ways of drafting give the same text, token for token.
 Three answers:
 
-- written: 300 lines of the model's own at `--temperature`. The file is not in the prompt; the drafter guesses this text
-  as well as it can.
-- forced: 300 lines of Python, made of the model's short answers and enforced by a grammar; the file is in the prompt,
-  where prompt lookup finds most of it without a prediction. The model would say something else, so the drafter is of
+- written: 300 lines of the model's own at `--temperature`. The file is not in the prompt; the drafter guesses as well
+  as it can.
+- forced: 300 lines of Python, made from the model's short answers and enforced by a grammar; the file is in the prompt,
+  where prompt lookup finds most of it without a prediction. The model would write something else, so the drafter is of
   little use.
-- short: the benchmark's prompts at temperature 0, where nearly all of the drafter's guesses are right: the least that
-  a prediction can add.
+- short: the benchmark's prompts at temperature 0, where nearly all guesses of the drafter are right: the smallest gain
+  from a prediction.
 
-Tokens per second are those after the first; the prompt is read before.
+Tokens per second are those after the first, without the prompt's time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -36,8 +36,8 @@ from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import DFlashError
 
 N_LINES = 300
-CHANGES = 12  # places: a line or two each
-RENAMED = 10  # places of one name besides
+CHANGES = 12  # of a line or two each
+RENAMED = 10  # further places, with one name
 MOST_TOKENS = 4500
 OPENING = "Write a Python context manager that logs the size."
 FUNCTIONS = (
@@ -51,14 +51,14 @@ FUNCTIONS = (
 )
 NAMES = ("limit", "factor", "weight", "height", "size", "result", "value", "score", "amount", "angle", "width", "step")
 
-# The settings that are compared: the engine with or without lookup, the request with or without the prediction.
+# The compared settings: the engine with or without lookup, the request with or without the prediction.
 PLAIN, DRAFTED, LOOKED_UP, PREDICTED = "plain", "drafter", "drafter and lookup", "prediction"
 KINDS = ("written", "forced", "short")
 OF_ENGINE = {False: (PLAIN, DRAFTED), True: (LOOKED_UP, PREDICTED)}
 
 
 class Task(NamedTuple):
-    """A chat whose answer is known, and the prediction of it."""
+    """A chat with a known answer, and its prediction."""
 
     prompt: str
     sampling: SamplingParams
@@ -71,7 +71,7 @@ class Task(NamedTuple):
 
 
 def undone(text: str, n_changes: int, rng: random.Random) -> str:
-    """The file before: `n_changes` changes of `text` taken back, and a name where it comes first."""
+    """The old file: `text` with `n_changes` changes undone, and one name replaced."""
     lines = text.replace(rng.choice(NAMES), "old", RENAMED).split("\n")
     for change in range(n_changes):
         at = rng.randrange(len(lines))
@@ -90,7 +90,7 @@ def sampling_of(temperature: float, seed: int, **more: Any) -> SamplingParams:
 
 
 def written(engine: Engine, temperature: float, repeat: int) -> Task:
-    """N_LINES lines of the model's own; the end of text is banned, so that it wanders on through other subjects."""
+    """N_LINES lines by the model itself; the end of text is banned, so that it goes on with other subjects."""
     prompt = chat(engine, OPENING)
     sampling = sampling_of(temperature, record.seed_of(0, repeat), ignore_eos=True)
     text, n_tokens = "", 0
@@ -104,7 +104,7 @@ def written(engine: Engine, temperature: float, repeat: int) -> Task:
 
 
 def forced(engine: Engine, repeat: int) -> Task:
-    """N_LINES lines of Python; a grammar allows this text alone."""
+    """N_LINES lines of Python; a grammar allows only this text."""
     rng, lines = random.Random(repeat), list[str]()
     while len(lines) < N_LINES:
         a, b = rng.sample(NAMES, 2)
@@ -142,7 +142,7 @@ def as_tokens(engine: Engine, text: str) -> list[int]:
 
 
 def answer(engine: Engine, task: Task, setting: str) -> Completion:
-    """One answer; nothing of the prompt is taken from the cache."""
+    """One answer, without reuse of the prompt's cache."""
     options: dict[str, Any] = {"draft": "off"} if setting == PLAIN else {}
     if setting == PREDICTED:
         options["prediction"] = task.prediction
@@ -152,7 +152,7 @@ def answer(engine: Engine, task: Task, setting: str) -> Completion:
 def measure(
     engine: Engine, tasks: Mapping[str, Sequence[Task]], settings: Sequence[str], repeats: int
 ) -> dict[str, dict[str, list[list[Completion]]]]:
-    """The answers of every task by kind and setting, in turns: [repeats][tasks]."""
+    """The answers of all tasks by kind and setting, measured in turns: [repeats][tasks]."""
     found: dict[str, dict[str, list[list[Completion]]]] = {kind: {name: [] for name in settings} for kind in tasks}
     for repeat in range(repeats):
         for kind, some in tasks.items():

@@ -2,15 +2,15 @@
 
 Usage: python benchmarks/prepare.py [--label after] [--arrivals 20]
 
-One slot of the pocket pair streams without end while requests for the other slot arrive, one after the other: a chat
-with 200 tools, a large JSON schema, a large GBNF grammar. Each asks for one token and finds its prompt in the slot's
-cache, so that its grammar is all the work it brings. For each arrival the longest interval between two chunks of the
-stream is kept, in the second that begins with it. Two rows tell what is not the engine's doing: `nothing`, where no
-request arrives, and `hashing`, where a thread of the same process needs a core for half a second. What the engine's
-thread computes for one such request, with no stream beside it, is told in CPU time, which other programs disturb less.
+One slot of the pocket pair streams endlessly while requests for the other slot arrive, one after the other: a chat with
+200 tools, a large JSON schema, a large GBNF grammar. Each wants one token and finds its prompt in the slot's cache, so
+that its grammar is the only work. For each arrival, the longest interval between two chunks of the stream in the
+following second is recorded. Two rows show effects that are not the engine's: `nothing`, without requests, and
+`hashing`, where a thread of the same process uses a core for half a second. The work of the engine's thread for one
+such request, without a stream, is given in CPU time, which other programs disturb less.
 
-Only the public Engine API is used, so the file runs on older states of the code too: --label names the state, and a run
-replaces the figures of its own label alone.
+Only the public Engine API is used, so the file also runs on older states of the code: --label names the state, and a
+run replaces only the figures of its own label.
 """
 
 from __future__ import annotations
@@ -25,16 +25,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that a script can import the package `benchmarks`
 
 from benchmarks import record
 from benchmarks.record import say
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.engine import Engine
 
-WINDOW = 1.0  # seconds that belong to an arrival; a request takes less
+WINDOW = 1.0  # seconds after an arrival; a request takes less
 N_CTX_SLOT = 32768  # 200 tools are 23,000 tokens of the pocket pair's vocabulary
 FIGURES = ("median", "longest_median", "longest_max", "request_median", "engine_cpu")
 CODE = ("commit", "build")  # of each state
@@ -66,15 +64,14 @@ def schema(n: int) -> dict[str, Any]:
 
 
 def gbnf(n: int) -> str:
-    """A form of n lines. One after the other: alternatives would cost each token that is sampled, which is another
-    matter."""
+    """A form of n lines in sequence, since alternatives would slow the sampling of each token."""
     names = [f"line-{i}" for i in range(n)]
     rules = [f'{name} ::= "{name} " [a-z]+ " = " [0-9]{{1,8}} ("," [0-9]{{1,8}})* "\\n"' for name in names]
     return "\n".join([f"root ::= {' '.join(names)}", *rules])
 
 
 def cases(engine: Engine) -> dict[str, Callable[[], object]]:
-    """What arrives, by name."""
+    """The arriving requests, by name."""
     messages, functions = [{"role": "user", "content": "Hello"}], tools(200)
     sections, lines = schema(200), gbnf(3000)
     return {
@@ -87,7 +84,7 @@ def cases(engine: Engine) -> dict[str, Callable[[], object]]:
 
 
 class Stream(threading.Thread):
-    """A client that reads one answer after the other and notes when each chunk came."""
+    """A client that reads one answer after the other and records the time of each chunk."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(daemon=True)
@@ -107,7 +104,7 @@ class Stream(threading.Thread):
         self.join()
 
     def intervals(self, start: float, end: float) -> Iterator[float]:
-        """Milliseconds between neighbouring chunks of one answer that touch [start, end]."""
+        """Milliseconds of the intervals between chunks of an answer that overlap [start, end]."""
         for times in self.times:
             for before, after in pairwise(times):
                 if after >= start and before <= end:
@@ -131,7 +128,7 @@ def measure(engine: Engine, arrive: Callable[[], object], n: int) -> dict[str, A
     """Intervals of the stream while n requests arrive, in milliseconds."""
     stream = Stream(engine)
     stream.start()
-    arrive()  # its prompt is read: the ones that count find it in the cache
+    arrive()  # reads the prompt, so that the measured ones find it in the cache
     starts, seconds = [], []
     for _ in range(n):
         starts.append(time.perf_counter())
@@ -158,7 +155,7 @@ def footer(found: dict[str, Any]) -> str:
 
 
 def labels_of(found: dict[str, Any]) -> list[str]:
-    """The states of the code that were measured."""
+    """The measured states of the code."""
     return [key for key, value in found.items() if isinstance(value, dict) and "cases" in value]
 
 

@@ -1,5 +1,5 @@
-"""What every figure here has around it: prompts, requests, the machine, the command that makes it again, a table and a
-JSON file."""
+"""The common parts of all benchmarks: prompts, requests, the machine, the command to repeat it, a table and a JSON
+file."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ from dflash_local.diagnose.build import gpus
 print()
 print(json.dumps([f"{device['name']}: {device['description']}" for device in gpus(native.library_info())]))
 """
-# llama.cpp's default chain with its default values, spelled out so that no server's defaults count. Temperature 0 makes
-# it greedy.
+# llama.cpp's default chain and values, explicit so that no server's defaults matter. Temperature 0 makes it greedy.
 SAMPLING: dict[str, Any] = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "repeat_penalty": 1.0}
 
 
 def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argparse.ArgumentParser:
-    """An argument parser with the options that all scripts share; `doc` is the module's docstring, `stem` names its
-    results."""
+    """An argument parser with the common options of all scripts; `doc` is the module's docstring, `stem` the name of
+    its results."""
     ap = _bare_parser(doc)
     ap.add_argument("-t", "--threads", type=int, default=2, metavar="N", help="threads of every server or engine")
     ap.add_argument("-n", "--n-predict", type=int, default=n_predict, metavar="N", help="most new tokens per answer")
@@ -98,27 +97,27 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
 
 
 def seed_of(prompt: int, repeat: int = 0) -> int:
-    """Every prompt has a seed of its own in every repeat, the same for all systems."""
+    """The seed of a prompt in a repeat, the same for all systems."""
     return 1000 * (repeat + 1) + prompt
 
 
 def requests(
     prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeat: int = 0, **extra: Any
 ) -> list[dict[str, Any]]:
-    """Request bodies, equal for every system; no prompt is answered from a cache."""
+    """Request bodies, equal for all systems, without reuse of cached prompts."""
     common = {**SAMPLING, "max_tokens": n, "temperature": temperature, "cache_prompt": False, **extra}
     return [{**prompt, **common, "seed": seed_of(i, repeat)} for i, prompt in enumerate(prompts)]
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options that a figure depends on; paths are this machine's business."""
+    """The options that a figure depends on; paths of this machine are left out."""
     return {
         key: value for key, value in vars(args).items() if not isinstance(value, Path) and key not in ("work", "resume")
     }
 
 
 def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:
-    """The command line that makes a figure again, without what is the default or a path of this machine."""
+    """The command line to repeat a measurement, without default values and paths of this machine."""
     script = Path(sys.argv[0]).resolve()
     words = ["python", f"benchmarks/{script.relative_to(HERE) if script.is_relative_to(HERE) else script.name}"]
     for action in ap._actions:
@@ -134,7 +133,7 @@ def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:
 
 
 def origin() -> dict[str, Any]:
-    """What a record is of, for the JSON file: the machine, its GPUs, the commit that runs and the native build."""
+    """The origin of a record, for the JSON file: the machine, its GPUs, the running commit and the native build."""
     return {
         "machine": this_machine().to_json(),
         "devices": devices(),
@@ -145,7 +144,7 @@ def origin() -> dict[str, Any]:
 
 @cache
 def devices() -> list[str]:
-    """The GPUs that the native build finds. A process of its own asks: a benchmark itself holds nothing on a device."""
+    """The GPUs that the native build finds, asked in a separate process so that the benchmark's own holds no device."""
     done = subprocess.run([sys.executable, "-c", _TELL_DEVICES], capture_output=True, text=True)
     if done.returncode != 0:
         raise DFlashError(f"the native build tells no devices: {done.stderr.strip()[-500:]}", hint=native.BUILD_HINT)
@@ -154,7 +153,7 @@ def devices() -> list[str]:
 
 
 def origin_words(record: Mapping[str, Any]) -> dict[str, str]:
-    """The same of any record, in words; a record may be older than one of them."""
+    """The same for any record, in words; an old record may lack some."""
     words = dict.fromkeys(ORIGIN, NOT_RECORDED) | {name: record[name] for name in ORIGIN if record.get(name)}
     if record.get("machine"):
         words["machine"] = str(Machine.from_json(record["machine"]))
@@ -164,8 +163,8 @@ def origin_words(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_same(out: Path, record: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str] = ORIGIN) -> None:
-    """Figures of `now` may stand beside those of `record`, which `out` has. Raises LoadError: one of `names` is another
-    there, or not recorded."""
+    """Check that figures of `now` may be added to `record`, which is in `out`. Raises LoadError if one of `names`
+    differs or was not recorded."""
     before, after = origin_words(record), origin_words(now)
     if different := [name for name in names if before[name] != after[name] or before[name] == NOT_RECORDED]:
         what = "; ".join(f"{name}: {before[name]}, now {after[name]}" for name in different)
@@ -184,21 +183,21 @@ def environment(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict[s
 
 
 def footer(record: Mapping[str, Any]) -> str:
-    """The line under a table: where it was measured, what was, and how to measure it again."""
+    """The line under a table: machine, code, and the command to repeat it."""
     threads = record["options"]["threads"]
     named = ", ".join(map(str, threads)) if isinstance(threads, (list, tuple)) else str(threads)
     return f"{place(record)}; {named} thread{'s' if named != '1' else ''}; {code(record)}. `{record['command']}`"
 
 
 def place(record: Mapping[str, Any]) -> str:
-    """The machine of a record and its GPUs, as pages tell them."""
+    """The machine of a record and its GPUs, for pages."""
     words = origin_words(record)
     gpus = "" if words["devices"] in (NO_DEVICES, NOT_RECORDED) else f"; {words['devices']}"
     return words["machine"] + gpus
 
 
 def code(record: Mapping[str, Any]) -> str:
-    """The commit and the build of a record, likewise."""
+    """The commit and the build of a record, for pages."""
     words = origin_words(record)
     return f"commit {words['commit']}, build {words['build']}"
 
@@ -209,15 +208,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def ratio_cells(row: Mapping[str, Any], limit: float) -> tuple[str, str, str]:
-    """Cells of a row's median `ratio` with the range of its `ratios`, of the limit above which it must lie, and of
-    whether it does."""
+    """Three cells: a row's median `ratio` with the range of its `ratios`, the lower limit, and whether it holds."""
     ratio, ratios = row["ratio"], row["ratios"]
     verdict = "held" if ratio > limit else "MISSED"
     return f"{ratio:.3f} ({min(ratios):.3f}-{max(ratios):.3f})", f"more than {limit}", verdict
 
 
 def save(out: Path, record: Mapping[str, Any], text: str) -> None:
-    """Write `out`.json and `out`.md. A file is complete or the old one: hours of figures must survive an interrupt."""
+    """Write `out`.json and `out`.md atomically, so that an interrupt cannot destroy hours of measurements."""
     out.parent.mkdir(parents=True, exist_ok=True)
     for path, content in ((out.with_suffix(".json"), dump(record)), (out.with_suffix(".md"), text)):
         unfinished = path.with_name(path.name + ".part")
@@ -226,7 +224,7 @@ def save(out: Path, record: Mapping[str, Any], text: str) -> None:
 
 
 def dump(record: Mapping[str, Any]) -> str:
-    """JSON with a line per item of the outer lists: short enough to keep, long enough to compare."""
+    """JSON with a line per item of the outer lists, so that it is short but diffs are readable."""
 
     def part(value: Any) -> str:
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -237,15 +235,14 @@ def dump(record: Mapping[str, Any]) -> str:
 
 
 def load(out: Path) -> dict[str, Any]:
-    """What `save` wrote, {} if nothing."""
+    """The record that `save` wrote; {} if there is none."""
     path = out.with_suffix(".json")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return found
 
 
 def run(main: Callable[[], int]) -> None:
-    """Run a script's `main` and exit: one line for an error, and servers end with a terminated benchmark as with
-    Ctrl-C."""
+    """Run a script's `main` and exit. Errors take one line, and SIGTERM ends the servers like Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         sys.exit(main())
@@ -256,5 +253,5 @@ def run(main: Callable[[], int]) -> None:
 
 
 def say(text: str) -> None:
-    """Progress, beside the table on stdout."""
+    """Print progress to stderr; stdout is for the table."""
     print(text, file=sys.stderr, flush=True)

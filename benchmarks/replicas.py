@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/replicas.py [--replicas 0 1 2] [--clients 4] [--shape 0.6b] [-t 1] [-n 64]
 
-0 is a server without Ray: what the gateway costs is the step from it to 1. Every replica has a slot per client and `-t`
-threads. Replicas that share cores share them: give each its own (-t times the replicas at most the cores), or no gain
-is to be expected. Throughput is all tokens over the wall time of a turn, prompts and HTTP included.
+0 is a server without Ray; the difference to 1 is the gateway's cost. Each replica has a slot per client and `-t`
+threads. Replicas need their own cores for a gain (-t times the replicas at most the cores). Throughput is all tokens
+over the wall time of a turn, with prompts and HTTP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -31,7 +31,7 @@ PROMPTS_PER_CLIENT = 3
 
 
 def measure(pair: Pair, args: Any, n_replicas: int, log: Path) -> list[float]:
-    """Tokens per second of each repeat; the turn before them warms up."""
+    """Tokens per second of each repeat, after a warm-up turn."""
     flags = ["-m", pair.target, "-md", pair.drafter, "-c", 2048 * args.clients, "-np", args.clients]
     flags += ["-t", args.threads, "--no-cost-cache", "--replicas", n_replicas, "--replica-requests", 2 * args.clients]
     command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]

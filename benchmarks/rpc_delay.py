@@ -2,15 +2,13 @@
 
 Usage: python benchmarks/rpc_delay.py [--delays 0 1 10] [--drafter dflash] [--type q4_0] [--shape pocket] [--namespace]
 
-Two servers on loopback, or in a network namespace of their own, hold half of the layers each; the drafter is where it
-is without flags, here. A proxy before each server (rpc_proxy.py) delays all bytes by so many milliseconds each way and
-counts messages and bytes, so that a round trip takes twice the delay and what a server and the proxy need; it is there
-at 0 ms, too. Plain is the same engine on the same servers with drafting off and no drafter loaded. Of each answer, the
-passes after the prompt's count.
+Two servers on loopback, or in their own network namespace, hold half of the layers each; the drafter is in its default
+place, here. A proxy before each server (rpc_proxy.py), also at 0 ms, delays all bytes by the given milliseconds each
+way and counts messages and bytes, so that a round trip takes twice the delay plus the time of server and proxy. Plain
+is the same engine on the same servers without a drafter. Only the passes after the prompt's count.
 
-The slope of a pass's time between the delays, in round trips, estimates how many it waits for one after the other; two
-at once, of two servers, are one wait. A busy machine adds to it. Delays of 10 ms and more dominate what else a machine
-does.
+The slope of a pass's time over the delay, in round trips, estimates the number of sequential waits; two at once, of two
+servers, are one wait. A busy machine adds to it, but delays of 10 ms and more dominate.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -45,7 +43,7 @@ START_SECONDS = 30
 
 
 def _listens(port: int) -> bool:
-    """Whether somebody does; a connection would be the only one that the server takes."""
+    """Is the port in use? Found by binding, since a connection would be the only one that the server accepts."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -57,7 +55,7 @@ def _listens(port: int) -> bool:
 
 @contextmanager
 def rpc_server(threads: int, network: Loopback) -> Iterator[int]:
-    """`dflash-local rpc-server` on loopback of a network; its port."""
+    """Run `dflash-local rpc-server` on loopback of a network; yields its port."""
     port = network.inside(free_port)
     program = [*network.prefix, sys.executable, "-m", "dflash_local.cli", "rpc-server"]
     command = [*program, "-p", str(port), "-t", str(threads)]
@@ -77,14 +75,14 @@ def rpc_server(threads: int, network: Loopback) -> Iterator[int]:
 def measure(
     engine: Engine, proxies: Sequence[RPCProxy], prompts: Sequence[dict[str, Any]], n: int, name: str
 ) -> dict[str, Any]:
-    """One system at one delay: its speed, and what its passes send."""
+    """One system at one delay: its speed, and the traffic of its passes."""
     for proxy in proxies:
         proxy.traffic.clear()
     done = list(answers(engine, prompts, n, 0.0, draft="off" if name == "plain" else "tree"))
     passes = sum(answer.timings.n_passes for answer in done)
     ms = sum(answer.timings.predicted_ms for answer in done)
     traffic = [proxy.traffic for proxy in proxies]
-    # prompts' passes, one an answer, are in the counts of messages
+    # the counts of messages include the prompts' passes, one per answer
     counted = passes + len(done)
     return {
         "tokens_per_second": round(1e3 * sum(answer.timings.n_steps for answer in done) / ms, 2),
@@ -104,7 +102,7 @@ def measure(
 def run(
     pair: Pair, delays: Sequence[float], prompts: Sequence[dict[str, Any]], n: int, threads: int, network: Loopback
 ) -> dict[str, Any]:
-    """All delays of both systems: rows by delay in ms."""
+    """Measure both systems at all delays: rows by delay in ms."""
     rows: dict[str, Any] = {}
     for name in SYSTEMS:
         with ExitStack() as stack:
@@ -116,9 +114,9 @@ def run(
             }  # fmt: skip
             for delay in delays:
                 for proxy in proxies:
-                    proxy.delay = delay / 1e3  # at load, too: passes are timed there
+                    proxy.delay = delay / 1e3  # also while loading, when passes are timed
                 with Engine(pair.target, pair.drafter if name == "drafted" else None, **options) as engine:
-                    measure(engine, proxies, prompts[:1], n, name)  # first touch, and what passes cost now
+                    measure(engine, proxies, prompts[:1], n, name)  # warm-up, which also updates the costs of passes
                     row = measure(engine, proxies, prompts, n, name)
                 rows.setdefault(f"{delay:g}", {})[name] = row
                 say(f"{name}, {delay:g} ms: {row['tokens_per_second']} tok/s, {row['ms_per_pass']} ms a pass")
@@ -129,7 +127,7 @@ def run(
 
 
 def waits(rows: dict[str, Any], name: str) -> float | None:
-    """Round trips that a pass waits for, one after the other: of the longest delay against none. None: one delay."""
+    """Sequential round trips per pass, from the first and the last delay. None if there is only one delay."""
     delays = sorted(float(delay) for delay in rows)
     if len(delays) < 2:
         return None
@@ -138,7 +136,7 @@ def waits(rows: dict[str, Any], name: str) -> float | None:
 
 
 def markdown(rows: dict[str, Any], footer: str) -> str:
-    """A row for each delay, and what passes send."""
+    """A table with a row for each delay, and the traffic of passes."""
     lines = []
     for delay, row in rows.items():
         plain, drafted = (row[name] for name in SYSTEMS)

@@ -1,7 +1,6 @@
-"""A proxy before an RPC server: it adds delay to each way, as a network would, and counts what passes.
+"""A proxy before an RPC server: it adds delay in each direction, like a network, and counts the traffic.
 
-The delay is that of light and routers, not of bandwidth: bytes are forwarded in order, each `delay` seconds after it
-came.
+The delay is latency, not bandwidth: bytes are forwarded in order, each `delay` seconds after its arrival.
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ _HEADER = struct.Struct("<BQ")  # command, bytes that follow
 
 
 class Traffic:
-    """What passed since the last `clear`: messages by command, bytes each way, and round trips: how often the server
-    spoke after the client."""
+    """The traffic since the last `clear`: messages by command, bytes in each direction, and round trips (how often the
+    server sent after the client)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.clear()
 
     def clear(self) -> None:
-        """Count from here."""
+        """Start counting from zero."""
         with self._lock:
             self.commands: Counter[str] = Counter()
             self.sent = self.received = self.round_trips = 0
             self._asked = False
 
     def on_sent(self, data: bytes) -> None:
-        """Bytes of the client."""
+        """Count bytes of the client."""
         with self._lock:
             self.sent += len(data)
             self._asked = True
 
     def on_command(self, name: str) -> None:
-        """A message of the client."""
+        """Count a message of the client."""
         with self._lock:
             self.commands[name] += 1
 
     def on_received(self, data: bytes) -> None:
-        """Bytes of the server."""
+        """Count bytes of the server."""
         with self._lock:
             self.received += len(data)
             self.round_trips += self._asked
@@ -81,9 +80,9 @@ class _Commands:
 
 
 class _Lies:
-    """Turns answers of more bytes than an address or a size has into nonsense: a server that can't be trusted."""
+    """Replaces answers longer than an address or a size by nonsense, like an untrustworthy server."""
 
-    _SIZE = struct.Struct("<Q")  # what stands before each answer
+    _SIZE = struct.Struct("<Q")  # precedes each answer
 
     def __init__(self) -> None:
         self._left, self._size, self._short = 0, b"", True
@@ -104,15 +103,15 @@ class _Lies:
 
 
 class RPCProxy:
-    """Listens on a free port, and forwards to the server at `port` of loopback.
+    """Listens on a free port and forwards to the server at `port` of loopback.
 
     Args:
-        delay: seconds that bytes take, each way.
-        network: where it is, with its server.
-        cut_at: the command before which connections are cut, as if the server had died; None: none.
+        delay: seconds of delay in each direction.
+        network: the network of the proxy and its server.
+        cut_at: the command before which connections are cut, as if the server had died; None: never.
 
     Attributes:
-        lies: whether the values that the server returns are replaced by nonsense from now on.
+        lies: replace the values that the server returns by nonsense.
     """
 
     def __init__(
@@ -130,12 +129,12 @@ class RPCProxy:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the proxy."""
         return int(self._listener.getsockname()[1])
 
     @property
     def address(self) -> str:
-        """As --rpc takes it."""
+        """The value for --rpc."""
         return f"{self._network.address}:{self.port}"
 
     def __enter__(self) -> RPCProxy:
@@ -145,7 +144,7 @@ class RPCProxy:
         self.close()
 
     def close(self) -> None:
-        """Cut everything."""
+        """Close the listener and all connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

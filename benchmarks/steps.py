@@ -6,7 +6,7 @@ In one process, on the pair inflated to the 0.6b shape. Four measurements:
 
 - phases: long answers, budget auto. The time from handing over a request to its result, less what the engine's phases
 took, is 'other':
-  scheduling, Python and all. The prompt's pass is one step of about a hundred.
+  scheduling, Python and the rest. The prompt's pass is one step of about a hundred.
 - growth: the same with trees of 64 nodes.
 - cost: what the engine measured for passes of each width, at load and after these answers.
 - trace: one long answer, step by step.
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -29,8 +29,8 @@ from dflash_local.engine import Engine
 from dflash_local.stats import EngineStats
 
 MOST_NODES = 64
-# Code that the pocket model knows well. Its answers are short, so the end-of-text token is banned: it wanders on
-# through other subjects.
+# The pocket model knows such code well. Its answers are short, so the end-of-text token is banned, and it goes on with
+# other subjects.
 LONG = "Write a Python context manager that logs the size."
 
 
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     layers: dict[str, Any] = {} if args.ngl is None else {"n_gpu_layers": args.ngl, "n_gpu_layers_draft": args.ngl}
     with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False, **layers) as engine:
         cost = {"at_load": curves(engine)}
-        measure_phases(engine, prompts[:1], 64, args.temperature)  # the first passes touch fresh memory
+        measure_phases(engine, prompts[:1], 64, args.temperature)  # warm-up
         auto = measure_phases(engine, prompts, args.n_predict, args.temperature)
         most = measure_phases(engine, prompts, args.n_predict, args.temperature, budget=MOST_NODES)
         cost["kept_fresh"] = curves(engine)

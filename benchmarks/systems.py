@@ -1,4 +1,4 @@
-"""The systems that are compared through HTTP: all resident, one at a time works."""
+"""The systems to compare through HTTP: all are loaded, one at a time works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dflash_local.demo.shapes import Pair
 
 PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
 UPSTREAM_N_MAX = (3, 7, 15)
-IDLE_CPU_LIMIT = 0.05  # CPU seconds per second of a server that has nothing to do
+IDLE_CPU_LIMIT = 0.05  # CPU seconds per second of an idle server
 SETTLE = 0.01  # seconds between two systems' turns: thread pools spin for a moment after their last graph
 
 T = TypeVar("T")
@@ -30,14 +30,14 @@ UPSTREAM = tuple(upstream(n) for n in UPSTREAM_N_MAX)
 
 @dataclass(frozen=True)
 class Setting:
-    """What all servers are started with: one slot per client, `n_ctx` tokens each."""
+    """The common settings of all servers: one slot per client, `n_ctx` tokens each."""
 
     pair: Pair
     bins: Path  # upstream's programs
     clients: int = 1
     threads: int = 2
     n_ctx: int = 1024
-    n_gpu_layers: int | None = None  # of target and drafter; None: what each server does unasked
+    n_gpu_layers: int | None = None  # of target and drafter; None: each server's default
 
     def _common(self) -> list[str]:
         sizes = ["-c", str(self.n_ctx * self.clients), "-np", str(self.clients), "-t", str(self.threads), "-fa", "on"]
@@ -49,8 +49,8 @@ class Setting:
         return ["-md", str(self.pair.drafter), *layers]
 
     def plain(self) -> list[str]:
-        """argv of upstream's server without a drafter, with what makes it fastest here: one K/V buffer for all slots
-        (--kv-unified), no copies of finished prompts to a host cache (-cram)."""
+        """argv of upstream's server without a drafter, with its fastest settings here: one K/V buffer for all slots
+        (--kv-unified), no host cache of finished prompts (-cram)."""
         quiet = ["--fit", "off", "--no-webui", "-lv", "2"]
         return [str(self.bins / "llama-server"), *self._common(), "--kv-unified", "-cram", "0", *quiet]
 
@@ -59,8 +59,8 @@ class Setting:
         return [*self.plain(), *self._drafter(), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n_max)]
 
     def ours(self, *flags: str) -> list[str]:
-        """argv of our server with the drafter. Nothing is tuned; it measures this machine at its start instead of
-        reading an old file."""
+        """argv of our server with the drafter, untuned; it measures this machine at its start instead of reading an old
+        file."""
         serve = [sys.executable, "-m", "dflash_local.cli", "serve", *self._common(), "--no-cost-cache"]
         return [*serve, *self._drafter(), *flags]
 
@@ -99,14 +99,13 @@ class Systems:
         return run_load(self.servers[name].port, bodies, self.clients)
 
     def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
-        """A first answer from every system. Raises if a server uses the CPU while it has nothing to do: measuring
-        beside it would not be fair."""
+        """Get a first answer from each system. Raises LoadError if an idle server uses the CPU, which is unfair."""
         for name in self.servers:
             self.turn(name, bodies)
         self.check_idle()
 
     def check_idle(self, seconds: float = 1.0) -> None:
-        """Raises LoadError if an idle server would slow down whoever works."""
+        """Raises LoadError if an idle server would slow down the working one."""
         time.sleep(0.5)
         before = {name: server.cpu_seconds() for name, server in self.servers.items()}
         time.sleep(seconds)
@@ -117,7 +116,7 @@ class Systems:
 
 
 def order(items: Sequence[T], i: int) -> list[T]:
-    """The order of turn `i`: each goes first in turn, and every other round of that runs backwards."""
+    """The order in turn `i`: rotated, and reversed in every other round of rotations."""
     n_rounds, shift = divmod(i, len(items))
     turned = [*items[shift:], *items[:shift]]
     return turned[::-1] if n_rounds % 2 else turned

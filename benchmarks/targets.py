@@ -1,4 +1,4 @@
-"""Targets of any type: those of the inflated pairs, and for other types or the pocket model itself files made once and
+"""Targets of any type: those of the inflated pairs, and files for other types or the pocket model itself, made once and
 kept."""
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES as ALL_SHAPES
 from dflash_local.demo.shapes import TYPES as PAIR_TYPES
 
-POCKET = "pocket"  # in place of a shape: the pocket target as it is
+POCKET = "pocket"  # in place of a shape: the pocket target itself
 SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))
-MXFP4 = "mxfp4"  # llama-quantize makes only experts of it
+MXFP4 = "mxfp4"  # llama-quantize uses it only for experts
 TYPES = (*PAIR_TYPES, "bf16", "q4_k_s", "q5_k_m", "q6_k", "iq4_nl", MXFP4)
 _ROWS = 4096  # quantized at once
 
 
 def make(work: Path | None, shape: str, ftype: str) -> Path:
-    """The target in `shape`, one of SHAPES, as `ftype`, one of TYPES; found again in `work` (None: the cache)."""
+    """The target in `shape`, one of SHAPES, as `ftype`, one of TYPES; kept in `work` (None: the cache)."""
     if shape != POCKET and ftype in PAIR_TYPES:
         return pairs.make(work, shape, ftype, "dflash").target
     source = bundled_pair().target if shape == POCKET else make(work, shape, "f16")
@@ -52,7 +52,7 @@ def make(work: Path | None, shape: str, ftype: str) -> Path:
 
 
 def _all_mxfp4(source: Path, path: Path) -> None:
-    """Every matrix of the f16 file `source` as MXFP4; what is no matrix stays."""
+    """Write all matrices of the f16 file `source` as MXFP4; other tensors stay."""
 
     def output(tensor: StoredGgufTensor) -> OutputTensor:
         if tensor.type != Type.F16:
@@ -71,8 +71,7 @@ def _all_mxfp4(source: Path, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Matrices:
-    """What the matrix products of a pass read and compute: bytes as the file stores them and multiply-adds of one row,
-    by type.
+    """The matrix products of a pass: bytes read, as stored in the file, and multiply-adds of one row, by type.
 
     `kv_bytes` and `kv_macs`: what attention reads of the KV cache (f16), and multiplies for one row, per cell.
     """
@@ -84,7 +83,7 @@ class Matrices:
 
     @staticmethod
     def of(path: Path) -> Matrices:
-        """Of a qwen3 target. The token embedding is read a row at a time; it counts only where it is the head too."""
+        """From a qwen3 target. The token embedding is read by rows, so it counts only if it is also the head."""
         metadata, tensors = read_model(path)
         head = "output.weight" if "output.weight" in tensors else "token_embd.weight"
         matrices = Matrices({}, {}, 0, 0)

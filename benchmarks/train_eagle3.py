@@ -2,14 +2,14 @@
 
 Usage: python benchmarks/train_eagle3.py TARGET_DIR TARGET.gguf TEXT OUT.gguf [--minutes 15] [--taps 1 3 5] [--steps 7]
 
-The baseline that DFlash is compared with: one layer over the taps of three layers, which reads its own output instead
-of the target's hidden states from the second draft token on. It learns that by drafting in training, too ("training-
-time test"): step k of a row reads what step k - 1 gave, and attends to the first step's rows up to its own and to its
-own later ones. Soft labels are the target's distribution, each step weighs 0.8 of the one before. Embeddings and head
+The baseline for DFlash: one layer over the taps of three layers, which reads its own output instead of the target's
+hidden states from the second draft token on. It learns this by drafting in training, too ("training-time test"): step k
+of a row reads the output of step k - 1, and attends to the first step's rows up to its own and to its own later ones.
+The soft labels are the target's distribution; each step has 0.8 of the weight of the one before. Embeddings and head
 are the target's, so the file holds only the layer.
 
-TARGET_DIR is the target in Hugging Face form, TARGET.gguf the same with the tokenizer as llama.cpp reads it, TEXT what
-the target was trained for, rendered by its chat template. Needs torch and transformers.
+TARGET_DIR is the target's Hugging Face checkpoint, TARGET.gguf the same with llama.cpp's tokenizer, TEXT a corpus like
+the target's training text, rendered by its chat template. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, silu, softmax
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gguf import GGUFValueType
@@ -50,7 +50,7 @@ def rotated(x: Tensor, positions: Tensor, base: float) -> Tensor:
 
 
 class Head(nn.Module):  # type: ignore[misc]  # torch is not typed
-    """The layer; its names are those of the file. `target` lends embeddings and head, frozen."""
+    """The layer, with the names of the file. Embeddings and head are the target's, frozen."""
 
     def __init__(self, target: Qwen3ForCausalLM, taps: list[int]) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Head(nn.Module):  # type: ignore[misc]  # torch is not typed
 
 
 def losses(head: Head, target: Qwen3ForCausalLM, x: Tensor, steps: int) -> tuple[Tensor, float]:
-    """Loss and mean acceptance length of greedy drafts (a token of the target's own counted) for x [batch, length]."""
+    """Loss and mean acceptance length of greedy drafts (with the target's own token) for x [batch, length]."""
     with torch.no_grad():
         seen = target(input_ids=x, output_hidden_states=True)
         taps = torch.cat([seen.hidden_states[layer] for layer in head.taps], -1).float()
@@ -134,7 +134,7 @@ def losses(head: Head, target: Qwen3ForCausalLM, x: Tensor, steps: int) -> tuple
 
 
 def batches(tokenizer: PreTrainedTokenizerFast, path: Path) -> Iterator[Tensor]:
-    """[BATCH, LENGTH] tokens of the text, over and over; the last hundredth is kept for the end."""
+    """[BATCH, LENGTH] tokens of the text, endlessly, without the last hundredth, which is held out."""
     text = path.read_text(encoding="utf-8")
     ids = torch.tensor(tokenizer(text)["input_ids"])
     n = len(ids) * 99 // 100 // (BATCH * LENGTH)
@@ -152,7 +152,7 @@ def held_out(tokenizer: PreTrainedTokenizerFast, path: Path) -> Iterator[Tensor]
 
 def train(head: Head, target: Qwen3ForCausalLM, data: Iterator[Tensor], minutes: float, steps: int) -> None:
     optimizer = torch.optim.AdamW(head.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
-    start, average = time.process_time(), None  # of this process, so that others on the machine change nothing
+    start, average = time.process_time(), None  # CPU time of this process, so that others on the machine do not matter
     for step, x in enumerate(data, 1):
         done = (time.process_time() - start) / (minutes * 60)
         if done >= 1:
@@ -189,7 +189,7 @@ def metadata(head: Head, target: Qwen3ForCausalLM, gguf: Path) -> dict[str, Valu
 
 
 def save(head: Head, target: Qwen3ForCausalLM, gguf: Path, out: Path) -> None:
-    """Matrices as f16, but the mixed taps as f32: they hold raw values of the residual stream."""
+    """Write matrices as f16, except the fusion of the taps as f32, since taps are raw values of the residual stream."""
     tensors = []
     for name, parameter in head.w.items():
         data = parameter.detach().numpy()

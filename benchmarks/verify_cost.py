@@ -6,21 +6,19 @@ Usage: python benchmarks/verify_cost.py --shape 0.6b --types q4_0,q4_k_m,q8_0 --
        python benchmarks/verify_cost.py --md --json OUT      the tables of a file that is there already, without
        measuring anything
 
-Stock and ours are the same library and the same file in two processes, and take turns; the one that waits sleeps. A
-pass is what llama.cpp does between being handed a batch and its logits lying in memory, over --context cells of K and
-V: up to 64 rows as a verify pass, with logits for all of them; more as a chunk of a prompt, with logits for the last.
-The engine's own work around it is not in it.
+Stock and ours are the same library and the same file in two processes, and take turns; the waiting one sleeps. A pass
+is timed from llama.cpp's taking the batch until the logits are in memory, over --context cells of K and V: up to 64
+rows as a verify pass, with logits for all; more as a chunk of a prompt, with logits for the last. The engine's own work
+is not included.
 
-The roofline of a pass is the larger of two times, for what the machine can do just then: other guests of a shared
-machine come and go, so both limits are measured anew before every turn. Reading: the bytes of all its weight matrices,
-as the file stores them, at the speed at which the same threads read so much memory again and again. Computing: a
-multiply-add per weight and row, at the rate of int8 multiply-adds in registers (of f32 for float weights). Attention,
-norms and the activations' quantization are not in it.
+The roofline of a pass is the larger of two times. Reading: the bytes of all weight matrices, as stored in the file, at
+the speed at which the same threads repeatedly read as much memory. Computing: a multiply-add per weight and row, at the
+rate of int8 multiply-adds in registers (of f32 for float weights). Both limits are measured before every turn, since
+other guests of a shared machine come and go. Attention, norms and the activations' quantization are not included.
 
-A turn begins when the cores are ours alone, and is done again, up to twice, where they no longer are at its end:
-another guest on a core's other hardware thread halves what a core begins in a clock (see ceilings.cpp), and dot
-products in registers, which are the roofline, hardly feel it. How many turns were disturbed all the same stands below
-the table.
+A turn begins when the cores are ours alone, and is repeated, up to twice, if they are not at its end: another guest on
+a core's other hardware thread halves its instructions per clock (see ceilings.cpp), which hardly affects dot products
+in registers, and so the roofline. The number of turns that were still disturbed is below the table.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, systems, targets
@@ -52,7 +50,7 @@ FLOATS = ("F16", "BF16", "F32")
 def roofline(matrices: Matrices, ceilings: Ceilings, rows: int) -> tuple[float, float]:
     """Milliseconds of a pass: (reading, computing)."""
     n_bytes = sum(matrices.n_bytes.values())
-    # Bytes that fit a cache are read faster; of the speed of the memory and that of their size the higher counts.
+    # Data that fits a cache is read faster: take the higher of the memory's speed and that of a buffer of its size.
     speed = max(speed for size, speed in ceilings.read.items() if size in (n_bytes, MEMORY))
     seconds = sum(
         macs * rows / (1e9 * (ceilings.f32 if kind in FLOATS else ceilings.int8))
@@ -64,7 +62,7 @@ def roofline(matrices: Matrices, ceilings: Ceilings, rows: int) -> tuple[float, 
 def cell(
     kind: str, threads: int, rows: int, times: Mapping[str, Sequence[float]], bound: tuple[float, float]
 ) -> dict[str, Any]:
-    """A line of the result: medians over all passes, and between which times the middle half of them lies."""
+    """A line of the result: medians over all passes, and their quartiles."""
     found: dict[str, Any] = {"type": kind, "threads": threads, "n": rows}
     for key, name in (("stock", STOCK), ("our", OURS)):
         found[f"{key}_ms"] = round(median(times[name]), 3)
@@ -76,14 +74,14 @@ def cell(
 
 
 class Turns:
-    """Measurements, each while the cores are ours alone, if they ever are; counts."""
+    """Measurements while the cores are ours alone, if possible, with counts of disturbed ones."""
 
     def __init__(self, cores: Cores) -> None:
         self._cores = cores
         self.n_turns = self.n_again = self.n_disturbed = 0
 
     def take(self, turn: Callable[[], Times]) -> Times:
-        """What `turn` returns: of the first try that nobody disturbed, else of the last."""
+        """The result of `turn`: of the first undisturbed try, else of the last."""
         self.n_turns += 1
         for tried in range(TRIES):
             self.n_again += tried > 0
@@ -105,8 +103,8 @@ def measure(
     limits: Callable[[], Ceilings],
     turns: Turns,
 ) -> tuple[dict[int, dict[str, list[float]]], dict[int, list[Ceilings]]]:
-    """Milliseconds of passes by width and process, and what the machine could do, by width; all widths are measured in
-    every repeat."""
+    """Milliseconds of passes by width and process, and the machine's ceilings by width; all widths are measured in each
+    repeat."""
     kernels.open_all(both, path, threads, n_ctx=-(-(context + max(widths) + 1) // 256) * 256, cells=context)
     found: dict[int, dict[str, list[float]]] = {n: {name: [] for name in kernels.NAMES} for n in widths}
     ceilings: dict[int, list[Ceilings]] = {n: [] for n in widths}
@@ -145,7 +143,7 @@ LINES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 
 
 def markdown(figures: Mapping[str, Any]) -> str:
-    """For each number of threads a table with the lines of LINES per type; then what it was measured against."""
+    """For each number of threads a table with the lines of LINES per type, then the ceilings."""
     lines = []
     models = figures["models"]
     for threads, ceilings in figures["ceilings"].items():
@@ -207,8 +205,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N,M",
         help="of a pass",
     )
-    # 192 and up to 64 rows of its own: llama.cpp looks at cells by 256, so that one more would cost stock twice as much
-    # attention
+    # 192 and up to 64 rows of its own are 256: llama.cpp attends to cells in steps of 256, so one more would double
+    # stock's attention
     ap.add_argument(
         "--context", type=int, default=192, metavar="N", help="cells that every pass attends to, beside its own"
     )

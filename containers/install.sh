@@ -10,7 +10,7 @@ if ! ls dist/*.whl >/dev/null 2>&1; then
 fi
 python3 -m venv /opt/dflash
 /opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist dist/*.whl
-# pip has done its work, and tests of other packages have none here.
+# pip and the tests of other packages are not needed any more.
 /opt/dflash/bin/python -m pip uninstall -qy pip setuptools
 find /opt/dflash -name __pycache__ -prune -exec rm -rf {} +
 find /opt/dflash -type d -name tests -path '*/numpy/*' -prune -exec rm -rf {} +

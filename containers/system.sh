@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the running image has besides the wheels: Python, certificates, and a user who is not root.
+# The contents of the final image besides the wheels: Python, certificates, and a user who is not root.
 set -eu
 apt-get update -q
 apt-get install -qy --no-install-recommends python3-minimal libpython3-stdlib ca-certificates "$@"

@@ -13,7 +13,7 @@ OUTTYPES = ("f32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0"
 
 
 def __getattr__(name: str) -> Any:
-    # numpy and gguf are loaded at the first use, so that `dflash-local convert --help` starts at once
+    # Imported on first use: numpy and gguf would delay `dflash-local convert --help`.
     if name in ("Conversion", "convert"):
         from . import conversion
 

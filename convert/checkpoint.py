@@ -23,7 +23,7 @@ _PREFIX = "model."  # some checkpoints wrap the drafter once more
 
 @dataclass(frozen=True)
 class _Format:
-    """A format of weights: the name of the only file, the names of all files, and what reads one."""
+    """A format of weights: the name of a single file, a pattern of several, and a reader."""
 
     single: str
     pattern: str
@@ -44,8 +44,8 @@ _TORCH = _Format("pytorch_model.bin", "pytorch_model*.bin", read_torch_tensors)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`tensors` are keyed by name without a leading "model."; nothing but headers has been read. MASK_EMBEDDING is one
-    of them if there is such a file; `mask_token` is the token that it belongs to."""
+    """`tensors` are keyed by name without a leading "model."; only headers have been read. They include MASK_EMBEDDING
+    if there is such a file; `mask_token` is its token."""
 
     directory: Path
     config: dict[str, Any]
@@ -74,8 +74,8 @@ class Checkpoint:
         return cls(directory, config, tensors, mask_token)
 
     def renamed(self, packaging: Packaging) -> Checkpoint:
-        """The same with the authors' names of its tensors, without copies of the target's. Raises ConvertError if two
-        become one."""
+        """The same with the authors' tensor names, without copies of the target's tensors. Raises ConvertError if two
+        get the same name."""
         tensors: dict[str, StoredTensor] = {}
         for name, tensor in self.tensors.items():
             if tensors.setdefault(packaging.renamed(name), tensor) is not tensor:
@@ -85,7 +85,7 @@ class Checkpoint:
 
 
 def _mask_embedding(path: Path) -> tuple[int, StoredTensor]:
-    """What MiMo's drafters save beside their weights: the mask token and its embedding, which the target has not."""
+    """MiMo's drafters save the mask token and its embedding, which the target lacks, beside their weights."""
     contents = read_torch_file(path)
     token, embedding = contents.get("mask_token_id"), contents.get("embedding")
     if type(token) is not int or not isinstance(embedding, StoredTensor):
@@ -114,7 +114,7 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def _stored(directory: Path) -> list[StoredTensor]:
-    """The tensors of all files; safetensors, if there are any."""
+    """The tensors of all files; of the safetensors files if there are any."""
     for form in (_SAFETENSORS, _TORCH):
         if (directory / form.index).exists():
             return _indexed(directory / form.index, form)
@@ -143,7 +143,7 @@ def _unindexed(directory: Path, found: list[Path], form: _Format) -> list[Stored
 
 
 def _indexed(index: Path, form: _Format) -> list[StoredTensor]:
-    """Tensors of a sharded checkpoint; index and shards must agree on what is where."""
+    """Tensors of a sharded checkpoint; index and shards must agree."""
     weight_map = _json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ConvertError(f"{index.name} has no weight_map", field="weight_map", hint="download the file again")

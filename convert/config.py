@@ -3,7 +3,7 @@
 Three layouts of `config.json` are in use: the authors' (`dflash_config` beside Qwen3's keys), an older one of theirs
 (block size, mask token and layer ids at the top level), and that of the speculators library (Qwen3's keys inside
 `transformer_layer_config`). Meanings follow the authors' implementation (package `dflash`, model.py) and, for keys that
-it does not know, vLLM's (qwen3_dflash.py). What upstream's `dflash` dialect cannot say is refused.
+it does not know, vLLM's (qwen3_dflash.py). Settings that upstream's `dflash` dialect cannot express are refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .rope import Rope, rope_settings
 from .target import MASK_TOKEN, Target
 from .tensor_spec import Dimensions
 
-_ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")  # what the dialect knows
+_ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")  # those of the dialect
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _RIGHT_TARGET = "give the GGUF of the model that the drafter was trained for"
-# Rows that a vocabulary may have more than tokens, or a converter's token list more than the vocabulary: gpt-oss has
-# 1069, Qwen3 267; and the part of the vocabulary that they may be.
+# Limits for the padding of a vocabulary, in rows (gpt-oss has 1069, Qwen3 267) and as a part of it. Either the
+# vocabulary has more rows than tokens, or a converter's token list is longer.
 _MAX_PADDING, _MAX_PADDING_PART = 2048, 1 / 16
 
 
@@ -38,15 +38,15 @@ class DrafterConfig(Dimensions):
 
     n_ctx: int
     norm_eps: float
-    attention_bias: bool  # of q, k, v and the output; a checkpoint may have them without saying so
+    attention_bias: bool  # of q, k, v and the output; a checkpoint may have them without this key
     activation: str
     block_size: int
     mask_token: int
-    n_vocab_stored: int  # rows of the checkpoint's tensors for all tokens: with padding not n_vocab
-    n_candidates: int  # only tokens below it are proposed
+    n_vocab_stored: int  # rows of the checkpoint's vocabulary tensors: differs from n_vocab by padding
+    n_candidates: int  # only tokens below this are proposed
     samples_from_anchor: bool  # a block's first row proposes the token after the anchor
     rope: Rope
-    context_theta: float | None  # base of the rotation of injected keys, where it is another
+    context_theta: float | None  # RoPE base of injected keys, if it differs
     rope_interleaved: bool
     sliding_window: int  # 0: none
     is_sliding: tuple[bool, ...]
@@ -55,14 +55,14 @@ class DrafterConfig(Dimensions):
     logit_softcap: float | None
     embedding_scale: float | None
     value_scale: float | None
-    is_gemma4: bool  # norms behind each sub-layer, V made of K, attention without its scale
+    is_gemma4: bool  # norms after each sub-layer, V made from K, attention without scale
     kind: Kind
     warnings: tuple[str, ...]
 
     @classmethod
     def read(cls, config: Mapping[str, Any], target: Target, found: Collection[str] = ()) -> DrafterConfig:
-        """`found` are the checkpoint's tensor names. Raises ConvertError whose `field` is the key of `config.json` that
-        is missing, wrong, or does not fit the target."""
+        """`found` are the checkpoint's tensor names. Raises ConvertError; `field` is the key of `config.json` that is
+        missing, wrong, or does not fit the target."""
         packaging = recognise(config, found)
         keys = Keys(gemma4.settings(config) if packaging.is_gemma4 else config)
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
@@ -174,8 +174,8 @@ def _mask_token(keys: Keys, target: Target) -> int:
 def _gemma4_scales(
     keys: Keys, target: Target, found: Collection[str], warnings: list[str]
 ) -> tuple[float | None, float | None]:
-    """Scale of embeddings and soft cap of logits. Older drafters of Gemma 4 borrow the target's embeddings and head and
-    say nothing of what Gemma does to both. Those of the speculators library were trained without either."""
+    """Scale of embeddings and soft cap of logits. Older drafters of Gemma 4 share the target's embeddings and head, but
+    their config lacks Gemma's scale and cap. Those of the speculators library were trained without either."""
     scale, softcap = keys.maybe_number("input_embedding_scale"), keys.maybe_number("final_logit_softcapping")
     if _is_speculators(keys):
         return scale, softcap
@@ -189,38 +189,38 @@ def _gemma4_scales(
 
 
 def _is_speculators(keys: Keys) -> bool:
-    """Whether the speculators library trained the drafter."""
+    """Was the drafter trained by the speculators library?"""
     return keys.find("speculators_model_type")[1] is not None
 
 
 def _rotated_as(keys: Keys, layer_types: list[str]) -> list[str]:
-    """The kinds of layers whose rotation counts. Where a rotation is given for each kind, the speculators library
-    rotates all layers as sliding ones, if there are any or not (its flatten_rope_parameters)."""
+    """The kinds of layers whose rotation is used. If each kind has one, the speculators library rotates all layers as
+    sliding ones, even if there are none (its flatten_rope_parameters)."""
     if _is_speculators(keys) and _SLIDING in rope_settings(keys)[1]:
         return [_SLIDING]
     return layer_types
 
 
 def _context_theta(keys: Keys, target: Target) -> float | None:
-    """MiMo's drafters rotate what they make of the taps as their target rotates."""
+    """MiMo's drafters rotate keys made from taps like their target."""
     key, value = keys.find("backbone_rotary_base")
     if value is None:
         return None
     if target.uses_mrope:
-        raise wrong(key, "the engine has no base of its own for injected keys of targets with M-RoPE")
+        raise wrong(key, "the engine has no separate base for injected keys of targets with M-RoPE")
     return keys.number("backbone_rotary_base")
 
 
 def _taps(keys: Keys, target: Target) -> tuple[int, ...]:
-    """Inputs of target layers. A Hugging Face id names a layer whose *output* is tapped, which is the next layer's
-    input, or what leaves the last layer."""
+    """Inputs of target layers. A Hugging Face id names a layer whose *output* is tapped: the input of the next layer,
+    or the output of the last one."""
     name, offset = "aux_hidden_state_layer_ids", 0  # of speculators, which counts inputs
     if keys.find(name)[1] is None:
         name, offset = "target_layer_ids", 1
     key = keys.find(name)[0]
     ids = keys.integers(name, [])
     if not ids:
-        # the authors' default spread is not what most checkpoints were trained with
+        # the authors' default spread is rarely what a checkpoint was trained with
         raise ConvertError(
             f"config.json: {key}: it names no layer of the target",
             field=key,
@@ -240,7 +240,7 @@ def _taps(keys: Keys, target: Target) -> tuple[int, ...]:
 def _layer_types(keys: Keys, n_layer: int) -> list[str]:
     key, types = keys.find("layer_types")
     if types is None:
-        # Qwen3Config fills the list in from the first layer that uses the window
+        # Qwen3Config fills the list from the first layer with the window
         first = (
             keys.integer("max_window_layers", n_layer, minimum=0) if keys.flag("use_sliding_window", False) else n_layer
         )
@@ -254,13 +254,13 @@ def _layer_types(keys: Keys, n_layer: int) -> list[str]:
 
 
 def _sliding(keys: Keys, layer_types: list[str]) -> tuple[int, tuple[bool, ...]]:
-    """Window (0: none) and the layers that have it. `use_swa` puts it on all layers, whatever their type."""
+    """Window (0: none) and the layers that have it. `use_swa` applies it to all layers of any type."""
     if keys.flag("use_swa", False):
         window = keys.find("swa_window_size")[1]
         name = "swa_window_size" if window is not None else "sliding_window"
         return keys.integer(name), (True,) * len(layer_types)
     is_sliding = tuple(name == _SLIDING for name in layer_types)
-    # transformers drops the window of a config that says use_sliding_window: false
+    # transformers ignores the window if use_sliding_window is false
     if not any(is_sliding) or not keys.flag("use_sliding_window", True):
         return 0, (False,) * len(layer_types)
     return keys.integer("sliding_window"), is_sliding
@@ -272,9 +272,9 @@ def _causal(keys: Keys, layer_types: list[str], sliding_window: int) -> bool | N
             return value
     if keys.flag("sliding_window_non_causal", False):
         return False
-    # by default sliding layers are causal and full ones are not; the dialect can say it only where all layers agree
+    # by default sliding layers are causal and full ones are not; the dialect has one value for all layers
     if len(set(layer_types)) > 1:
         return None
     if layer_types[0] == _SLIDING:
         return True
-    return False if sliding_window else None  # without any window it goes without saying
+    return False if sliding_window else None  # without a window it is the default

@@ -31,7 +31,7 @@ _CHUNK_ELEMENTS = 1 << 20  # quantizing takes about ten times a chunk's 4 MiB of
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was written: the file, its configuration, and its tensor data in bytes."""
+    """The result: the file, its configuration, and its tensor data in bytes."""
 
     path: Path
     config: DrafterConfig
@@ -52,9 +52,9 @@ def convert(
     """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
 
     Matrices get `outtype` (one of OUTTYPES; a type of smaller blocks where a row does not divide), vectors and
-    convolution kernels stay float32, and what fuses the taps is bfloat16 or float32. Types below 8 bits need `ggml`:
-    `dflash_local.native.quantize_rows`. `origin`: repository and commit of a checkpoint from the Hub, which the GGUF
-    then names. Peak memory does not depend on the size of the checkpoint. `output` is written in full or not at all.
+    convolution kernels stay float32, and the fusion of the taps is bfloat16 or float32. Types below 8 bits need `ggml`:
+    `dflash_local.native.quantize_rows`. `origin`: repository and commit of a checkpoint from the Hub, stored in the
+    GGUF. Peak memory does not depend on the size of the checkpoint. `output` is written in full or not at all.
     Raises ConvertError (checkpoint, output) or ModelError (target); `field` names the tensor or key.
     """
     chosen = find_outtype(outtype)
@@ -76,8 +76,7 @@ def convert(
 
 
 def check(directory: Path | str, target: Path | str) -> DrafterConfig:
-    """What `convert` would make of the checkpoint. It reads headers alone, of files that may be nothing else. Raises
-    what `convert` would raise of them."""
+    """The configuration that `convert` would write, or its errors. Reads only headers, so files may end after them."""
     return _understand(Checkpoint.open(Path(directory)), Target.read(Path(target)))[1]
 
 
@@ -95,7 +94,7 @@ def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, Dra
 
 
 def _origin_keys(origin: tuple[str, str] | None) -> dict[str, Value]:
-    """Where the checkpoint is from: repositories change under the same name."""
+    """Keys with repository and commit, since repositories change under the same name."""
     if origin is None:
         return {}
     repository, commit = origin
@@ -106,7 +105,7 @@ def _origin_keys(origin: tuple[str, str] | None) -> dict[str, Value]:
 
 
 def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
-    """The tensors to write, each known to be in the checkpoint with the right shape; and nothing else is in it."""
+    """The tensors to write. Checks that the checkpoint has each in the right shape, and no others."""
     found = checkpoint.tensors
     specs = [_as_stored(spec, found, config) for spec in tensors(config, found)]
     sources = {spec.source: spec.source_shape for spec in specs if spec.source}
@@ -130,7 +129,7 @@ def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
 
 
 def _as_stored(spec: TensorSpec, found: Mapping[str, StoredTensor], config: DrafterConfig) -> TensorSpec:
-    """A tensor of the whole vocabulary may have more or fewer rows in the checkpoint: padding."""
+    """Vocabulary tensors may have more or fewer rows in the checkpoint, by padding."""
     shape = spec.source_shape
     if spec.shape == shape and len(shape) > 1 and shape[0] == config.n_vocab and spec.source in found:
         return replace(spec, source_shape=(config.n_vocab_stored, *shape[1:]))
@@ -174,8 +173,7 @@ def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -
 
 
 def _rotation_order(config: DrafterConfig) -> npt.NDArray[np.intp]:
-    """Order of a head's dimensions that turns rotation of neighbours (0,1), (2,3), ... into NeoX's rotation of
-    halves."""
+    """The order of a head's dimensions that turns interleaved rotation, (0,1), (2,3), ..., into NeoX's of halves."""
     rotated = np.arange(config.rope.n_dims)
     return np.concatenate([rotated[0::2], rotated[1::2], np.arange(config.rope.n_dims, config.head_dim)])
 

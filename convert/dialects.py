@@ -1,8 +1,8 @@
-"""The dialects of drafter GGUFs: what each calls things that upstream's `dflash` dialect calls otherwise.
+"""The dialects of drafter GGUFs: their names of things, where they differ from upstream's `dflash` dialect.
 
-Before llama.cpp had DFlash, several projects wrote GGUFs of their own; many of these are still the only ones of a
-drafter. A dialect is recognised by its architecture, never by the name of a tensor: `post_attention_norm` is the norm
-of the attention's output in one and the norm before the feed-forward part in another. docs/converting.md has the table.
+Before llama.cpp had DFlash, several projects wrote their own GGUFs, and some drafters exist only as such. A dialect is
+recognised by its architecture, never by a tensor's name: `post_attention_norm` is the norm of the attention's output in
+one and the norm before the feed-forward part in another. docs/converting.md has the table.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from .names import ARCH
 
 @dataclass(frozen=True)
 class Dialect:
-    """`prefix` stands before the drafter's own keys, after the architecture's name and a dot. `tensors` are patterns of
-    names and what upstream calls them. `samples_from_anchor`: what a file with a Markov head means that does not say
-    whether a block's first row proposes; None: nothing is known. `causal_of_all`: whether `attention.causal: false` is
-    about all layers, as upstream's; if not, the dialect's files say it whatever the drafter is, and its programs
-    compute sliding layers causally."""
+    """`prefix` precedes the drafter's own keys, after the architecture's name and a dot. `tensors` maps patterns of
+    names to upstream's names. `samples_from_anchor`: the default for files with a Markov head (does a block's first row
+    propose?); None: unknown. `causal_of_all`: `attention.causal: false` is about all layers, as upstream; if not, all
+    files of the dialect have it, and its programs compute sliding layers causally."""
 
     name: str
     writers: str
@@ -41,7 +40,7 @@ class Dialect:
         return tensor
 
     def own(self, arch: str, key: str) -> str | None:
-        """A key without architecture and prefix; None if it belongs to none of both."""
+        """A key without architecture and prefix; None if it is not one of the architecture."""
         if not key.startswith(arch + "."):
             return None
         return key.removeprefix(arch + ".").removeprefix(self.prefix)
@@ -86,7 +85,7 @@ _OTHERS = (
 )
 FOREIGN_ARCHS = frozenset(arch for dialect in _OTHERS for arch in dialect.archs)
 
-# What no dialect makes runnable: an architecture, or a part of a key or tensor, and why.
+# Drafters that cannot run in any dialect: an architecture, or a part of a key or tensor, and why.
 _REFUSED_ARCHS = {
     "deepseek4-dflash-draft": "a DeepSeek-V4 drafter: its layers have hyper-connections and experts",
     "deepseek4-dspark": "a DeepSeek-V4 drafter: its layers have hyper-connections and experts",
@@ -102,7 +101,7 @@ _REFUSED_KEYS = {
 }
 _REFUSED_TENSORS = {
     r"blk\.\d+\.attn_gate\..*": "a Laguna drafter: its attention is gated",
-    r".*aux_hidden_norm\..*": "a Laguna drafter: each tap has a norm of its own",
+    r".*aux_hidden_norm\..*": "a Laguna drafter: each tap has its own norm",
     r".*domino.*": "a Domino drafter: a recurrent network runs over its proposals",
     r".*(hidden_)?correction[_.].*": "a DFly drafter: proposals are corrected one by one",
     r".*log_snr.*": "conditioned on the noise level (log_snr), which shifts the embeddings of a block",
@@ -111,8 +110,8 @@ _REFUSED_TENSORS = {
 
 
 def recognise(arch: str, metadata: Mapping[str, Value], tensors: Collection[str] = ()) -> Dialect:
-    """The dialect of a file with these keys and tensor names. Raises ConvertError, with the reason, for a file that is
-    no drafter of a known dialect, or one that the engine cannot run in any."""
+    """The dialect of a file with these keys and tensor names. Raises ConvertError, with the reason, if it is not a
+    drafter of a known dialect, or if the engine cannot run it in any."""
 
     def refused(what: str, why: str) -> ConvertError:
         return ConvertError(f"it is {why}; dflash-local cannot run it", field=what)
@@ -126,7 +125,7 @@ def recognise(arch: str, metadata: Mapping[str, Value], tensors: Collection[str]
         name = dialect.own(arch, key)
         if name in _REFUSED_KEYS and value.data and (dialect is not A or name == _HYPER_CONNECTIONS):
             raise refused(key, _REFUSED_KEYS[name])
-    for tensor in () if dialect is A else tensors:  # what upstream's dialect can say is the engine's to refuse
+    for tensor in () if dialect is A else tensors:  # in upstream's dialect, the engine refuses them
         for pattern, why in _REFUSED_TENSORS.items():
             if re.fullmatch(pattern, tensor):
                 raise refused(tensor, why)
@@ -135,7 +134,7 @@ def recognise(arch: str, metadata: Mapping[str, Value], tensors: Collection[str]
 
 def _of_arch(arch: str, metadata: Mapping[str, Value]) -> Dialect:
     if arch == ARCH:
-        # what an early build, or qvac, calls "dflash.dflash.x", upstream calls "dflash.x"
+        # early builds and qvac write "dflash.dflash.x" for upstream's "dflash.x"
         if f"{ARCH}.dflash.num_target_layers" in metadata:
             return D
         is_old = any(key.startswith(f"{ARCH}.dflash.") for key in metadata) or f"{ARCH}.target_layers" not in metadata
@@ -152,7 +151,7 @@ def _of_arch(arch: str, metadata: Mapping[str, Value]) -> Dialect:
 
 
 def is_foreign(arch: str, metadata: Mapping[str, Value]) -> bool:
-    """Whether a file with these keys is a drafter that must be rewritten before it can run."""
+    """Is a file with these keys a drafter that must be rewritten before it can run?"""
     return arch in FOREIGN_ARCHS or (arch == ARCH and _of_arch(arch, metadata) is not A)
 
 

@@ -1,7 +1,7 @@
-"""Drafters whose layers are Gemma 4's: their settings in the words of the other drafters.
+"""Drafters with Gemma 4's layers: their settings, translated to the keys of the other drafters.
 
-Source: DeepSpec, deepspec/modeling/dspark/gemma4 (Gemma4DSparkModel); upstream's conversion/gemma.py. The settings are
-those of a target's text model, copied: what belongs to its sliding layers means nothing here.
+Source: DeepSpec, deepspec/modeling/dspark/gemma4 (Gemma4DSparkModel); upstream's conversion/gemma.py. The settings were
+copied from the target's text model; those of its sliding layers mean nothing here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """config.json with the keys that a Qwen3-shaped drafter would have. Raises ConvertError."""
+    """config.json with the keys of a Qwen3-shaped drafter. Raises ConvertError."""
     keys = Keys(config)
     for name, what in (
         ("enable_moe_block", "the GGUF dialect of DFlash has no experts"),
-        ("hidden_size_per_layer_input", "the GGUF dialect of DFlash has no inputs of their own for layers"),
+        ("hidden_size_per_layer_input", "the GGUF dialect of DFlash has no inputs per layer"),
     ):
         if keys.find(name)[1]:
             raise wrong(keys.find(name)[0], what)
@@ -33,6 +33,6 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "hidden_act": keys.text("hidden_activation", "gelu_pytorch_tanh"),
         "input_embedding_scale": math.sqrt(keys.integer("hidden_size")),
         "rope_parameters": keys.find("rope_parameters")[1] or _ROPE,
-        "rope_scaling": None,  # Gemma4TextConfig knows neither, and Qwen3Config would obey them
+        "rope_scaling": None,  # Gemma4TextConfig ignores both, Qwen3Config would use them
         "partial_rotary_factor": None,
     }

@@ -1,9 +1,9 @@
-"""The header of a GGUF file, keys and table of tensors, read strictly, with little memory, and written back as it was.
+"""The header of a GGUF file (keys and table of tensors), read strictly, with little memory, and written without loss.
 
 `gguf.GGUFReader` keeps several numpy arrays per array element: for a vocabulary of 250,000 tokens with as many merges
-that is more memory than the rest of a conversion; and `gguf.GGUFWriter` refuses empty arrays. Here a string stays the
-bytes that it is in the file, so copying a tokenizer loses nothing, and tensor data is never touched.
-Source: docs/gguf.md in the ggml repository.
+that is more memory than the rest of a conversion; and `gguf.GGUFWriter` refuses empty arrays. Here strings stay the
+bytes of the file, so copying a tokenizer loses nothing, and tensor data is not read.
+Source: docs/gguf.md of ggml.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dflash_local.errors import ModelError
 
 from .gguf_parts import MAGIC, part_paths
 
-# Keys that say how the data lies in files, not what it is: a file that is written anew has others.
+# Keys about the layout of files, not about the model: a new file has its own.
 _LAYOUT = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 _FORMATS = {
     GGUFValueType.UINT8: "B",
@@ -54,7 +54,7 @@ class Value:
 
 @dataclass(frozen=True)
 class StoredGgufTensor:
-    """A tensor of a GGUF file: its shape row-major, its data `offset` bytes into the file."""
+    """A tensor of a GGUF file, with row-major shape; its data begins `offset` bytes into the file."""
 
     path: Path
     name: str
@@ -76,14 +76,14 @@ class StoredGgufTensor:
         return self.n_rows * self.row_bytes
 
     def rows(self, first: int, last: int) -> npt.NDArray[np.uint8]:
-        """Rows from `first` to before `last` as they are stored, `[n, row_bytes]`."""
+        """Rows from `first` to before `last` as stored, `[n, row_bytes]`."""
         with self.path.open("rb") as file:
             file.seek(self.offset + first * self.row_bytes)
             data = file.read((last - first) * self.row_bytes)
         return np.frombuffer(data, np.uint8).reshape(last - first, self.row_bytes)
 
     def chunks(self, n_bytes: int = 1 << 22) -> Iterator[npt.NDArray[np.uint8]]:
-        """All rows, some `n_bytes` at a time."""
+        """All rows, about `n_bytes` at a time."""
         step = max(1, n_bytes // max(1, self.row_bytes))
         for first in range(0, self.n_rows, step):
             yield self.rows(first, min(first + step, self.n_rows))
@@ -119,7 +119,7 @@ def pack_string(data: bytes | str) -> bytes:
 
 
 def pack_metadata(metadata: Mapping[str, Value]) -> bytes:
-    """The pairs as they stand in a GGUF file, without their count."""
+    """The pairs as in a GGUF file, without their count."""
     parts = []
     for key, value in metadata.items():
         parts += [pack_string(key), struct.pack("<I", value.type)]
@@ -135,14 +135,14 @@ def pack_metadata(metadata: Mapping[str, Value]) -> bytes:
 
 
 def read_metadata(path: Path) -> dict[str, Value]:
-    """Every key of the GGUF file `path`. Raises ModelError whose `field` is the key to blame, if one is."""
+    """All keys of the GGUF file `path`. Raises ModelError; `field` is the key to blame, if any."""
     with _open(path) as data:
         return _Cursor(path, data).metadata()
 
 
 def read_header(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTensor]]:
-    """Every key and every tensor of the one file `path`, which may be a part of a split model. Raises ModelError whose
-    `field` is the key or tensor to blame."""
+    """All keys and tensors of the file `path`, which may be a part of a split model. Raises ModelError; `field` is the
+    key or tensor to blame."""
     with _open(path) as data:
         cursor = _Cursor(path, data)
         metadata = cursor.metadata()
@@ -150,9 +150,9 @@ def read_header(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTenso
 
 
 def read_model(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTensor]]:
-    """Every key and every tensor of a model, whose first part `path` is if it is split. Keys that only say how it lies
-    in files (alignment, parts) are left out, so what is read may be written as one file. Raises what `read_header`
-    does, and if a part is missing, is another model's or has a tensor again."""
+    """All keys and tensors of a model; `path` is its first part if it is split. Keys about the layout of files
+    (alignment, parts) are left out, so that the result can be written as one file. Raises ModelError, also if a part is
+    missing, belongs to another model or repeats a tensor."""
     metadata, tensors = read_header(path)
     n_parts = _split_number(path, metadata, "split.count", 1)
     paths = part_paths(path)
@@ -180,12 +180,12 @@ def read_model(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTensor
 def _split_number(path: Path, metadata: Mapping[str, Value], key: str, default: int = -1) -> int:
     number = metadata[key].data if key in metadata else default
     if type(number) is not int:
-        raise ModelError(f"{path.name}: the key {key!r} is no whole number", field=key)
+        raise ModelError(f"{path.name}: the key {key!r} is not a whole number", field=key)
     return number
 
 
 def alignment_of(metadata: Mapping[str, Value]) -> Any:
-    """Of which number of bytes each tensor's place in a file with these keys is a multiple."""
+    """The alignment in bytes of tensor data in a file with these keys."""
     return metadata.get("general.alignment", u32(GGUF_DEFAULT_ALIGNMENT)).data
 
 
@@ -202,7 +202,7 @@ def _open(path: Path) -> Iterator[mmap.mmap]:
 
 
 class _Cursor:
-    """A place in a GGUF file. Reads past the end raise ModelError instead of returning less."""
+    """A position in a GGUF file. Reads past the end raise ModelError."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self._path = path
@@ -228,7 +228,7 @@ class _Cursor:
         return result
 
     def tensors(self, metadata: Mapping[str, Value]) -> dict[str, StoredGgufTensor]:
-        """The table that follows the metadata; each tensor's data lies inside the file."""
+        """The table after the metadata, checked: each tensor's data is inside the file."""
         alignment = alignment_of(metadata)
         self._key = "general.alignment"
         if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):

@@ -1,4 +1,4 @@
-"""Typed look-up of settings in `config.json`, wherever the published formats put them."""
+"""Typed look-up of settings in `config.json`, in all places where published formats have them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Keys:
     """Looks a setting up in `dflash_config`, then at the top level, then in `transformer_layer_config`; `null` counts
     as absent.
 
-    The typed getters raise ConvertError, its `field` the full key, if the value has another type or is missing without
-    a default.
+    The typed getters raise ConvertError, with the full key as `field`, for a value of another type, or a missing one
+    without a default.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ class Keys:
 
     @classmethod
     def inside(cls, key: str, mapping: Mapping[str, Any]) -> Keys:
-        """A look-up in `mapping` alone, which was found at `key`."""
+        """A look-up only in `mapping`, which was found at `key`."""
         keys = cls({})
         keys._places = [(key + ".", mapping)]
         return keys
@@ -41,7 +41,7 @@ class Keys:
         return keys
 
     def find(self, name: str) -> tuple[str, Any]:
-        """Full key and value of a setting; the bare name and None if it stands nowhere."""
+        """Full key and value of a setting; the bare name and None if it is missing."""
         return next(self._all(name), (name, None))
 
     def _all(self, name: str) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Upstream's `dflash` dialect: the keys and tensors of a drafter GGUF, and the checkpoint tensors they come from.
+"""Upstream's `dflash` dialect: the keys and tensors of a drafter GGUF, and their sources in the checkpoint.
 
 Source: src/models/dflash.cpp (`load_arch_hparams`, `load_arch_tensors`) of the pinned llama.cpp.
 """
@@ -20,8 +20,7 @@ ARCH = "dflash"
 
 
 def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Value]:
-    """Every key of the drafter GGUF but `general.file_type`; the architecture comes first, as upstream's loader
-    expects."""
+    """All keys of the drafter GGUF except `general.file_type`; upstream's loader expects the architecture first."""
     keys: dict[str, Value | None] = {
         "block_count": u32(config.n_layer),
         "context_length": u32(config.n_ctx),
@@ -46,7 +45,7 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         **_rope(config, target),
         "backbone_rotary_base": _maybe(config.context_theta),
         "block_size": u32(config.block_size),
-        # unsaid, it means false of a plain drafter
+        # the default of a plain drafter is false
         "sample_from_anchor": boolean(True) if config.samples_from_anchor else None,
         "target_layers": array(GGUFValueType.INT32, config.taps),
         "selector_vocab_size": u32(config.n_candidates) if config.n_candidates < config.n_vocab else None,
@@ -72,7 +71,7 @@ def _rope(config: DrafterConfig, target: Target) -> dict[str, Value | None]:
     if rope.n_dims != config.head_dim:
         keys["rope.dimension_count"] = u32(rope.n_dims)
     if target.uses_mrope:
-        # the drafter of an M-RoPE target rotates by the first of its four positions only
+        # the drafter of an M-RoPE target uses only the first of its four positions
         keys["rope.dimension_sections"] = array(GGUFValueType.INT32, (rope.n_dims // 2, 0, 0, 0))
     if rope.yarn and rope.has_factors:
         keys["rope.scaling.attn_factor"] = f32(rope.magnitude)
@@ -90,17 +89,15 @@ def _rope(config: DrafterConfig, target: Target) -> dict[str, Value | None]:
     return keys
 
 
-# Tensors of a training checkpoint that drafting does not need (speculators saves them along).
+# Tensors that drafting does not need, saved by speculators.
 IGNORED = frozenset({"t2d", "verifier_norm.weight", "verifier_lm_head.weight"})
 
 _F32 = GGMLQuantizationType.F32
 
 
 def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpec]:
-    """Every tensor that the drafter GGUF has, in file order.
-
-    `found` are the checkpoint's tensor names; they decide between spellings of the same thing and about the optional
-    tensors.
+    """All tensors of the drafter GGUF, in file order. `found` are the checkpoint's tensor names, which decide about
+    spellings and optional tensors.
     """
     n_embd, n_vocab = config.n_embd, config.n_vocab
     yield from config.kind.fusion(config)
@@ -116,7 +113,7 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
     if MASK_EMBEDDING in found:
         yield vector("mask_embd.weight", MASK_EMBEDDING, n_embd)
     if config.rope.has_factors:
-        # dimensions that are not rotated have a factor too, which is never read
+        # dimensions without rotation need a factor too, which is never read
         factors = config.rope.frequency_factors() + (1.0,) * ((config.head_dim - config.rope.n_dims) // 2)
         yield TensorSpec("rope_freqs.weight", (len(factors),), type=_F32, values=factors)
     yield from config.kind.tensors(config, found)
@@ -162,6 +159,6 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
 def _bias(
     config: DrafterConfig, name: str, source: str, n: int, found: Collection[str], rotated: bool = False
 ) -> Iterator[TensorSpec]:
-    """What is added to a product of attention: not in upstream's dialect, by the names that its other models use."""
+    """The bias of a projection in attention: not part of upstream's dialect, so named as in its other models."""
     if config.attention_bias or f"{source}.bias" in found:
         yield vector(f"{name}.bias", f"{source}.bias", n, rotated=rotated)

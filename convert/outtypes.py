@@ -1,8 +1,8 @@
-"""The types that a drafter's matrices can be written in.
+"""The output types of a drafter's matrices.
 
-Which tensor gets which type follows llama-quantize (`llama_tensor_get_type` in src/llama-quant.cpp): rows that are no
+The choice for each tensor follows llama-quantize (`llama_tensor_get_type` in src/llama-quant.cpp): rows that are not
 whole blocks fall back to a type of smaller blocks, and an output projection is kept at 6 bits. Tables that are read row
-by row (embeddings, codebooks) stay at 8 bits: ggml's get_rows knows no k-quants on some devices.
+by row (embeddings, codebooks) stay at 8 bits: ggml's get_rows lacks k-quants on some devices.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _SMALLER_BLOCKS = {
 
 @dataclass(frozen=True)
 class Outtype:
-    """A choice of `--outtype`: the type of most matrices, and what the file says of itself."""
+    """A choice of `--outtype`: the type of most matrices, and the file type for the metadata."""
 
     name: str
     matrix: Type
     file_type: LlamaFileType
 
     def of(self, spec: TensorSpec, dtype: str | None = None) -> Type:
-        """The type in which a tensor is written that a checkpoint has as `dtype`."""
+        """The type in which a tensor is written; `dtype` is its type in the checkpoint."""
         if spec.type is not None:
             return spec.type
         if spec.wide:
@@ -61,14 +61,14 @@ class Outtype:
         return Type.F16 if columns % _block(kind) else kind
 
     def _wide(self, dtype: str | None) -> Type:
-        """The type of a matrix that meets numbers beyond float16's range. A product with float16 weights may round the
-        other side to float16, too, and blocks of integers have float16 scales. bfloat16 is what most checkpoints hold;
-        of others it keeps what the quantized types keep, but not what float16 does."""
+        """The type of a matrix whose inputs exceed float16's range. A product with float16 weights may round its inputs
+        to float16, and quantized blocks have float16 scales. bfloat16 is the type of most checkpoints; for others it is
+        as precise as the quantized types, but not as float16."""
         return Type.F32 if self.matrix == Type.F32 or (self.matrix == Type.F16 and dtype != "BF16") else Type.BF16
 
     @property
     def needs_ggml(self) -> bool:
-        """Whether rows must be quantized by ggml itself: the gguf package has no k-quants."""
+        """Must rows be quantized by ggml itself? The gguf package has no k-quants."""
         return self.matrix in _BELOW_8_BITS
 
 
@@ -101,7 +101,7 @@ def find_outtype(name: str) -> Outtype:
 
 
 def quantized(rows: npt.NDArray[np.float32], kind: Type, name: str, ggml: RowQuantizer | None) -> npt.NDArray[Any]:
-    """Float32 rows of the tensor `name` in the type `kind`. Raises ConvertError if they don't fit it."""
+    """Float32 rows of the tensor `name` in the type `kind`. Raises ConvertError if values are out of its range."""
     if kind in _BELOW_8_BITS or kind == Type.Q5_1:
         assert ggml
         return ggml(kind, rows)

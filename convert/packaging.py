@@ -1,8 +1,8 @@
-"""Who saved a checkpoint, and what follows from it where config.json says nothing.
+"""The publishers' conventions for checkpoints, which decide what config.json leaves open.
 
-The same drafter is published under many class names and with many habits. A packaging is one set of habits: how it is
-recognised, what its tensors are called, and what its silence means. A wrong guess raises no error and changes no text;
-only fewer drafts are accepted. So what no packaging decides is an error.
+Drafters are published under many class names and conventions. A packaging is one set of conventions: how it is
+recognised, its tensor names, and its defaults. A wrong guess would raise no error and change no text, but fewer drafts
+would be accepted. So it is an error if no packaging decides.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from .keys import Keys, wrong
 
 @dataclass(frozen=True)
 class Packaging:
-    """`samples_from_anchor`: whether the first row of a block, the anchor's, proposes the token after it ("anchor
-    first") or nothing ("bonus anchor"); None if silence decides nothing. `anchor_key`: a flag of its own that says it.
-    `partial_rotary`: whether `partial_rotary_factor` means something beside default RoPE; elsewhere it was copied from
-    the target's config.json, and the published code rotates whole heads. `renames`: patterns of tensor names and what
-    stands for them in the authors' names. `kind`: the kind that its class names say, by its name; tensors may say
-    more. `marks`: keys of which config.json must have all ("key" or "key=value", also inside dflash_config), where a
-    class name has several meanings; `tensor`: a tensor whose name begins so must be there. `copies_vocabulary`:
-    embeddings and a head of the whole vocabulary are copies of the target's, saved but never trained, so the target's
-    serve. `depth_key`: what config.json calls the number of the target's layers. `confidence_sees_markov`: whether the
-    confidence head reads the token before, where config.json does not say."""
+    """`samples_from_anchor`: does the first row of a block, the anchor's, propose the token after it ("anchor first")
+    or nothing ("bonus anchor")? None: there is no default. `anchor_key`: this packaging's own flag for it.
+    `partial_rotary`: is `partial_rotary_factor` used with default RoPE? Elsewhere it was copied from the target's
+    config.json, and the published code rotates whole heads. `renames`: patterns of tensor names and their replacements
+    by the authors' names. `kind`: the name of the kind by its class names; tensors may refine it. `marks`: keys that
+    config.json must have ("key" or "key=value", also inside dflash_config) where a class name is ambiguous; `tensor`: a
+    tensor with this prefix must exist. `copies_vocabulary`: embeddings and a head of the whole vocabulary are untrained
+    copies of the target's, so the target's are used. `depth_key`: the key of config.json for the number of the target's
+    layers. `confidence_sees_markov`: the default for whether the confidence head reads the token before."""
 
     name: str
     architectures: tuple[str, ...]
@@ -45,13 +44,13 @@ class Packaging:
     confidence_sees_markov: bool = True
 
     def fits(self, config: Mapping[str, Any], found: Collection[str]) -> bool:
-        """Whether a checkpoint with one of its class names is of this packaging."""
+        """Is a checkpoint with one of its class names of this packaging?"""
         return all(_has(config, mark) for mark in self.marks) and (
             not self.tensor or any(name.startswith(self.tensor) for name in found)
         )
 
     def drops(self, tensor: str, found: Collection[str]) -> bool:
-        """Whether a tensor (by the authors' name) is a copy of the target's."""
+        """Is a tensor (by the authors' name) a copy of the target's?"""
         copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
         return self.copies_vocabulary and tensor in copies
 
@@ -71,8 +70,8 @@ def _has(config: Mapping[str, Any], mark: str) -> bool:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A kind of drafter that is known and not converted, and why. Any one of its marks tells it: a class name, a tensor
-    whose name begins so or fits the pattern, a key of config.json with one of these values (none: with any)."""
+    """A known kind of drafter that is not converted, and why. Any one of its marks is enough: a class name, a tensor
+    with the prefix or pattern, a key of config.json with one of the values (none: any value)."""
 
     name: str
     reason: str
@@ -83,7 +82,7 @@ class Refusal:
     values: tuple[Any, ...] = ()
 
     def mark(self, config: Mapping[str, Any], names: Collection[Any], found: Collection[str]) -> str | None:
-        """The key or tensor that tells this kind; None: it is another."""
+        """The key or tensor that shows this kind; None: it is another."""
         if any(name in self.architectures for name in names):
             return "architectures"
         for place in (config, config.get("dflash_config")):
@@ -119,7 +118,7 @@ _REFUSALS = (
     ),
     Refusal(
         "a DSpark drafter whose Markov head depends on hidden states",
-        "the GGUF dialect has the vanilla Markov head alone, where pairs of tokens decide",
+        "the GGUF dialect has only the vanilla Markov head, over pairs of tokens",
         pattern=r"markov_head\.(gate|joint)_proj\.",
         key="markov_head_type",
         values=("gated", "rnn"),
@@ -133,7 +132,7 @@ _REFUSALS = (
     ),
     Refusal(
         "a drafter with experts",
-        "the GGUF dialect has dense feed-forward layers alone",
+        "the GGUF dialect has only dense feed-forward layers",
         pattern=r"\.mlp\.(experts|gate|shared_experts?)\.",
     ),
     Refusal(
@@ -150,19 +149,19 @@ _REFUSALS = (
     ),
     Refusal(
         "Laguna's DFlash",
-        "it gates each head of attention and normalizes each tap, for a target (laguna) whose graph offers no taps",
+        "it gates each attention head and normalizes each tap, for a target (laguna) without taps",
         architectures=("DFlashLagunaForCausalLM",),
         tensors=("aux_hidden_norms.",),
     ),
     Refusal(
         "Muse Glimmer's assistant",
-        "its settings and tensors have names and places of their own; ggml-org publishes it as a GGUF of the dialect "
+        "it has its own names of settings and tensors; ggml-org publishes it as a GGUF of the dialect "
         "that this converter writes (dflash-Muse-Glimmer-30B-*.gguf)",
         architectures=("MuseGlimmerAssistantModel",),
     ),
     Refusal(
         "xpress",
-        "it refines its block by repeated passes of a head of its own, and no checkpoint of it is published",
+        "it refines its block by repeated passes of its own head, and no checkpoint is published",
         architectures=("XPressSpeculator", "XPressDraftModel"),
         tensors=("refiner_head.",),
         key="speculators_model_type",
@@ -183,7 +182,7 @@ _REFUSALS = (
 
 _DOMINO_NAMES = ((r"^logit_head\.", ""),)  # older checkpoints wrap the head
 
-# the first that fits
+# the first match counts
 _PACKAGINGS = (
     Packaging("MiMo", ("DFlashDraftModel",), partial_rotary=True, marks=("backbone_rotary_base",)),
     Packaging(
@@ -290,8 +289,7 @@ def _refuse(config: Mapping[str, Any], names: list[Any], found: Collection[str])
 
 
 def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
-    """Whether a block's first row proposes a token: what config.json says, or else the packaging. Raises
-    ConvertError."""
+    """Does a block's first row propose a token? By config.json, or else the packaging. Raises ConvertError."""
     stated = keys.maybe_flag("sample_from_anchor")
     if stated is not None:
         return stated
@@ -306,14 +304,14 @@ def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
     if packaging.samples_from_anchor is None:
         raise wrong(
             "sample_from_anchor",
-            "it is missing, and nothing else tells which row of a block proposes first: ask the drafter's publisher "
+            "it is missing, and nothing else shows which row of a block proposes first: ask the drafter's publisher "
             "whether the anchor's does",
         )
     return packaging.samples_from_anchor
 
 
 def _speculative_tokens(keys: Keys) -> int | None:
-    """Tokens that a block proposes, as the speculators library says it; None if it does not."""
+    """The number of tokens that a block proposes, by the speculators library's key; None without it."""
     settings = keys.find("speculators_config")[1]
     methods = settings.get("proposal_methods") if isinstance(settings, dict) else None
     tokens = [method.get("speculative_tokens") for method in methods or () if isinstance(method, dict)]

@@ -1,9 +1,9 @@
-"""The value of a pickle that holds nothing but plain values and what `torch.save` makes of tensors.
+"""A safe reader of pickles with plain values and tensors of `torch.save`.
 
-A pickle is a program, and `pickle.load` runs it, with every import and call that its author wished for. Here Python's
-own unpickler is left with the instructions that such a value needs; it imports nothing and calls only what it is given.
-It is the one written in Python: the one in C has no table of instructions to cut down, allocates as much as a pickle
-asks it to remember, and overflows the stack on a key of deeply nested tuples.
+A pickle is a program, and `pickle.load` runs it with all its imports and calls. Here Python's own unpickler is reduced
+to the necessary instructions; it imports nothing and calls only functions of an allow-list. It is the one in pure
+Python: the one in C has no table of instructions to reduce, allocates as much memo as a pickle demands, and overflows
+the stack on a key of deeply nested tuples.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# What a pickle may name, `module.name`: a function, which gets its arguments as one tuple, or a constant.
+# The allow-list, by `module.name`: functions, which get their arguments as one tuple, and constants.
 Names = Mapping[str, Any]
 
 
 class PickleError(Exception):
-    """What is wrong with a pickle; who catches it knows the file's name."""
+    """A bad pickle; the caller adds the file's name."""
 
 
 def read_pickle(stream: io.BytesIO, names: Names, persistent: Callable[[Any], Any]) -> Any:
-    """The value of the pickle at the stream's place, which is then after it.
+    """The value of the next pickle in the stream.
 
-    `names` is all that it may use; `persistent` makes a value of what it refers to by persistent identity. Raises
-    PickleError.
+    `names` is the allow-list; `persistent` returns the value of a persistent id. Raises PickleError.
     """
     try:
         return _Unpickler(stream, names, persistent).load()
@@ -62,7 +61,7 @@ class _Unpickler(pickle._Unpickler):
         self.stack.append(function(arguments))
 
     def load_build(self) -> None:
-        # attributes of an ordered dictionary (`state_dict()._metadata`), which say nothing about tensors
+        # attributes of an ordered dictionary (`state_dict()._metadata`), not needed for tensors
         self.stack.pop()
         if not isinstance(self.stack[-1], dict):
             raise PickleError("its pickle sets attributes of what has none")

@@ -1,6 +1,6 @@
-"""Taps of published drafters, for GGUFs that do not say theirs, or say them in a way that can be read twice.
+"""Taps of published drafters, for GGUFs without taps or with ambiguous ones.
 
-An entry stands here only if all drafters known for one target with that number of taps were trained on the same layers.
+There is an entry only if all known drafters of a target with that number of taps were trained on the same layers.
 Source: config.json of the repositories named; ids are `target_layer_ids`, layers whose output is tapped.
 """
 
@@ -30,6 +30,6 @@ _PUBLISHED: tuple[tuple[tuple[str, int, int], str, tuple[int, ...]], ...] = (
 
 
 def published_taps(target: Target, n_taps: int) -> tuple[str, tuple[int, ...]] | None:
-    """Repository and `target_layer_ids` of the drafters with so many taps; None if no one is known."""
+    """Repository and `target_layer_ids` of the target's drafters with `n_taps` taps; None if unknown."""
     shape = (target.arch, target.n_embd, target.n_layer)
     return next(((name, ids) for key, name, ids in _PUBLISHED if key == shape and len(ids) == n_taps), None)

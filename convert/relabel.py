@@ -24,13 +24,13 @@ from .rope import yarn_scale
 from .target import MASK_TOKEN, Target
 from .writer import Chunks, OutputTensor, Progress, check_output, write_drafter
 
-# What a rewritten file depends on beside its inputs: counted up when the rewriting changes.
+# Increased when the rewriting changes, so that kept results are made again.
 VERSION = 2
 _INTEGERS = {GGUFValueType.UINT8, GGUFValueType.INT8, GGUFValueType.UINT16, GGUFValueType.INT16, GGUFValueType.UINT32,
              GGUFValueType.INT32, GGUFValueType.UINT64, GGUFValueType.INT64}  # fmt: skip
 _F32, _F16, _BF16 = GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16
 
-# Keys after the architecture's name that all dialects share.
+# Keys (without the architecture's name) that are the same in all dialects.
 _SAME = re.compile(
     r"backbone_rotary_base|block_count|block_size|context_length|embedding_length|feed_forward_length|hidden_activation"
     r"|embedding_scale|logit_scale|final_logit_softcapping"
@@ -41,7 +41,7 @@ _SAME = re.compile(
     r"|conv_kernel_size|conv_group_size|selector_rank|selector_top_k|selector_vocab_size"
 )
 _MAGNITUDE = "rope.scaling.yarn_attn_factor"
-# Keys whose meaning is in the tensors, or said anew.
+# Keys that the tensors imply, or that are written anew.
 _IMPLIED = frozenset({
     "confidence_head", "confidence_head_with_markov", "dspark.confidence.enabled", "dspark.confidence_dim",
     "dspark.enabled", "dspark.markov_rank", "dspark.vocab_size", "has_confidence_head", "markov_rank", "mask_token_id",
@@ -61,8 +61,8 @@ _WRONG_DIALECT = "the file is not what its architecture says; convert the drafte
 
 @dataclass(frozen=True)
 class Relabelling:
-    """A file in upstream's dialect, not yet written. `notes` say what was not in the source and where it comes from;
-    `is_needed` is false if the source is such a file already."""
+    """A file in upstream's dialect, not yet written. `notes` say what the source lacked and where it comes from;
+    `is_needed` is False if the source is already in this dialect."""
 
     source: Path
     target: Path
@@ -85,11 +85,11 @@ class Relabelling:
 def relabel(
     source: Path, target: Path, target_layer_ids: tuple[int, ...] | None = None, *, non_causal: bool = False
 ) -> Relabelling:
-    """Read the headers of a drafter's GGUF and of its target's, and say how the drafter reads in upstream's dialect. Of
-    a split file, each is the first part.
+    """Read the headers of a drafter's GGUF and of its target's, and translate the drafter's to upstream's dialect. Of a
+    split file, give the first part.
 
-    `target_layer_ids` are the taps of a file that names none, as config.json has them: layers whose output is tapped.
-    `non_causal`: in sliding layers, too, the rows of a block see later ones, which a file of dialect B cannot say.
+    `target_layer_ids` are the taps of a file that names none, as in config.json: layers whose output is tapped.
+    `non_causal`: in sliding layers, too, the rows of a block see later ones; a file of dialect B cannot express it.
     Raises ConvertError (drafter) or ModelError (target); `field` is the key or tensor to blame.
     """
     try:
@@ -139,8 +139,7 @@ class _Reader:
         )
 
     def _mended(self) -> Relabelling:
-        """A file of upstream's dialect as it is, but for a rotation that its converter took from the target's
-        configuration."""
+        """A file of upstream's dialect unchanged, except for a rotation that was copied from the target's config."""
         metadata, is_needed = dict(self.metadata), False
         if has_copied_rotation(metadata, self.target):
             is_needed = True
@@ -177,7 +176,7 @@ class _Reader:
                 )
             self.tensors[new] = tensor
         if "output.weight" not in self.tensors and "token_embd.weight" in self.tensors:
-            # alone, an embedding would also become the output head; the target has the one that it was copied from
+            # alone, an embedding would also become the output head; it is a copy of the target's anyway
             del self.tensors["token_embd.weight"]
             self.notes.append("token_embd.weight is left out: without a head of its own, the drafter uses the target's")
 
@@ -228,7 +227,7 @@ class _Reader:
     # ---- the drafter ----
 
     def _drafter(self, target_layer_ids: tuple[int, ...] | None) -> dict[str, Value]:
-        """Keys of the drafter that are said anew, checked against its tensors and the target."""
+        """The keys that are written anew, checked against the drafter's tensors and the target."""
         n_embd, n_layer = self.integer("embedding_length"), self.integer("block_count", high=512)
         n_head, n_ff = self.integer("attention.head_count"), self.integer("feed_forward_length")
         n_head_kv = self.integer("attention.head_count_kv", n_head)
@@ -294,8 +293,7 @@ class _Reader:
                 self._shape(name, (n_vocab, n_embd))
 
     def _taps(self, n_taps: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Layer inputs. All these dialects store ids of layers whose output is tapped, which is the next one's
-        input."""
+        """Layer inputs. The dialects store ids of layers whose output is tapped, which is the next layer's input."""
         name = "target_layers" if self.dialect.prefix == "dspark." else "target_layer_ids"
         ids, known = self.integers(name), published_taps(self.target, n_taps)
         if ids is None and self.arch == ARCH and (inputs := self.integers("target_layers")) is not None:
@@ -319,8 +317,8 @@ class _Reader:
         return tuple(i + 1 for i in ids)
 
     def _window(self, n_layer: int) -> dict[str, Value]:
-        """Sliding window and causality: upstream's key is about all layers, and its absence means that full layers are
-        not causal and sliding ones are."""
+        """Sliding window and causality. Upstream's key is about all layers; without it, sliding layers are causal and
+        full ones are not."""
         causal, window = self.flag("attention.causal"), self.integer("attention.sliding_window", 0, low=0)
         pattern = self.integers("attention.sliding_window_pattern") if window else None
         if window and pattern is None:
@@ -350,16 +348,16 @@ class _Reader:
         return result
 
     def _magnitude(self) -> dict[str, Value]:
-        """What YaRN multiplies queries and keys with, as config.json says it (ik_llama.cpp); upstream overwrites that
-        key, and reads the part of it that its own default does not have."""
+        """YaRN's factor for queries and keys. ik_llama.cpp stores config.json's value; upstream overwrites that key,
+        and reads the factor relative to its own default from another."""
         if _MAGNITUDE not in self.keys:
             return {}
         factor = self.number("rope.scaling.factor")
         return {"rope.scaling.attn_factor": f32(self.number(_MAGNITUDE) / yarn_scale(factor))}
 
     def _scales(self, n_embd: int) -> dict[str, Value]:
-        """Gemma 4 scales embeddings and caps logits; drafters that borrow both from it do not always say so. Lucebox's
-        never do."""
+        """Gemma 4 scales embeddings and caps logits. Drafters that share both with it do not always have these keys,
+        and Lucebox's never do."""
         result: dict[str, Value] = {}
         always = self.arch == "gemma4-dflash-draft"
         if self.target.arch != "gemma4" and not always:
@@ -373,7 +371,7 @@ class _Reader:
         return result
 
     def _anchor(self) -> dict[str, Value]:
-        """Whether a block's first row proposes, said in full; and the confidence head, if there is one."""
+        """The explicit key for whether a block's first row proposes, and that of the confidence head, if any."""
         stated = self.flag("sample_from_anchor")
         if "markov_w1.weight" not in self.tensors:
             return {"sample_from_anchor": boolean(bool(stated))}
@@ -396,7 +394,7 @@ class _Reader:
         return token
 
     def _metadata(self, drafter: Mapping[str, Value]) -> dict[str, Value]:
-        """All keys of the new file."""
+        """The keys of the new file."""
         anew = drafter.keys() | {"attention.causal", "attention.sliding_window", "attention.sliding_window_pattern",
                                  "rope.dimension_count", "rope.dimension_sections"}  # fmt: skip
         general = {
@@ -431,9 +429,9 @@ ROTATION_NOTE = (
 
 
 def has_copied_rotation(metadata: Mapping[str, Value], target: Target) -> bool:
-    """Whether a file of upstream's dialect rotates a part of each head because its target does. Drafters of Qwen3.5 and
-    its like carry the target's `partial_rotary_factor`, which the code that they were trained with ignores; llama.cpp's
-    converter, and ours before, obeyed it."""
+    """Does a file of upstream's dialect wrongly rotate a part of each head, as its target does? Drafters of Qwen3.5 and
+    similar models have the target's `partial_rotary_factor`, which the training code ignores; llama.cpp's converter,
+    and formerly ours, used it."""
     n_dims, length = metadata.get(f"{ARCH}.rope.dimension_count"), metadata.get(f"{ARCH}.attention.key_length")
     if n_dims is None or length is None or not {n_dims.type, length.type} <= _INTEGERS:
         return False
@@ -451,8 +449,8 @@ def _listed(ids: Iterable[int]) -> str:
 
 
 def _output(name: str, tensor: StoredGgufTensor) -> OutputTensor:
-    """A tensor under its new name, in pieces. Vectors in half precision, which the engine does not take, become
-    float32: the same numbers."""
+    """A tensor under its new name. Vectors in half precision, which the engine does not accept, become float32 without
+    loss."""
     widened = len(tensor.shape) == 1 and tensor.type in (_F16, _BF16)
 
     def chunks() -> Chunks:

@@ -1,4 +1,4 @@
-"""A drafter GGUF in another type, or with a reduced head: what `dflash-local quantize` tries and `convert` writes."""
+"""Write a drafter GGUF in another type, or with a reduced head, for `dflash-local quantize` and `convert`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .tensor_spec import TensorSpec
 from .writer import OutputTensor, Progress, write_drafter
 
 OUTPUT, EMBEDDINGS, D2T = "output.weight", "token_embd.weight", "d2t"
-# Matrices whose type is part of what they are: `fc` multiplies raw hidden states, the others are tiny.
+# Matrices that keep their type: `fc` multiplies raw hidden states, the others are tiny.
 _KEPT = {"fc.weight", "layer_fusion.weight", "conf_proj.weight"}
-# Rows of these belong to draft tokens.
+# Tensors with a row for each draft token.
 _DRAFT_TABLES = {OUTPUT, "markov_w2.weight"}
 _FLOATS = {Type.F32, Type.F16, Type.BF16}
 _CHUNK_ELEMENTS = 1 << 20
@@ -32,15 +32,15 @@ _CHUNK_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class ReducedHead:
-    """The tokens that a drafter may propose, and the target whose output projection it takes them from if it has none
-    of its own. Whatever it cannot propose is not drafted, so no answer changes."""
+    """The tokens that a drafter may propose, and the target whose output projection is used if the drafter has none.
+    Other tokens are just not drafted, so no answer changes."""
 
     tokens: tuple[int, ...]  # rising
     target: Path
 
     @classmethod
     def of(cls, tokens: Iterable[int], target: Path) -> ReducedHead:
-        """Of tokens in any order."""
+        """From tokens in any order."""
         return cls(tuple(sorted(set(tokens))), target)
 
 
@@ -57,7 +57,7 @@ def requantize(
 
     `outtype` is the type of the matrices; None keeps them as they are. With `head`, the drafter's vocabulary is reduced
     to its tokens. Of a split file, `source` is the first part; `output` is one file, written in full or not at all.
-    Raises ConvertError or ModelError whose `field` is the tensor or key to blame.
+    Raises ConvertError or ModelError; `field` is the tensor or key to blame.
     """
     metadata, stored = read_model(source)
     if metadata.get("general.architecture", Value(u32(0).type, b"")).data != ARCH.encode():
@@ -72,7 +72,7 @@ def requantize(
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some rows of a tensor, or all; or a table of numbers (`d2t`)."""
+    """Some or all rows of a tensor, or a table of numbers (`d2t`)."""
 
     shape: tuple[int, ...]
     type: Type
@@ -81,7 +81,7 @@ class _Rows:
     numbers: npt.NDArray[np.int64] | None = None
 
     def chunks(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """The rows as they are stored, `[n, row_bytes]`."""
+        """The rows as stored, `[n, row_bytes]`."""
         if self.numbers is not None:
             yield self.numbers.view(np.uint8).reshape(1, -1)
             return
@@ -100,7 +100,7 @@ def _all_rows(stored: dict[str, StoredGgufTensor]) -> Iterator[tuple[str, _Rows]
 
 
 def _reduced(stored: dict[str, StoredGgufTensor], head: ReducedHead, name: str) -> Iterator[tuple[str, _Rows]]:
-    """The drafter's tensors with rows of `head.tokens` only, where rows are draft tokens."""
+    """The drafter's tensors; those with rows for draft tokens have only the rows of `head.tokens`."""
     if D2T in stored:
         raise ConvertError(f"{name} has a reduced vocabulary already", field=D2T, hint="give the whole drafter")
     for kind in KINDS:

@@ -9,8 +9,8 @@ from typing import Any
 
 from .keys import Keys, wrong
 
-_KINDS = ("default", "linear", "yarn", "llama3", "proportional")  # what upstream's dialect can say
-_NEVER = 1e30  # what divides the frequency of a dimension that does not rotate
+_KINDS = ("default", "linear", "yarn", "llama3", "proportional")  # those of upstream's dialect
+_NEVER = 1e30  # divisor for the frequency of a dimension that does not rotate
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class Llama3:
 class Yarn:
     """YaRN's settings; None where llama.cpp and transformers have the same default.
 
-    `attention_scale` multiplies the scale `0.1 ln(factor) + 1` that both apply by default. `truncate`: whether the
-    bounds of the ramp between scaled and kept frequencies are whole dimensions, as they always are in llama.cpp;
-    gpt-oss says that they are not.
+    `attention_scale` multiplies the scale `0.1 ln(factor) + 1` that both apply by default. `truncate`: are the bounds
+    of the ramp between scaled and kept frequencies whole dimensions, as always in llama.cpp? Not for gpt-oss.
     """
 
     beta_fast: float | None
@@ -38,8 +37,7 @@ class Yarn:
 
 @dataclass(frozen=True)
 class Rope:
-    """`n_dims` are the rotated dimensions of a head; `factor` and `n_ctx_original` mean nothing if `kind` is
-    "default"."""
+    """`n_dims` are the rotated dimensions of a head; kind "default" does not use `factor` and `n_ctx_original`."""
 
     kind: str
     theta: float
@@ -54,10 +52,10 @@ class Rope:
     def read(
         cls, keys: Keys, head_dim: int, n_ctx: int, layer_types: Collection[str], *, partial: bool = False
     ) -> Rope:
-        """Settings stand where `rope_settings` finds them, or there once per kind of layer; some at the top level, too.
-        Which of two counts is as in transformers (`RotaryEmbeddingConfigMixin`): the base in the object, the rotated
-        part and the trained length at the top level; all others stand in the object only. `partial`: whether
-        `partial_rotary_factor` means something without scaling; if not, whole heads rotate, as in transformers'
+        """Settings are in the object of `rope_settings`, or in it once per kind of layer; some also at the top level.
+        Precedence is as in transformers (`RotaryEmbeddingConfigMixin`): the object's for the base, the top level's for
+        the rotated part and the trained length; all others are only in the object. `partial`: is
+        `partial_rotary_factor` used without scaling? If not, whole heads rotate, as in transformers'
         `Qwen3RotaryEmbedding`, whose other initialisers all use the factor."""
         place, chosen = rope_settings(keys)
         per_layer_type = [chosen[name] for name in sorted(set(layer_types)) if isinstance(chosen.get(name), dict)]
@@ -72,7 +70,7 @@ class Rope:
 
         kind = chosen.get("rope_type") or chosen.get("type") or "default"  # "type" is the key's old name
         if kind == "mrope":
-            kind = "default"  # the drafter sees text only, where both are the same
+            kind = "default"  # the same for text, and the drafter sees only text
         if kind not in _KINDS:
             raise wrong(f"{place}.rope_type", f"{kind!r} is not one of {', '.join(_KINDS)}")
         if kind == "proportional":
@@ -102,12 +100,12 @@ class Rope:
 
     @property
     def has_factors(self) -> bool:
-        """Whether a table of frequency factors says what no key can."""
+        """Is a table of frequency factors needed, because keys cannot express the rotation?"""
         untruncated = self.yarn is not None and not self.yarn.truncate
         return self.llama3 is not None or untruncated or self.kind == "proportional"
 
     def frequency_factors(self) -> tuple[float, ...]:
-        """What the rotation frequencies are divided by, `[n_dims / 2]`."""
+        """Divisors of the rotation frequencies, `[n_dims / 2]`."""
         if self.kind == "proportional":
             return (self.factor,) * self.n_proportional + (_NEVER,) * (self.n_dims // 2 - self.n_proportional)
         kept = self._kept_by_llama3 if self.llama3 else self._kept_by_yarn
@@ -121,7 +119,7 @@ class Rope:
         return min(max((turns - low) / (high - low), 0.0), 1.0)
 
     def _kept_by_yarn(self, i: int) -> float:
-        """The same for bounds that are no whole dimensions (`_compute_yarn_parameters` in transformers)."""
+        """The same for bounds between dimensions (`_compute_yarn_parameters` in transformers)."""
         assert self.yarn
 
         def dimension(turns: float) -> float:
@@ -133,14 +131,14 @@ class Rope:
 
     @property
     def magnitude(self) -> float:
-        """What YaRN multiplies queries and keys with."""
+        """YaRN's factor for queries and keys."""
         assert self.yarn
         return yarn_scale(self.factor) * (1.0 if self.yarn.attention_scale is None else self.yarn.attention_scale)
 
 
 def rope_settings(keys: Keys) -> tuple[str, dict[str, Any]]:
-    """Key and content of the object with the settings; transformers takes `rope_scaling`, the older name, before
-    `rope_parameters` unless it is empty. Raises ConvertError."""
+    """Key and content of the object with the settings. As in transformers, `rope_scaling`, the older name, takes
+    precedence over `rope_parameters` unless it is empty. Raises ConvertError."""
     place, found = keys.find("rope_scaling")
     if not found:
         place, found = keys.find("rope_parameters")
@@ -150,7 +148,7 @@ def rope_settings(keys: Keys) -> tuple[str, dict[str, Any]]:
 
 
 def yarn_scale(factor: float, mscale: float = 1.0) -> float:
-    """What YaRN multiplies queries and keys with by default."""
+    """YaRN's default factor for queries and keys."""
     return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
 
 

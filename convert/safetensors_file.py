@@ -1,8 +1,8 @@
-"""One safetensors file: a strict header, tensors read by rows.
+"""A strict reader of safetensors files, which reads tensors by rows.
 
-The `safetensors` package hands bf16 to torch only and a tensor to numpy only as a whole; this reader needs neither
-torch nor memory for more than the rows asked for. It is as strict as the format's own Rust implementation, and every
-way in which a file can be bad has its own message (tests/convert/test_safetensors_file.py has one test for each).
+The `safetensors` package returns bf16 only as torch tensors, and numpy arrays only as a whole; this reader needs no
+torch, and memory only for the requested rows. It is as strict as the format's own Rust implementation, and each defect
+of a file has its own message (tests/convert/test_safetensors_file.py has a test for each).
 Source: the format description in the safetensors repository's README.
 """
 
@@ -71,7 +71,7 @@ class StoredTensor:
         return self.as_numbers(raw.reshape(stop - start, width))
 
     def as_numbers(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What was read as READABLE[dtype], as float32 or int64."""
+        """Convert data of READABLE[dtype] to float32 or int64."""
         if self.dtype == "BF16":
             return (raw.astype(np.uint32) << 16).view(np.float32)
         with np.errstate(over="ignore"):
@@ -81,7 +81,7 @@ class StoredTensor:
 def read_header(path: Path) -> Iterator[StoredTensor]:
     """Check the header of the safetensors file `path` and yield its tensors in file order.
 
-    Raises ConvertError whose `field` is the tensor to blame, or the file's name where no single tensor is.
+    Raises ConvertError; `field` is the tensor to blame, or else the file's name.
     """
 
     def bad(what: str, field: str = path.name) -> ConvertError:
@@ -130,11 +130,11 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
             )
         yield StoredTensor(path, name, dtype, shape, start + begin)
     if end != size - start:
-        raise bad(f"{size - start - end} bytes after the last tensor belong to none")
+        raise bad(f"{size - start - end} bytes after the last tensor are unused")
 
 
 def _entries(header: dict[str, Any], bad: Any) -> Iterator[tuple[str, tuple[str, tuple[int, ...], int, int]]]:
-    """Name, dtype, shape, begin and end of every tensor that the header lists, types checked."""
+    """Name, dtype, shape, begin and end of each tensor in the header, with types checked."""
     for name, entry in header.items():
         if name == "__metadata__":
             continue

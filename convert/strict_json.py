@@ -1,4 +1,4 @@
-"""JSON from files that strangers made."""
+"""JSON from untrusted files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ class DuplicateKeyError(Exception):
 
 
 def strict_json(raw: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for anything that is not JSON in UTF-8, DuplicateKeyError for a key
-    listed twice."""
+    """The value of a JSON text. Raises ValueError unless it is JSON in UTF-8, DuplicateKeyError for a repeated key."""
     try:
         value = json.loads(raw, object_pairs_hook=_unique_keys)
-        json.dumps(value, ensure_ascii=False).encode()  # Python lets escaped halves of surrogate pairs pass
+        json.dumps(value, ensure_ascii=False).encode()  # Python accepts escaped lone surrogates
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value

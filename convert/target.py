@@ -1,4 +1,4 @@
-"""What a conversion needs to know of the target: its shape and its tokenizer, both from the target's GGUF."""
+"""The target's shape and tokenizer for a conversion, from its GGUF."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _INTEGERS = {GGUFValueType.UINT32, GGUFValueType.INT32, GGUFValueType.UINT64, GG
 
 @dataclass(frozen=True)
 class Target:
-    """`n_layer` counts the layers that can be tapped, appended prediction (MTP) layers left out. `tokenizer` holds
-    every `tokenizer.*` key as the file has it; `logit_softcap` is None if there is none."""
+    """`n_layer` counts the layers that can be tapped, without prediction (MTP) layers at the end. `tokenizer` has all
+    `tokenizer.*` keys as in the file; `logit_softcap` is None if there is none."""
 
     path: Path
     arch: str
@@ -33,7 +33,7 @@ class Target:
 
     @classmethod
     def read(cls, path: Path) -> Target:
-        """Raises ModelError whose `field` is the key that is missing or wrong."""
+        """Raises ModelError; `field` is the missing or wrong key."""
         metadata = read_metadata(path)
 
         def integer(key: str, default: int | None = None) -> int:

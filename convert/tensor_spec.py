@@ -1,4 +1,4 @@
-"""A tensor of a drafter GGUF and the checkpoint tensor that it comes from."""
+"""TensorSpec: a tensor of a drafter GGUF and its source in the checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The sizes of a drafter that shapes of tensors are made of. `n_vocab_draft` is smaller than `n_vocab`, the
+    """The sizes of a drafter that determine the shapes of tensors. `n_vocab_draft` is smaller than `n_vocab`, the
     target's, if the drafter has a reduced vocabulary."""
 
     n_layer: int
@@ -30,13 +30,13 @@ class Dimensions:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor of the GGUF and where it comes from.
+    """A tensor of the GGUF and its source.
 
-    `source` is its checkpoint name without a prefix, `source_shape` what must be found there (row-major), of which this
-    tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where the graph takes one type
-    only. `wide` marks a matrix that is multiplied with numbers beyond float16's range. `rotated` marks rows (of a
-    vector: elements) in the order of a head's rotated dimensions. `transform` turns whole rows of the checkpoint into
-    those of the GGUF. A tensor with `values` is computed from the configuration and has no source.
+    `source` is its checkpoint name without a prefix, `source_shape` the required shape there (row-major), from which
+    this tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where the graph accepts
+    only one type. `wide` marks a matrix whose inputs exceed float16's range. `rotated` marks rows (of a vector:
+    elements) in the order of a head's rotated dimensions. `transform` converts whole rows of the checkpoint to those of
+    the GGUF. A tensor with `values` is computed from the configuration and has no source.
     """
 
     name: str

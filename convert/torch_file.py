@@ -1,8 +1,8 @@
-"""What `torch.save` wrote, read without torch: the tensors of a `.bin` or `.pt` file, and plain values beside them.
+"""A reader of `torch.save` files (`.bin`, `.pt`) without torch: tensors, and plain values beside them.
 
-Such a file holds a pickle, which is a program that could do anything. Of its instructions only those are run that a
-dictionary of tensors needs, and a name that stands for something else than a tensor, its storage or an ordered
-dictionary is refused (pickle_reader.py). Tensors are found, not read; memory does not depend on the size of the file.
+Such a file holds a pickle, which is a program that could do anything. Only instructions that a dictionary of tensors
+needs are executed, and only the names of tensors, storages and ordered dictionaries are allowed (pickle_reader.py).
+Tensors are located, not read; memory does not depend on the size of the file.
 Source: torch/serialization.py (`_save`, `_legacy_save`) and torch/_utils.py (`_rebuild_tensor_v2`).
 """
 
@@ -37,9 +37,9 @@ _HINT = "download the file again; if it is whole, ask its author for safetensors
 
 @dataclass(frozen=True)
 class StridedTensor(StoredTensor):
-    """A tensor whose rows do not lie one after the other: a view, such as a transpose. `strides` count elements.
+    """A tensor whose rows are not contiguous: a view, such as a transpose. `strides` count elements.
 
-    The file is mapped, so that no more of it is read than the pages that hold the rows."""
+    The file is mapped, so that only the pages with the rows are read."""
 
     strides: tuple[int, ...]
 
@@ -60,9 +60,9 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     """The dictionary in the file `path`, saved by `torch.save` in either of its formats.
 
     A tensor is a `StoredTensor` with its key as the name: `rows(start, stop)` reads from the file. Other values are
-    numbers, strings, None, and lists, tuples and dictionaries. Nothing of the file is executed, and no more than
-    MAX_PICKLE_BYTES of it and its list of contents are read. Raises ConvertError whose `field` is the tensor to blame,
-    or the file's name where no single tensor is.
+    numbers, strings, None, and lists, tuples and dictionaries. Nothing from the file is executed, and at most
+    MAX_PICKLE_BYTES and its list of contents are read. Raises ConvertError; `field` is the tensor to blame, or else the
+    file's name.
     """
 
     def bad(what: str, field: str = path.name) -> ConvertError:
@@ -91,7 +91,7 @@ def read_torch_file(path: Path) -> dict[str, Any]:
 
 
 def read_torch_tensors(path: Path) -> Iterator[StoredTensor]:
-    """The tensors of a state dictionary, `read_torch_file(path)`. Raises ConvertError if anything else is in it."""
+    """The tensors of a state dictionary, by `read_torch_file(path)`. Raises ConvertError for other values."""
     for name, value in read_torch_file(path).items():
         if not isinstance(value, StoredTensor):
             raise ConvertError(
@@ -104,14 +104,14 @@ def read_torch_tensors(path: Path) -> Iterator[StoredTensor]:
 
 @dataclass(frozen=True)
 class _Dtype:
-    """What a class of storages stands for."""
+    """The type that a class of storages means."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class _Storage:
-    """Numbers in a file: `count` in elements of `dtype`, `offset` in bytes."""
+    """`count` numbers of type `dtype` in a file, at `offset` bytes."""
 
     dtype: str
     count: int
@@ -120,7 +120,7 @@ class _Storage:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """What `_rebuild_tensor_v2` makes of its arguments; `shape`, `strides` and `start` count elements."""
+    """The result of `_rebuild_tensor_v2`; `shape`, `strides` and `start` count elements."""
 
     storage: _Storage
     start: int
@@ -143,10 +143,10 @@ class _Tensor:
         return cls(storage, start, shape, strides)
 
     def stored(self, path: Path, name: str) -> StoredTensor:
-        """The same as a tensor of the file `path`, known to lie inside its storage."""
+        """The same as a tensor of the file `path`, checked to lie inside its storage."""
         storage, n_elements = self.storage, math.prod(self.shape)
         end = self.start + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)) + 1
-        # an element that is repeated without end (stride 0) would make a large tensor of a small file
+        # with stride 0, a small file could hold a huge tensor
         if n_elements and (end > storage.count or n_elements > storage.count):
             raise PickleError(
                 f"its {list(self.shape)} elements with strides {list(self.strides)} from {self.start} on "
@@ -159,7 +159,7 @@ class _Tensor:
 
 
 def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of rows that lie one after the other. That of a dimension of one element means nothing: it is kept."""
+    """Strides of contiguous rows. That of a dimension with one element is meaningless and stays."""
     result: list[int] = []
     step = 1
     for n, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -180,7 +180,7 @@ Storages = Callable[[str, str, int], _Storage]  # of a type, key and number of e
 
 
 def _value(stream: io.BytesIO, storages: Storages) -> Any:
-    """The value of the pickle at the stream's place."""
+    """The value of the next pickle in the stream."""
 
     def persistent(what: Any) -> _Storage:
         match what:
@@ -230,8 +230,8 @@ def _content(file: BinaryIO, record: Record) -> bytes:
 
 
 def _legacy(file: BinaryIO, size: int) -> Any:
-    """The value of a file before torch 1.6, or of a torch that was told to write one: pickles of a magic number, a
-    version, facts of the machine, the value and the keys of its storages; then each storage, its size first."""
+    """The value of a file in the format before torch 1.6: pickles of a magic number, a version, facts of the machine,
+    the value and the keys of its storages; then each storage, with its size first."""
     file.seek(0)
     stream = io.BytesIO(file.read(MAX_PICKLE_BYTES))
     if _LEGACY_MAGIC not in stream.getvalue()[:64]:
@@ -240,7 +240,7 @@ def _legacy(file: BinaryIO, size: int) -> Any:
     version, machine = _value(stream, _no_storage), _value(stream, _no_storage)
     if version != _LEGACY_PROTOCOL or not isinstance(machine, dict) or machine.get("little_endian") is not True:
         raise PickleError("its numbers are not little-endian")
-    # the value comes before the places of its storages: it is read for their sizes, and once more with their places
+    # the value precedes its storages: it is read once for their sizes, and again with their places
     start = stream.tell()
     wanted: dict[str, tuple[str, int]] = {}
     _value(stream, lambda dtype, key, count: _Storage(*wanted.setdefault(key, (dtype, count))))

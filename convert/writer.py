@@ -1,4 +1,4 @@
-"""Write a GGUF file tensor by tensor, in chunks, to a temporary file that takes its name only when it is complete."""
+"""Write a GGUF file tensor by tensor, in chunks, to a temporary file that is renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .gguf_metadata import StoredGgufTensor, Value, alignment_of, pack_metadata,
 from .gguf_parts import MAGIC
 
 Chunks = Iterable[npt.NDArray[Any]]
-# tensor name, bytes written so far, bytes in all
+# tensor name, bytes written so far, total bytes
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """`shape` is row-major; `chunks()` yields the data in order, already of the tensor's type."""
+    """`shape` is row-major; `chunks()` yields the data in order, in the tensor's type."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class OutputTensor:
 
     @classmethod
     def of(cls, tensor: StoredGgufTensor, name: str | None = None) -> OutputTensor:
-        """A tensor of another file as it is, under another `name` if one is given."""
+        """An unchanged tensor of another file, perhaps under another `name`."""
         return cls(name or tensor.name, tensor.shape, tensor.type, tensor.chunks)
 
     @property
@@ -46,7 +46,7 @@ class OutputTensor:
 
 
 def check_output(output: Path, inputs: Iterable[Path]) -> None:
-    """Raise ConvertError if `output` cannot be a file, or is one of the files that are read meanwhile."""
+    """Raise ConvertError if `output` cannot be a file, or is one of the inputs."""
     if output.is_dir() or not output.parent.is_dir():
         raise ConvertError(f"cannot write {output}: not a file in an existing directory", hint="give a file name to -o")
     if output.resolve() in {path.resolve() for path in inputs}:
@@ -56,8 +56,8 @@ def check_output(output: Path, inputs: Iterable[Path]) -> None:
 def write_drafter(
     path: Path, metadata: Mapping[str, Value], tensors: Sequence[OutputTensor], progress: Progress | None
 ) -> int:
-    """`write_gguf` for commands: it tells how much of the whole is done, and returns the tensor data in bytes. Raises
-    ConvertError if the file cannot be written."""
+    """`write_gguf` for commands: with total progress; returns the tensor data in bytes. Raises ConvertError if the file
+    cannot be written."""
     total, done = sum(tensor.n_bytes for tensor in tensors), 0
 
     def report(name: str, n_bytes: int) -> None:
@@ -83,11 +83,10 @@ def write_gguf(
     *,
     hollow: bool = False,
 ) -> None:
-    """Write `path` in full or not at all; `progress(tensor name, bytes)` is called after each chunk. A `hollow` file
-    has its size and no data, and takes next to no room on most disks. The data is aligned as `metadata` says.
+    """Write `path` in full or not at all; `progress(tensor name, bytes)` is called after each chunk. A `hollow` file is
+    sparse: it has the full size but no data. The data is aligned as `metadata` says.
 
-    A file that was there before stays until the new one is complete. `gguf.GGUFWriter` would want each tensor whole in
-    memory.
+    An existing file stays until the new one is complete. `gguf.GGUFWriter` would need each tensor whole in memory.
     """
     alignment = alignment_of(metadata)
     with _complete_or_absent(path) as file:

@@ -1,7 +1,7 @@
-"""The records of a zip archive that stores them as they are: where each lies in the file.
+"""The places of the records in an uncompressed zip archive.
 
-Python's `zipfile` reads a list of contents of any size into memory, and lets records be compressed, encrypted or laid
-over each other. An archive of `torch.save` is none of this, so here all of it is an error, and no record is unpacked.
+Python's `zipfile` reads a list of contents of any size into memory, and accepts records that are compressed, encrypted
+or overlap. Archives of `torch.save` need none of this, so here it is an error, and no record is unpacked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENCRYPTED = 0x0001
 
 
 class ZipError(Exception):
-    """What is wrong with an archive; who catches it knows the file's name."""
+    """A bad archive; the caller adds the file's name."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Record:
 
 
 def read_records(path: Path) -> dict[str, Record]:
-    """Every record of the archive `path`, by name. Raises ZipError, and OSError if it cannot be read."""
+    """All records of the archive `path`, by name. Raises ZipError, and OSError if it cannot be read."""
     try:
         with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
             records: dict[str, Record] = {}
@@ -45,7 +45,7 @@ def read_records(path: Path) -> dict[str, Record]:
 
 
 class _Bounded(io.FileIO):
-    """A file of which nobody reads more at once than a list of contents may have."""
+    """A file that limits a read to the allowed size of a list of contents."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         left = os.fstat(self.fileno()).st_size - self.tell()
@@ -65,7 +65,7 @@ def _record(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: io.FileIO) ->
 
 
 def _check_places(records: dict[str, Record], contents: int) -> None:
-    """No record lies over another, or over the list of contents at that offset."""
+    """Raise ZipError if records overlap, or reach into the list of contents, which begins at `contents`."""
     end = 0
     for name, record in sorted(records.items(), key=lambda item: item[1].offset):
         if record.offset < end:

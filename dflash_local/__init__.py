@@ -1,4 +1,4 @@
-"""dflash-local: DFlash speculative decoding for llama.cpp on one's own machine.
+"""dflash-local: DFlash speculative decoding for llama.cpp on your own machine.
 
 from dflash_local import Engine
 with Engine("target.gguf", "drafter.gguf") as engine:
@@ -40,7 +40,7 @@ _ENGINE_NAMES = {"Engine", "SamplingParams"}
 
 
 def __getattr__(name: str) -> Any:
-    # The engine loads numpy and the native library: only who names it pays for it.
+    # Imported on first use: the engine loads numpy and the native library.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Arguments: wrong types are told under the argument's name, by what its annotation says."""
+"""Type checks of arguments against their annotations, with errors that name the argument."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _WORDS: dict[Any, str] = {
     dict: "an object",
     os.PathLike: "a path",
 }
-# Bytes are text that nobody has decoded, and not a sequence of tokens.
+# Undecoded text, not sequences of tokens.
 _BYTES = (bytes, bytearray, memoryview)
 
 
 def checked(function: F) -> F:
-    """Let a function refuse arguments of wrong types with a RequestError that names them. Elements of a sequence are
-    looked at unless they are integers (token ids, of which there may be many: the engine looks at those)."""
+    """Make a function refuse arguments of wrong types with a RequestError that names them. Elements of sequences are
+    checked too, except integers: those are token ids, often many, and the engine checks them."""
     signature = inspect.signature(function)
     names = [name for name, parameter in signature.parameters.items() if parameter.annotation is not parameter.empty]
     various = {name for name in names if signature.parameters[name].kind in (2, 4)}  # *args, **options
@@ -48,7 +48,7 @@ def checked(function: F) -> F:
 
 
 def check_fields(instance: Any, names: Iterable[str], *, deep: bool = False) -> None:
-    """The same for fields of a dataclass that was made. Elements are left to who reads them, unless `deep`."""
+    """The same for the fields of a dataclass instance. Elements of sequences are checked only if `deep`."""
     hints = _hints_of(cast(Hashable, type(instance)))
     for name in names:
         check(name, getattr(instance, name), hints[name], deep=deep)
@@ -63,15 +63,15 @@ def check_json(name: str, value: object) -> None:
 
 
 def check(name: str, value: object, hint: Any, *, deep: bool = True) -> None:
-    """Raise a RequestError unless `value` is what `hint` says."""
+    """Raise a RequestError unless `value` fits the annotation `hint`."""
     if not _fits(value, hint, deep):
         raise RequestError(f"{name} must be {_words(hint)}, got {_shown(value)}", param=name)
 
 
 @cache
 def _hints_of(of: Any) -> dict[str, Any]:
-    """The annotations of a function's parameters or of a class's fields; what it returns may name what is not imported
-    at runtime."""
+    """The annotations of a function's parameters or of a class's fields. Not of the return value: it may name types
+    that are imported only for type checkers."""
     if isinstance(of, type):
         return typing.get_type_hints(of)
     wanted = {name: hint for name, hint in of.__annotations__.items() if name != "return"}
@@ -103,7 +103,7 @@ def _fits(value: object, hint: Any, deep: bool) -> bool:
 
 
 def _is_sequence(value: object) -> bool:
-    """Also an array of numpy's."""
+    """Numpy arrays count too."""
     if isinstance(value, (str, Mapping, *_BYTES)):
         return False
     return isinstance(value, Sequence) or (hasattr(value, "__len__") and hasattr(value, "__array__"))
@@ -114,7 +114,7 @@ def _all_fit(values: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """`Sequence[str] | bool | None` as "a sequence of strings or true or false"; None is what says nothing."""
+    """`Sequence[str] | bool | None` as "a sequence of strings or true or false"; None is left out."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_words(one) for one in inner if one is not type(None)))

@@ -1,5 +1,4 @@
-"""Upstream's own server as a baseline of `bench`: the same target, prompts and flags, drafted for by another head, or
-by none.
+"""Upstream's own server as a baseline of `bench`: the same target, prompts and flags, with another draft head or none.
 
 The server runs as a child process while it is measured, and answers one request at a time.
 """
@@ -20,8 +19,8 @@ from typing import Any
 from dflash_local.errors import DFlashError, RequestError
 
 HOST = "127.0.0.1"
-START, ANSWER = 600.0, 3600.0  # seconds at most
-# What llama-server calls a way of drafting; "none" drafts nothing.
+START, ANSWER = 600.0, 3600.0  # timeouts in seconds
+# llama-server's name of each way of drafting; "none" drafts nothing.
 KINDS = {
     "none": None,
     "dflash": "draft-dflash",
@@ -29,14 +28,13 @@ KINDS = {
     "eagle3": "draft-eagle3",
     "mtp": "draft-mtp",
 }
-# One K/V buffer, no copies of finished prompts to a host cache: what makes it fastest here. Nothing is fitted to free
-# memory, which our engine shares.
+# One K/V buffer and no host cache make it fastest here. No fit to free memory, since our engine shares the memory.
 QUIET = ("-np", "1", "--kv-unified", "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2", "--offline")
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One way of drafting, `n_max` tokens at a time, with the head that it takes (mtp: None if the target has one)."""
+    """One way of drafting, `n_max` tokens at a time, with its head (None for mtp if the target has one itself)."""
 
     kind: str
     head: Path | None = None
@@ -47,7 +45,7 @@ class Baseline:
         return f"upstream {self.kind}, {self.n_max} tokens" if self.n_max else "upstream"
 
     def flags(self) -> list[str]:
-        """What llama-server is told of it."""
+        """The flags for llama-server."""
         spec = KINDS[self.kind]
         if spec is None:
             return []
@@ -56,8 +54,8 @@ class Baseline:
 
 
 def parse(text: str, drafter: Path | None, lengths: Sequence[int]) -> list[Baseline]:
-    """Baselines of `KIND` or `KIND=HEAD.gguf`, one for each draft length. Of dflash and dspark the head is the drafter
-    unless named.
+    """Baselines of `KIND` or `KIND=HEAD.gguf`, one for each draft length. The default head of dflash and dspark is the
+    drafter.
 
     Raises:
         RequestError: there is no such kind, or it lacks a head.
@@ -76,11 +74,11 @@ def parse(text: str, drafter: Path | None, lengths: Sequence[int]) -> list[Basel
 
 
 def check(baseline: Baseline, target: Path) -> None:
-    """What upstream's server would say only when its turn comes.
+    """Find early what upstream's server would complain about only when its turn comes.
 
     Raises:
-        RequestError: it is to draft with prediction layers, and neither head nor target has any.
-        ModelError: the file that should have them is no GGUF file.
+        RequestError: mtp was asked for, but neither head nor target has prediction layers.
+        ModelError: the file that should have them is not a GGUF file.
     """
     from dflash_local.convert.gguf_metadata import read_metadata
 
@@ -97,7 +95,7 @@ def check(baseline: Baseline, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer, by the server's own clock. Times in seconds; `n_tokens` counts the one that ends the answer."""
+    """One answer, by the server's own clock. Times in seconds; `n_tokens` includes the one that ends the answer."""
 
     text: str
     n_tokens: int
@@ -179,7 +177,7 @@ class UpstreamServer:
             connection.close()
 
     def answer(self, prompt: Mapping[str, Any], sampling: Mapping[str, Any], n_predict: int) -> Reply:
-        """Answer one prompt as `bench` takes it: with `messages`, or with `prompt`. Nothing is reused from the last.
+        """Answer one prompt in the form of `bench` (`messages` or `prompt`), without reuse of the last one.
 
         Raises:
             DFlashError: the server refuses it, or is gone.

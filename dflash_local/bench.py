@@ -1,4 +1,4 @@
-"""The same prompts plain and drafted, in one process: what drafting gained, and what the controller chose.
+"""The same prompts plain and drafted, in one process: the gain from drafting, and what the controller chose.
 
 Plain is this engine's own budget-1 path: the question answered here is "what does the drafter bring me?". Other ways of
 drafting are baselines: upstream's own server answers the same prompts, in turns with us (baseline.py).
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PLAIN, DRAFTED = "plain", "drafted"
 _BEGINNING = 60  # characters of a prompt that a report quotes
 
-# Used when no prompt file is given: short answers, code, lists and prose accept very differently.
+# For runs without a prompt file. Mixed, because acceptance differs much between code, lists and prose.
 DEFAULT_PROMPTS = (
     "Write a Python function that returns the largest number of a list.",
     "Explain in three sentences why the sky is blue.",
@@ -45,7 +45,7 @@ DEFAULT_PROMPTS = (
 class Run:
     """One answer. Times in seconds; `n_steps` tokens came after the first, `lengths` of them with each target pass.
 
-    Upstream's server does not tell of its passes one by one, only of all: then `lengths` is empty.
+    `lengths` is empty for upstream's server, which reports only the number of passes.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Run:
         return self.passes or len(self.lengths)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a record keeps of it; `tokens` counts those after the first, `seconds` the time since it."""
+        """The fields of a record; `tokens` counts those after the first, `seconds` is the time since it."""
         return {
             "tokens": self.n_steps,
             "seconds": self.generate,
@@ -73,7 +73,7 @@ class Run:
 
     @classmethod
     def of(cls, reply: Reply) -> Run:
-        """What upstream's server said. Each of its passes gives one token besides the accepted ones."""
+        """From a reply of upstream's server. Each of its passes gives one token besides the accepted ones."""
         n_steps = max(reply.n_tokens - 1, 0)
         passes = max(n_steps - reply.n_accepted, 1)
         return cls(reply.text, n_steps, reply.generate, reply.prompt, reply.n_drafted, (), passes=passes)
@@ -97,7 +97,7 @@ class Summary:
 
     @classmethod
     def of(cls, repeats: Sequence[Sequence[Run]]) -> Summary:
-        """Of the runs of each repeat."""
+        """From the runs of each repeat."""
         runs = [run for repeat in repeats for run in repeat]
         lengths = [length for run in runs for length in run.lengths]
         deepest = max(lengths, default=0)
@@ -106,7 +106,7 @@ class Summary:
             tokens_per_second=statistics.median(_speed(repeat) for repeat in repeats),
             ttft_ms=1e3 * statistics.median(run.ttft for run in runs),
             al=sum(run.n_steps for run in runs) / passes if passes else 0.0,
-            # A pass gives one token of the target's own besides the accepted ones.
+            # Each pass also gives one token of the target's own.
             acceptance=tuple(sum(length > d for length in lengths) / len(lengths) for d in range(1, deepest)),
             tokens=sum(run.n_steps + 1 for run in runs),
             drafted=sum(run.n_drafted for run in runs),
@@ -120,7 +120,7 @@ def _speed(runs: Sequence[Run]) -> float:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a benchmark found. `same` counts the prompts whose answers were the same both ways.
+    """All results of a benchmark. `same` counts the prompts whose answers were the same both ways.
 
     `stats` is what the engine did and chose in the measured answers of each way of decoding. `runs` are all answers of
     each: prompts within repeats. `costs` are the milliseconds of a pass by its rows ("verify_ms") and of a drafter pass
@@ -148,8 +148,7 @@ class Report:
         return a.tokens_per_second / b.tokens_per_second if a and b and b.tokens_per_second else 0.0
 
     def over_baselines(self) -> dict[str, tuple[str, float]]:
-        """For each kind of baseline the fastest of its draft lengths, and drafted (without a drafter: plain) over
-        that."""
+        """For each kind of baseline: its fastest draft length, and our speed (drafted, else plain) over it."""
         ours = DRAFTED if DRAFTED in self.summaries else PLAIN
         best: dict[str, str] = {}
         for baseline in self.baselines:
@@ -223,8 +222,7 @@ class Report:
 
 
 def choices_md(stats: EngineStats) -> Iterator[str]:
-    """What the controller chose in drafted answers, and where the time went. What the library does not report is left
-    out."""
+    """What the controller chose in drafted answers, and where the time went, as far as the library reports it."""
     if stats.nodes:
         yield from ("", *_table("nodes of a tree", stats.nodes, "passes"))
     if stats.lengths:
@@ -312,10 +310,10 @@ def beginning(prompt: Mapping[str, Any]) -> str:
 
 
 class Watcher:
-    """Is told how far a measurement is; never while something is timed."""
+    """Receives the progress of a measurement; never called while something is timed."""
 
     def turn(self, name: str, repeat: int) -> None:
-        """A way of decoding begins its answers of a repeat, the first of which is 0."""
+        """A way of decoding starts a repeat, counted from 0."""
 
     def answered(self, name: str, run: Run) -> None:
         """An answer has been measured."""
@@ -335,8 +333,7 @@ def measure(
     upstream: Callable[[Baseline], UpstreamServer] | None = None,
     watcher: Watcher | None = None,
 ) -> Report:
-    """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times, in alternation, after one answer
-    each as a warm-up.
+    """Answer all prompts plain and, with a drafter, drafted: `repeat` times, in turns, after one warm-up answer each.
 
     Each prompt has a seed of its own, the same in every repeat. `trace` gets the steps of the drafted answers as JSON
     lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step. For each of
@@ -415,7 +412,7 @@ def answer(
     *,
     trace: bool = False,
 ) -> Run:
-    """One request, alone on the engine, nothing reused from the last."""
+    """One request, alone on the engine, without reuse of the last one."""
     options: dict[str, Any] = {"max_tokens": n_predict, "budget": budget, "cache_prompt": False, "trace": trace}
     start = time.perf_counter()
     if "messages" in prompt:
@@ -437,7 +434,7 @@ def answer(
 
 
 def _costs(stats: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The cost curves that the library tells of."""
+    """The cost curves that the library reports."""
     return {name: dict(stats[f"cost_{name}"]) for name in ("verify_ms", "draft_ms") if stats.get(f"cost_{name}")}
 
 

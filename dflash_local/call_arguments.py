@@ -1,4 +1,4 @@
-"""Call arguments: JSON that a model wrote, whole or not. What is no object is made one, as templates want one."""
+"""Arguments of tool calls: JSON that a model wrote, perhaps cut off. Templates want an object, so one is made."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 
 from pydantic_core import from_json
 
-MAX_NESTING = 128  # levels that libdflash reads (json_fields.h)
+MAX_NESTING = 128  # the limit of libdflash (json_fields.h)
 
 
 def partial_arguments(text: str) -> dict[str, Any]:
-    """What a call's arguments say so far; nothing if that is no object."""
+    """The arguments written so far; empty if they are not an object."""
     return _begun(text) or {}
 
 
 def usable_arguments(text: str) -> str:
-    """The arguments of an earlier call as a JSON object: as they are if they are one, what they say so far if the end
-    is missing, and else the whole text under the name `arguments`. A conversation must not end because of a call that
-    a limit cut off, or that a model got wrong."""
+    """The arguments of an earlier call as a JSON object: unchanged if they are one, completed if the end is missing,
+    else the whole text under the name `arguments`. A call that was cut off or malformed must not end a conversation."""
     if not text.strip() or text.strip() == "null":
         return "{}"
     if _is_object(text):
@@ -35,7 +34,7 @@ def usable_arguments(text: str) -> str:
 
 
 def with_usable_arguments(messages: Any) -> Any:
-    """A conversation whose calls have usable arguments; what is malformed otherwise stays as it is."""
+    """The conversation with usable arguments in all calls; anything else stays as it is, malformed or not."""
     if not isinstance(messages, list):
         return messages
     return [_mended(message) if isinstance(message, Mapping) else message for message in messages]
@@ -62,27 +61,27 @@ def _with_usable(function: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_object(text: str) -> bool:
-    """Whether libdflash and llama.cpp read it as an object."""
+    """Do libdflash and llama.cpp read it as an object?"""
     try:
         value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
-        json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
+        json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and _depth(value) <= MAX_NESTING
 
 
 def _with_raw_lines(text: str) -> Any:
-    """JSON whose strings have line ends in them, which models forget to escape."""
+    """Parse JSON with raw line ends in strings, which models forget to escape."""
     return json.loads(text, strict=False)
 
 
 def _begun(text: str) -> dict[str, Any] | None:
-    """What the beginning of an object, or a whole one, says. None if it is none, or if something follows its end."""
+    """The fields of an object, perhaps cut off. None if it is not an object, or if text follows its end."""
     try:
         value = from_json(text, allow_partial="trailing-strings")
         _, end = json.JSONDecoder().raw_decode(text.strip())
     except json.JSONDecodeError:
-        end = len(text)  # it goes on
+        end = len(text)  # cut off
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and end >= len(text.strip()) else None

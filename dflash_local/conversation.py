@@ -15,7 +15,7 @@ from dflash_local.call_arguments import with_usable_arguments
 from dflash_local.generation import Chunk, Completion, FinishReason, Generation, Stream, Timings
 from dflash_local.native import NativeEngine
 
-# What `Engine.apply_chat` reads of a request body; everything else there is sampling or transport.
+# The fields of a request body that `Engine.apply_chat` reads; all others are about sampling or transport.
 CHAT_FIELDS = frozenset({
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "json_schema", "grammar",
     "chat_template_kwargs", "reasoning_format", "enable_thinking", "add_generation_prompt", "continue_final_message",
@@ -26,7 +26,7 @@ CHAT_FIELDS = frozenset({
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """A rendered conversation: the prompt, stop strings and sampling fields its format needs, the answer's parser
-    (JSON), and the names of fields that neither llama.cpp nor the template heeds ("messages[].mood")."""
+    (JSON), and the names of fields that neither llama.cpp nor the template uses ("messages[].mood")."""
 
     prompt: str
     stops: tuple[str, ...]
@@ -48,8 +48,7 @@ class ChatPrompt:
 
 @dataclass(slots=True)
 class ChatCompletion:
-    """A finished chat answer: `message` as OpenAI shapes it ("role", "content", "reasoning_content"?,
-    "tool_calls"?)."""
+    """A finished chat answer: `message` in OpenAI's shape ("role", "content", "reasoning_content"?, "tool_calls"?)."""
 
     message: dict[str, Any]
     finish_reason: FinishReason | Literal["tool_calls"]
@@ -67,9 +66,9 @@ class ChatCompletion:
 
 @dataclass(slots=True)
 class ChatDelta:
-    """One OpenAI-shaped change of the message. The last one is empty and brings `finish_reason` and `completion`.
+    """One change of the message in OpenAI's shape. The last one is empty and has `finish_reason` and `completion`.
 
-    With `return_drafts`, an empty one brings each pass as its `chunk`, before the changes that its text makes.
+    With `return_drafts`, an empty one with the pass as its `chunk` comes before the changes that the pass made.
     """
 
     delta: dict[str, Any]
@@ -90,7 +89,7 @@ class ChatAnswer:
         self._chat = native.chat_new(prompt.parser)
 
     def push(self, text: str) -> list[dict[str, Any]]:
-        """The deltas that more text brings."""
+        """The deltas for more text."""
         return self._chat.push(text, False) if text else []
 
     def finish(self, completion: Completion) -> tuple[list[dict[str, Any]], ChatCompletion]:

@@ -1,4 +1,4 @@
-"""What a user may say about drafting, for an engine or for one request: names and ranges, checked in one place."""
+"""The drafting options of engines and requests: their names and ranges, checked in one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Accept = Literal["match", "block"]
 
 
 class DraftMode(IntEnum):
-    """dflash_draft_mode: the shape that drafts may have."""
+    """dflash_draft_mode: the allowed shape of drafts."""
 
     OFF = 0
     CHAIN = 1
@@ -51,7 +51,7 @@ def accept_rule(accept: Accept) -> int:
 
 
 def draft_tokens(draft_n_max: int, param: str = "draft_n_max") -> int:
-    """dflash_request.draft_n_max: 0 is what the drafter's block holds, or the engine's setting."""
+    """dflash_request.draft_n_max: 0 is the drafter's block size, or the engine's setting."""
     if isinstance(draft_n_max, bool) or not isinstance(draft_n_max, int) or not 0 <= draft_n_max < MAX_NODES:
         raise RequestError(
             f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param

@@ -50,13 +50,13 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# Characters for each token of the context, from which on a prompt's text is measured before it is read.
+# Prompts with more characters than this per token of the context are checked for length before they are tokenized.
 _LONG_TEXT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How the target ranked tokens[start:], each array of length len(tokens) - start."""
+    """The target's view of tokens[start:]; each array has length len(tokens) - start."""
 
     best_id: np.ndarray  # int32: the target's own choice
     best_logit: np.ndarray  # float32: its logit
@@ -65,7 +65,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class DraftProbe:
-    """One drafter pass in the open, float32 but for `ids` (int32).
+    """The inner values of one drafter pass, float32 except `ids` (int32).
 
     hidden [n_block, n_embd] after the final norm; logits [n_block, n_vocab] after scale and soft-cap; ids [n_block, k]
     candidates; scores [n_block, k] log-probabilities (DFlash) or [n_block, k, k] pair scores, predecessor first (DFlash
@@ -79,7 +79,7 @@ class DraftProbe:
 
 
 class SlotFile(NamedTuple):
-    """What `save_slot` wrote or `restore_slot` read."""
+    """The file that `save_slot` wrote or `restore_slot` read."""
 
     n_tokens: int
     n_bytes: int
@@ -92,13 +92,13 @@ class Engine:
         with Engine("target.gguf", "drafter.gguf") as engine:
             print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
 
-    The arguments are those of EngineOptions, where each is explained; `options` has them, None if the native engine was
-    made elsewhere.
+    The arguments are those of EngineOptions, where each is explained. `options` has them; it is None if the native
+    engine was made elsewhere.
 
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
-        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the files'
-            headers show is raised before anything is loaded.
+        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. Errors that the
+            files' headers show are raised before anything is loaded.
         RequestError: an argument is out of range.
     """
 
@@ -135,15 +135,15 @@ class Engine:
 
     @staticmethod
     def _check_pair(options: EngineOptions) -> None:
-        """Raise what the files' headers tell, before anything is loaded."""
+        """Raise the errors that the files' headers show, before anything is loaded."""
         if options.drafter is None and options.accept != "block":
             return
-        from dflash_local.diagnose import pair  # not for plain decoding: the import takes as long as the check
+        from dflash_local.diagnose import pair  # a slow import, and plain decoding needs none of it
 
         drafter = None
         if options.drafter is not None:
             target, path = Path(options.model), Path(options.drafter)
-            check_gguf(target)  # a damaged file is damaged, not of another kind
+            check_gguf(target)  # first, so that a damaged file is not reported as one of another kind
             try:
                 check_gguf(path)
             except ModelError:
@@ -157,7 +157,7 @@ class Engine:
     @classmethod
     @checked
     def over(cls, native: NativeEngine, *, max_queue: int = 64) -> Engine:
-        """An engine over a native engine that exists already, which it then owns."""
+        """An engine over an existing native engine, of which it takes ownership."""
         engine = cls.__new__(cls)
         engine.options = None
         engine._attach(lambda: native, int(native.info()["n_slots"]), max_queue=max_queue)
@@ -167,8 +167,7 @@ class Engine:
         self._scheduler = Scheduler(create, n_slots=n_slots, max_queue=max_queue)
         self._native = self._scheduler.native
         self._info = self._native.info()
-        # Also runs when the engine is collected as garbage, and at the interpreter's exit, while native threads can
-        # still end in order.
+        # Also runs on garbage collection and at the interpreter's exit, while native threads can still end cleanly.
         self._finalizer = weakref.finalize(self, self._scheduler.close)
 
     # ---- life ----
@@ -189,7 +188,7 @@ class Engine:
         return self._scheduler.ended
 
     def check_rpc(self) -> None:
-        """See soon whether the RPC servers of the target still answer; if one does not, the engine ends."""
+        """Check soon that the target's RPC servers still answer; if one does not, the engine ends."""
         self._scheduler.check_rpc()
 
     # ---- facts ----
@@ -220,7 +219,7 @@ class Engine:
 
     @property
     def n_most(self) -> int:
-        """Requests that may run and wait at once."""
+        """The most requests that may run or wait at once."""
         return self._scheduler.n_most
 
     @property
@@ -235,15 +234,15 @@ class Engine:
 
     @property
     def throughput(self) -> Throughput:
-        """What each of the last seconds brought."""
+        """Tokens and requests of each of the last seconds."""
         return self._scheduler.throughput
 
     def slot_uses(self) -> list[SlotUse | None]:
-        """What each slot does, or did last; None: nothing yet."""
+        """What each slot is doing, or did last; None if it was never used."""
         return self._scheduler.slots()
 
     def slots(self) -> list[dict[str, Any]]:
-        """State of each slot, with llama-server's names; what its request is, or was last, unless it never had one."""
+        """State of each slot, with llama-server's names, and its current or last request, if any."""
         uses = self._scheduler.slots()
         return [{**self._slot(slot, use), **({} if use is None else _use(use))} for slot, use in enumerate(uses)]
 
@@ -267,17 +266,16 @@ class Engine:
 
     @checked
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids; `add_special` adds BOS/EOS as the model wants, `parse_special` reads control tokens in the
-        text."""
+        """Token ids; `add_special` adds BOS/EOS if the model wants them, `parse_special` parses control tokens."""
         self._raise_if_closed()
         return self._native.tokenize(text, add_special, parse_special)
 
     @checked
     def tokenize_prompt(self, prompt: str | Sequence[str | int], *, add_special: bool = True) -> list[int]:
-        """`tokenize_parts` for a prompt: text that cannot fit is refused before it is read.
+        """`tokenize_parts` for a prompt: text that cannot fit is refused before it is tokenized.
 
         Raises:
-            ContextLengthError: there are more tokens than a slot's context holds, whatever they are.
+            ContextLengthError: the text has more tokens than a slot's context, however it is tokenized.
         """
         texts = [prompt] if isinstance(prompt, str) else [part for part in prompt if isinstance(part, str)]
         if sum(map(len, texts)) > _LONG_TEXT * self.n_ctx_slot:
@@ -303,7 +301,7 @@ class Engine:
 
     @checked
     def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
-        """The bytes of each token, which may be a part of a character only."""
+        """The bytes of each token, perhaps only a part of a character."""
         pieces = self._scheduler.pieces(True)
         return [pieces[token] for token in self._token_array(tokens, "tokens")]
 
@@ -325,7 +323,7 @@ class Engine:
 
     @checked
     def tokens_through(self, text: str, completion: Completion, generation: Generation) -> int:
-        """How many tokens an answer had up to the end of `text`, which is a part of it; 0 if it is none."""
+        """The number of an answer's tokens up to the end of `text`; 0 if the answer does not contain it."""
         start = completion.text.find(text)
         if not text or start < 0:
             return 0
@@ -339,8 +337,8 @@ class Engine:
 
     @checked
     def pieces(self, special: bool | frozenset[int] = False) -> Mapping[int, bytes]:
-        """The bytes of each token, perhaps a part of a UTF-8 character; control tokens are empty, but for all (True) or
-        those given."""
+        """The bytes of each token, perhaps a part of a UTF-8 character. Control tokens are empty, unless `special` is
+        True or holds them."""
         return self._scheduler.pieces(special)
 
     # ---- generation ----
@@ -360,11 +358,11 @@ class Engine:
         for name, most in (("n_probs", self.n_vocab), ("probs_from", request.n_prompt)):
             if not 0 <= (value := getattr(request, name)) <= most:
                 raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
-        # On this thread: a large grammar takes its time, and the engine's has other requests to run.
+        # On this thread: a large grammar takes long to compile, and the engine's thread must go on.
         return self._scheduler.submit(request, self._native.prepare(request.native_params()))
 
     def _with_tokens(self, request: RequestOptions) -> RequestOptions:
-        """The same with its tokens as int32, which the vocabulary and the context of a slot hold."""
+        """The request with its tokens as int32, checked against the vocabulary and a slot's context."""
         tokens = self._token_array(request.prompt_tokens, "prompt")
         if not tokens:
             raise RequestError("the prompt is empty: give at least one token", param="prompt")
@@ -381,17 +379,17 @@ class Engine:
 
     @checked
     def end_reasoning(self, generation: Generation) -> bool:
-        """End the thoughts of a running answer: the model goes on with the answer itself, after
+        """End the reasoning of a running answer: the model goes on with the answer itself, after
         `reasoning_budget_message` if its request had one. Waits for the running step.
 
-        Returns False if it does not think: it has not begun to, is done with it, or its template knows no thoughts.
+        Returns False if it is not reasoning: not yet, no longer, or never with its template.
         """
         return self._scheduler.end_reasoning(generation).result()
 
     @staticmethod
     @checked
     def ignored(sampling: SamplingParams) -> tuple[str, ...]:
-        """The parts of the request's JSON schema that its grammar will not hold, such as
+        """The parts of the request's JSON schema that its grammar does not enforce, such as
         "json_schema.properties.a.multipleOf". Those of a conversation are in `ChatPrompt.ignored`.
 
         Raises:
@@ -487,7 +485,7 @@ class Engine:
     ) -> Generation:
         """Queue a rendered conversation; options are those of `submit`."""
         sampling = replace(sampling or SamplingParams(), **prompt.sampling)
-        # The format's own markers (such as <tool_call>) may be control tokens, and its parser must see them.
+        # The format's markers (such as <tool_call>) may be control tokens, and its parser needs them.
         words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
         options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
         tokens, stops = self.tokenize_prompt(prompt.prompt), (*stop_strings(stop), *prompt.stops)
@@ -497,7 +495,7 @@ class Engine:
             if error.param != "generation_prompt" or "generation_prompt" not in prompt.sampling:
                 raise
             raise RequestError(
-                "the last message, which is to be continued, does not fit the schema or grammar of the answer",
+                "the last message, which the answer continues, does not fit the schema or grammar",
                 param="messages",
                 hint="leave one of them out",
             ) from None
@@ -511,8 +509,7 @@ class Engine:
 
     @checked
     def save_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
-        """Write what a slot holds (its tokens, the target's memory, the drafter's context) to a file; waits until the
-        slot is idle.
+        """Write a slot (its tokens, the target's memory, the drafter's context) to a file; waits until it is idle.
 
         Raises:
             RequestError: there is no such slot, it is empty, or this model's memory cannot be saved.
@@ -526,11 +523,10 @@ class Engine:
 
     @checked
     def restore_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
-        """Let a slot hold what a file of `save_slot` has, made with the same models and cache types; waits until the
-        slot is idle.
+        """Load a file of `save_slot`, made with the same models and cache types, into a slot; waits until it is idle.
 
         Raises:
-            RequestError: the file is damaged or foreign; the slot holds what it held.
+            RequestError: the file is damaged or foreign; the slot is unchanged.
             QueueFullError: running requests leave no room for it now.
         """
         return self.restore_slot_soon(slot, path).result()
@@ -542,7 +538,7 @@ class Engine:
 
     @checked
     def erase_slot(self, slot: int) -> int:
-        """Forget what a slot holds, once it is idle; how many tokens that was."""
+        """Clear a slot once it is idle; returns how many tokens it held."""
         return self.erase_slot_soon(slot).result()
 
     @checked
@@ -585,8 +581,7 @@ class Engine:
 
     @checked
     def score(self, tokens: Sequence[int], start: int, width: int = 1) -> Score:
-        """Teacher-forced check of tokens[start:] in passes of `width` rows, without a drafter; waits for an idle
-        slot."""
+        """Teacher-forced check of tokens[start:] in passes of `width` rows, no drafter; waits for an idle slot."""
         ids = self._token_array(tokens, "tokens")
         if not 1 <= start <= len(ids):
             raise RequestError(f"start must be between 1 and {len(ids)}, got {start}", param="start")
@@ -620,8 +615,8 @@ class Engine:
 
     @checked
     def tree_pass(self, trees: Sequence[TreeRows]) -> list[np.ndarray | None]:
-        """One target pass over trees of idle slots (TreeRows names them), then the commit of their paths: logits
-        [n_nodes, n_vocab] each.
+        """One target pass over trees of idle slots (named by TreeRows), then the commit of their paths. Returns logits
+        [n_nodes, n_vocab] for each tree.
 
         The slots keep their caches from call to call, so nothing else may run meanwhile; end with `slot_clear`.
 
@@ -634,7 +629,7 @@ class Engine:
 
     @checked
     def slot_clear(self, slot: int) -> None:
-        """Forget an idle slot's cached tokens."""
+        """Clear an idle slot's cached tokens."""
         self._check_slot(slot)
         self._scheduler.call(lambda: self._native.slot_clear(slot)).result()
 
@@ -645,7 +640,7 @@ class Engine:
     # ---- checks ----
 
     def _too_long(self, n_prompt: int, *, counted: bool = True) -> ContextLengthError:
-        """Clients shorten a conversation when they read the words of OpenAI or of llama-server."""
+        """With the wording of OpenAI and of llama-server, at which clients shorten a conversation."""
         at_least = "" if counted else "at least "
         return ContextLengthError(
             f"This model's maximum context length is {self.n_ctx_slot} tokens, but the prompt has {at_least}{n_prompt} "
@@ -662,14 +657,14 @@ class Engine:
             raise EngineDeadError("the engine was closed")
 
     def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
-        """`tokens` as int32, every one of them in the vocabulary."""
+        """`tokens` as int32, all of them in the vocabulary."""
         self._raise_if_closed()
         try:
             ids = array("i", tokens)
         except (TypeError, OverflowError):
             raise RequestError(f"{param} must be token ids", param=param) from None
         if bool in set(map(type, tokens)):
-            raise RequestError(f"{param} must be token ids: True and False are none", param=param)
+            raise RequestError(f"{param} must be token ids, not True or False", param=param)
         if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
             worst = min(ids) if min(ids) < 0 else max(ids)
             raise RequestError(

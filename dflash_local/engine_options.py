@@ -1,13 +1,13 @@
 # ruff: noqa: RUF009  _option() makes a dataclasses.field()
 """EngineOptions: everything that can be chosen when an engine is made.
 
-An option is one field. All that others need to know of it comes from that field:
+An option is one field, and everything else is derived from it:
 
 * the keyword argument of `Engine` (engine.py),
 * the field of dflash_engine_params (native/; the fields stand in the header's order),
 * the command line flag and its environment variable (cli/engine_flags.py),
 * whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py),
-* what --help, `help(EngineOptions)` and docs/options.md say of it.
+* its text in --help, `help(EngineOptions)` and docs/options.md.
 
 So a new option is a field of dflash_engine_params in dflash.h, a field here, and the C++ that reads it.
 """
@@ -30,7 +30,7 @@ SplitMode = Literal["none", "layer", "row", "tensor"]
 Path = str | os.PathLike[str]
 
 _FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
-_UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would become four thousand million
+_UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would wrap around
 AUTO_SLOTS = 4  # what -np -1 means, as in llama-server
 
 
@@ -45,8 +45,8 @@ class Flag:
     names: tuple[str, ...] = ()
     env: str | None = None  # llama-server's variable
     metavar: str | None = None
-    choices: tuple[str, ...] = ()  # which are the metavar too
-    default_text: str | None = None  # where the command line's default is another than Python's
+    choices: tuple[str, ...] = ()  # also the metavar
+    default_text: str | None = None  # where the command line's default differs from Python's
     silent: bool = False  # --help leaves it out
     off_names: tuple[str, ...] = ()
     off_help: str | None = None
@@ -104,7 +104,7 @@ _TEMPLATE = "chat template"
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The arguments of `Engine`. Each is explained where it stands; docs/options.md lists them with their flags.
+    """The arguments of `Engine`; docs/options.md lists them with their flags.
 
     Raises:
         RequestError: a value is out of range; `param` names the field.
@@ -345,13 +345,13 @@ class EngineOptions:
     )
     lookup: bool = _option(
         True,
-        help="draft also what followed earlier occurrences of the last tokens; without a drafter, this alone",
+        help="also draft what followed earlier occurrences of the last tokens; without a drafter, nothing else",
         native_type=c_bool,
         flag=Flag(group=_DRAFTING, names=("--lookup",), metavar="on|off"),
     )
     kv_unified: bool | None = _option(
-        help="each slot may use the whole context, as long as the others leave it",
-        default_text="each has its share, unless -1 slots were asked for",
+        help="slots share the context: each may use all that the others leave",
+        default_text="each has an equal part, unless -1 slots were given",
         native_type=c_bool,
         native_value=_one_stream,
         in_cost=True,
@@ -371,25 +371,25 @@ class EngineOptions:
         flag=Flag(
             group=_MACHINE,
             off_names=("--no-cost-cache",),
-            off_help="measure them at every start, and keep nothing of it on disk",
+            off_help="measure them at every start, without a file",
         ),
     )
     share_ctx: bool | None = _option(
-        help="whether each slot may use the whole context",
-        default_text="as kv_unified and n_slots say",
+        help="slots share the context",
+        default_text="by kv_unified and n_slots",
         native_type=c_bool,
-    )  # None: as n_slots and kv_unified say
+    )
     n_ctx_slot: int = _option(
         0,
-        help="most tokens of one slot; where the context has no size, it is as many for each slot",
+        help="most tokens of one slot; without a context size, also sets it to this for each slot",
         default_text="no limit",
         native_type=c_uint32,
         low=0,
         flag=Flag(group=_CONTEXT, names=("--kv-unified-per-slot",), env="LLAMA_ARG_KV_UNIFIED_PER_SLOT", metavar="N"),
     )
     cache_ram: int | None = _option(
-        help="host memory in MiB for conversations that no slot holds any more; -1: no limit, 0: none",
-        default_text="8192, less where memory is short",
+        help="host cache in MiB for conversations that no slot holds any more; -1: no limit, 0: none",
+        default_text="8192, less if memory is short",
         native_type=c_int32,
         native_value=_mib_or_auto,
         low=-1,
@@ -397,26 +397,26 @@ class EngineOptions:
     )
     cache_idle_slots: bool = _option(
         True,
-        help="idle slots whose room others need leave their conversation there",
+        help="save the conversation of an idle slot to the host cache when others need its room",
         native_type=c_bool,
         flag=Flag(
             group=_CONTEXT,
             names=("--cache-idle-slots",),
             env="LLAMA_ARG_CACHE_IDLE_SLOTS",
             off_names=("--no-cache-idle-slots",),
-            off_help="they forget it",
+            off_help="drop it",
         ),
     )
     slot_similarity: float = _option(
         0.1,
-        help="a prompt goes on in the slot that holds more than this share of it; 0: never",
+        help="a prompt continues in the slot that holds more than this share of it; 0: never",
         native_type=c_float,
         native_value=_similarity,
         flag=Flag(group=_CONTEXT, names=("-sps", "--slot-prompt-similarity"), metavar="SHARE"),
     )
     n_checkpoints: int = _option(
         2,
-        help="places per slot to which recurrent states and sliding windows can go back",
+        help="checkpoints per slot, to which recurrent states and sliding windows can go back",
         native_type=c_int32,
         low=0,
         flag=Flag(
@@ -428,7 +428,7 @@ class EngineOptions:
     )
     checkpoint_step: int = _option(
         64,
-        help="least tokens between two such places",
+        help="least tokens between two checkpoints",
         native_type=c_int32,
         low=0,
         flag=Flag(
@@ -438,16 +438,12 @@ class EngineOptions:
             metavar="N",
         ),
     )
-    host_memory: int = _option(
-        0, help="bytes of free memory to reckon with; 0: what the system says", native_type=c_uint64
-    )
+    host_memory: int = _option(0, help="bytes of free memory to assume; 0: as the system reports", native_type=c_uint64)
     bit_exact: bool | None = _option(
-        help="run only if drafted text is plain text bit for bit, else say why not; implies `swa_full`, which takes "
+        help="refuse to start unless drafted text equals plain text bit for bit; implies `swa_full`, which needs "
         "memory",
         default_text="bit for bit where that costs nothing, on most CPUs",
-        flag=Flag(
-            group=_CONTEXT, names=("--bit-exact",), off_names=("--no-bit-exact",), off_help="promise no such thing"
-        ),
+        flag=Flag(group=_CONTEXT, names=("--bit-exact",), off_names=("--no-bit-exact",), off_help="allow differences"),
     )
     chat_template: str | None = _option(
         help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
@@ -470,7 +466,7 @@ class EngineOptions:
         flag=Flag(group=_MACHINE, names=("-devd", "--device-draft", "--spec-draft-device"), metavar="A,B,..."),
     )
     override_tensor: str | None = _option(
-        help="the target's tensors whose names match lie in that buffer, such as 'ffn_.*_exps=CPU'",
+        help="put the target's tensors with matching names into that buffer, such as 'ffn_.*_exps=CPU'",
         native_type=c_char_p,
         in_cost=True,
         flag=Flag(
@@ -481,7 +477,7 @@ class EngineOptions:
         ),
     )
     override_tensor_draft: str | None = _option(
-        help="the drafter's tensors whose names match lie in that buffer",
+        help="put the drafter's tensors with matching names into that buffer",
         native_type=c_char_p,
         in_cost=True,
         flag=Flag(
@@ -515,7 +511,7 @@ class EngineOptions:
     )
     kv_offload: bool = _option(
         True,
-        help="K, V and states lie with their layers",
+        help="keep K, V and states with their layers",
         native_type=c_bool,
         in_cost=True,
         flag=Flag(
@@ -523,19 +519,19 @@ class EngineOptions:
             names=("-kvo", "--kv-offload"),
             env="LLAMA_ARG_KV_OFFLOAD",
             off_names=("-nkvo", "--no-kv-offload"),
-            off_help="they lie in the host's memory",
+            off_help="keep them in the host's memory",
         ),
     )
     rpc: str | None = _option(
-        help="RPC servers ('dflash-local rpc-server' on other machines), whose devices take layers of the target",
+        help="RPC servers ('dflash-local rpc-server' on other machines) for layers of the target",
         native_type=c_char_p,
         in_cost=True,
         flag=Flag(group=_MACHINE, names=("--rpc",), env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
     )
     fit: bool = _option(
         True,
-        help="choose what is not given of context, layers and shares so that devices keep `fit_target` free, and "
-        "refuse what cannot fit before it is loaded",
+        help="choose context, layers and shares, unless given, so that devices keep `fit_target` free; refuse what "
+        "cannot fit before it is loaded",
         flag=Flag(group=_MACHINE, names=("-fit", "--fit"), env="LLAMA_ARG_FIT", metavar="on|off"),
     )
     fit_target: str = _option(
@@ -561,7 +557,7 @@ class EngineOptions:
             object.__setattr__(self, "share_ctx", share)
         if self.n_slots == -1:
             object.__setattr__(self, "n_slots", AUTO_SLOTS)
-        if self.bit_exact:  # a smaller cache uses its cells again in another order
+        if self.bit_exact:  # a smaller cache reuses its cells in another order
             object.__setattr__(self, "swa_full", True)
         for name, option in OPTIONS.items():
             value = getattr(self, name)
@@ -590,6 +586,6 @@ OPTIONS: Mapping[str, EngineOption] = options_of(EngineOptions)
 DEFAULTS: Mapping[str, Any] = defaults_of(EngineOptions)
 
 COST_OPTIONS: tuple[str, ...] = tuple(name for name, option in OPTIONS.items() if option.in_cost)
-"""The options that change what a pass costs. The context's length does not: rows attend to what is there."""
+"""The options that change what a pass costs. The context's size does not: rows attend only to used cells."""
 
 EngineOptions.__doc__ = with_arguments(EngineOptions.__doc__, EngineOptions)

@@ -6,12 +6,12 @@
   + ModelError             a GGUF is damaged, unsupported or lacks something
     - PairError            drafter and target do not belong together
   + ConvertError           a checkpoint cannot become a drafter GGUF
-  + HubError               a model cannot be had by name: repository, network, cache or disk
+  + HubError               a model cannot be fetched by name: repository, network, cache or disk
   + RequestError           a request parameter is out of range or malformed
     - ContextLengthError   the prompt does not fit the slot's context
   + QueueFullError         more requests wait than the queue may hold
   + EngineDeadError        the engine thread died or was closed
-    - EngineLostError      it died with an RPC server; a new one may be had once that is back
+    - EngineLostError      it died with an RPC server; a new one can be made once that is back
   + RPCError               an RPC server cannot be reached, is of another version, or was lost
   + ComputeError           a forward pass failed
 """
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 
 class DFlashError(Exception):
-    """Base of all errors: `message` says what is wrong and where, `hint` what mends it (None if nothing does)."""
+    """Base of all errors: `message` says what is wrong and where, `hint` how to fix it (None if unknown)."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class DFlashError(Exception):
 
 
 class BuildError(DFlashError):
-    """Compiler, hash, patch, disk or network stood in the way of `dflash-local build`."""
+    """`dflash-local build` failed, because of the compiler, a hash, a patch, the disk or the network."""
 
 
 class NativeLibraryError(DFlashError):
@@ -60,8 +60,8 @@ class ConvertError(DFlashError):
 
 
 class HubError(DFlashError):
-    """A model cannot be had by name: its repository, the network, the cache or the disk stands in the way. `status` is
-    the HTTP status, 0 if nothing answered, and None if it is not about an answer."""
+    """A model cannot be fetched by name, because of its repository, the network, the cache or the disk. `status` is
+    the HTTP status, 0 if nothing answered, and None for other causes."""
 
     def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -77,8 +77,8 @@ class RequestError(DFlashError):
 
 
 class ContextLengthError(RequestError):
-    """The prompt does not fit the slot's context. It has `n_prompt` tokens, or more if it was too long to be `counted`,
-    and the context `n_ctx`; None where the error is about something else."""
+    """The prompt does not fit the slot's context. It has `n_prompt` tokens, at least that many if not `counted`, and
+    the context has `n_ctx`; None where the error is about something else."""
 
     def __init__(
         self,
@@ -116,4 +116,4 @@ class RPCError(DFlashError):
 
 
 class ComputeError(DFlashError):
-    """A forward pass failed; the requests that were in it are lost, the engine goes on."""
+    """A forward pass failed; its requests are lost, the engine goes on."""

@@ -1,4 +1,4 @@
-"""A lock that processes share: a file, which the operating system unlocks with the process that holds it."""
+"""A lock between processes: a file, which the operating system unlocks when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from filelock import FileLock, Timeout
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock at `path`, whose folder is made, for as long as the block runs. `waiting` is called once if another
-    process has it. Raises OSError."""
+    """Hold the lock at `path` while the block runs. Makes its folder. `waiting` is called once if another process has
+    the lock. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:

@@ -1,4 +1,4 @@
-"""Generation: one request in flight, and what comes out of it."""
+"""Generation: one request in flight, and its results."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Progress(NamedTuple):
 @dataclass(slots=True)
 class Chunk:
     """What one target pass added. `text` may lag behind `tokens`: unfinished characters and possible stop strings are
-    held.
+    held back.
 
     `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be
-    drafted. A chunk with `progress` has no text; `timings` are those until now. `probs` belong to `tokens` one by one,
-    `end_prob` to the token that ended the answer, which is not among them. `step` is the pass, with the tree that it
-    verified. All of these are there only for requests that ask for them.
+    drafted. A chunk with `progress` has no text; `timings` are those so far. `probs` has one entry for each of
+    `tokens`, `end_prob` is for the token that ended the answer, which is not among them. `step` is the pass, with the
+    tree that it verified. All of these are there only for requests that ask for them.
     """
 
     text: str
@@ -53,13 +53,13 @@ class Chunk:
 
 
 class Step(NamedTuple):
-    """One target pass after the prompt's, as it went for one answer: what the controller chose and what came of it.
+    """One target pass after the prompt's, for one answer: what the controller chose, and the result.
 
     A pass without a draft has one node, the anchor. `n_denoised` is the block length of the drafter pass that the tree
-    grew from (0: there was none), `reason` why the controller chose so (docs/budget.md). Milliseconds; the passes
-    served all slots. `plain_ms` is what the pass would have taken without drafts, by the costs known so far (0: nothing
-    is known). `tree` is what was verified, if the request asked for drafts. In a chunk, the prompt's last pass is a
-    step, too: one without nodes.
+    grew from (0: none), `reason` why the controller chose so (docs/budget.md). Times are in milliseconds; the passes
+    served all slots. `plain_ms` is the time of the pass without drafts, by the costs known so far (0: unknown). `tree`
+    is the verified tree, if the request asked for drafts. In a chunk, the prompt's last pass is also a step, without
+    nodes.
     """
 
     n_tokens: int
@@ -94,7 +94,7 @@ class Timings:
     lookup_n: int = 0  # draft tokens that prompt lookup or a prediction alone proposed
     lookup_n_accepted: int = 0
     prediction_n: int = 0  # tokens that the client predicted
-    prediction_n_accepted: int = 0  # of those, what the answer has
+    prediction_n_accepted: int = 0  # those of them in the answer
     depth_sum: int = 0  # of the verified trees
     n_drafter_passes: int = 0
     denoised_sum: int = 0  # tokens in their blocks
@@ -104,7 +104,7 @@ class Timings:
     def of(
         cls, stats: SlotStats, n_tokens: int, *, depth_sum: int, n_drafter_passes: int, denoised_sum: int, reason: str
     ) -> Timings:
-        """From the native counters and what the steps told; `n_tokens` excludes what a stop string cut off."""
+        """From the native counters and the steps; `n_tokens` excludes what a stop string cut off."""
         return cls(
             cache_n=stats.n_cached,
             prompt_n=stats.n_prompt - stats.n_cached,
@@ -153,13 +153,12 @@ class Timings:
 
     @property
     def nodes_mean(self) -> float | None:
-        """Nodes per target pass after the prompt's, the anchor counted: 1 is plain decoding. None if there was no such
-        pass."""
+        """Nodes per target pass after the prompt's, with the anchor: 1 is plain decoding. None without such a pass."""
         return 1 + self.draft_n / self.n_passes if self.n_passes else None
 
     @property
     def depth_mean(self) -> float | None:
-        """Depth of the trees of those passes that had a draft; None if none had."""
+        """Mean depth of the trees in passes with a draft; None if there was none."""
         drafted = self.n_passes - self.n_plain
         return self.depth_sum / drafted if drafted else None
 
@@ -169,7 +168,7 @@ class Timings:
         return self.denoised_sum / self.n_drafter_passes if self.n_drafter_passes else None
 
     def to_dict(self) -> dict[str, Any]:
-        """llama-server's `timings`: numbers, all of them finite and none below zero."""
+        """llama-server's `timings`: finite numbers, none below zero."""
         return {
             "cache_n": self.cache_n,
             "prompt_n": self.prompt_n,
@@ -185,7 +184,7 @@ class Timings:
         }
 
     def drafting(self) -> dict[str, Any]:
-        """What drafting did: the `dflash` object of a response, beside `timings`."""
+        """The `dflash` object of a response, beside `timings`."""
         return {
             "acceptance_length": self.acceptance_length,
             "passes_n": self.n_passes,
@@ -209,12 +208,12 @@ class Completion:
         acceptance_lengths: tokens per target pass after the prompt's.
         steps: those passes one by one, if the request asked for a trace.
         stopped_by: the stop string that ended the answer, if one did.
-        probs: how likely `tokens` were, one by one, if the request asked for it.
-        end_prob: the same of the token that ended the answer, if one did.
-        prompt_probs: the same of the prompt's tokens from `probs_from` on.
+        probs: the probability of each of `tokens`, if the request asked for it.
+        end_prob: the same for the token that ended the answer, if one did.
+        prompt_probs: the same for the prompt's tokens from `probs_from` on.
         truncated: the context was full.
-        slot: where it was written; -1: nowhere.
-        slot_tokens: tokens that the slot holds now, of the prompt and of the answer.
+        slot: where it ran; -1: nowhere.
+        slot_tokens: tokens of the prompt and of the answer that the slot holds now.
     """
 
     text: str
@@ -237,8 +236,8 @@ class Completion:
 class Generation:
     """The handle of one request: iterate over its chunks (`for` or `async for`), or wait for `result()`.
 
-    One consumer at a time. Who waits only for the result is not woken before it is there. Iteration starts with the
-    first chunk whenever it begins, and raises what made the request fail.
+    One consumer at a time. `result()` is woken once, at the end. Iteration always starts with the first chunk, and
+    raises the error of a failed request.
     """
 
     def __init__(
@@ -256,23 +255,21 @@ class Generation:
         self._cancel = cancel
         self._chunks: list[Chunk] = []
         self._outcome: Completion | DFlashError | None = None
-        # A consumer sets its waiter and then looks once more; the engine appends and then takes the waiter. Either sees
-        # the other.
+        # No wake-up is lost: a consumer sets its waiter, then looks again; the engine appends, then takes the waiter.
         self._waiter: Waiter | None = None
         self._wakes_per_chunk = False
 
     @property
     def outcome(self) -> Completion | DFlashError | None:
-        """The result or the error, once it is there."""
+        """The result or the error; None while the request runs."""
         return self._outcome
 
     @property
     def done(self) -> bool:
-        """True once the result or the error is there."""
         return self._outcome is not None
 
     def cancel(self) -> None:
-        """Stop; the slot is free after the running step, and the result is what was generated until then."""
+        """Stop after the running step; the result is what was generated until then."""
         if not self.done:
             self._cancel(self)
 
@@ -324,7 +321,7 @@ class Generation:
                 return
 
     def _must_wait(self, waiter: Waiter, seen: int, *, per_chunk: bool) -> bool:
-        """Register `waiter`; False if there is something to look at already."""
+        """Register `waiter`; False if there is already something to read."""
         self._wakes_per_chunk = per_chunk
         self._waiter = waiter
         return not self.done and not (per_chunk and len(self._chunks) > seen)
@@ -338,7 +335,6 @@ class Generation:
     # The engine thread's side. Both return the waiter to wake, if any.
 
     def add(self, chunk: Chunk) -> Waiter | None:
-        """Hand over a chunk."""
         self._chunks.append(chunk)
         return self._take_waiter() if self._wakes_per_chunk else None
 
@@ -351,7 +347,7 @@ class Generation:
         truncated: bool = False,
         slot_tokens: int = 0,
     ) -> Waiter | None:
-        """Hand over the result, made of the chunks so far."""
+        """Set the result, made of the chunks so far."""
         self._outcome = Completion(
             text="".join(chunk.text for chunk in self._chunks),
             tokens=[token for chunk in self._chunks for token in chunk.tokens],
@@ -372,13 +368,12 @@ class Generation:
         return self._take_waiter()
 
     def fail(self, error: DFlashError) -> Waiter | None:
-        """Hand over an error."""
         self._outcome = error
         return self._take_waiter()
 
     @property
     def n_tokens(self) -> int:
-        """Tokens handed over so far."""
+        """Tokens so far."""
         return sum(len(chunk.tokens) for chunk in self._chunks)
 
     def _take_waiter(self) -> Waiter | None:
@@ -387,8 +382,8 @@ class Generation:
 
 
 class Stream(Iterator[Item]):
-    """What comes of a running generation, piece by piece. The generation is cancelled when this is closed or forgotten,
-    at whatever place: of a generator function that has not begun, nothing would run then."""
+    """Iterates over the output of a running generation, and cancels it when closed or garbage-collected. A class,
+    because a generator function that has not started runs nothing when it is closed."""
 
     def __init__(self, generation: Generation, items: Iterator[Item]) -> None:
         self._generation, self._items = generation, items
@@ -399,12 +394,12 @@ class Stream(Iterator[Item]):
     def __next__(self) -> Item:
         try:
             return next(self._items)
-        except BaseException:  # its end, too
+        except BaseException:  # StopIteration, too
             self.close()
             raise
 
     def close(self) -> None:
-        """Cancel what still runs; nothing more comes. Idempotent."""
+        """Cancel the generation and end the iteration. Idempotent."""
         self._items = iter(())
         self._generation.cancel()
 
@@ -419,7 +414,7 @@ class Stream(Iterator[Item]):
 
 
 def wake(waiters: Iterable[Waiter | None]) -> None:
-    """Wake consumers, each asyncio loop once however many of them wait in it."""
+    """Wake consumers, each asyncio loop only once."""
     futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for waiter in waiters:
         if isinstance(waiter, threading.Event):
@@ -427,7 +422,7 @@ def wake(waiters: Iterable[Waiter | None]) -> None:
         elif waiter is not None:
             futures.setdefault(waiter.get_loop(), []).append(waiter)
     for loop, waiting in futures.items():
-        with suppress(RuntimeError):  # a closed loop: nobody waits there any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits there
             loop.call_soon_threadsafe(_resolve, waiting)
 
 

@@ -1,4 +1,4 @@
-"""Option: what is known of one option of an engine or of a request, in the metadata of a dataclass's field."""
+"""Option: the metadata of one option of an engine or of a request, kept in its dataclass field."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TOKENS = POINTER(c_int32)  # as a native type: an array NAME, whose length is th
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What is known of an option besides its name, type and default (its field's `metadata["option"]`).
+    """The metadata of an option besides its name, type and default (its field's `metadata["option"]`).
 
     Attributes:
-        help: what it means; whatever describes it shows this text.
-        default_text: what its default means, where the value does not say so.
-        native_type: of its field in the C struct; None: it has none.
-        native_name: that field's name; None: the option's own.
-        native_value: the value there; None: as it is. Raises RequestError.
-        low: least integer.
+        help: the description, shown everywhere.
+        default_text: the meaning of its default, where the value does not show it.
+        native_type: type of its field in the C struct; None: it has none.
+        native_name: name of that field; None: the option's own.
+        native_value: converts the value for that field, or raises RequestError; None: unchanged.
+        low: smallest integer.
     """
 
     help: str
@@ -39,17 +39,17 @@ class Option:
 
 
 def options_of(owner: Any) -> dict[str, Any]:
-    """The Option of each field that more than Python knows of, by the field's name, in the order of the C struct."""
+    """The Option of each field that has one, by the field's name, in the order of the C struct."""
     return {spec.name: spec.metadata["option"] for spec in fields(owner) if "option" in spec.metadata}
 
 
 def defaults_of(owner: Any) -> dict[str, Any]:
-    """Defaults by the names of fields; none of those that must be given."""
+    """Defaults of the fields that have one, by name."""
     return {spec.name: spec.default for spec in fields(owner) if spec.default is not MISSING}
 
 
 def with_arguments(text: str | None, owner: Any) -> str:
-    """A docstring with a list of the arguments that `owner`, a class of options, takes: before what is raised."""
+    """A docstring with the arguments of `owner`, a class of options, inserted before its "Raises" section."""
     defaults = defaults_of(owner)
     lines = [f"    {name}: {in_python(option, defaults.get(name))}." for name, option in options_of(owner).items()]
     head, raises, rest = inspect.cleandoc(text or "").partition("Raises:")
@@ -57,7 +57,7 @@ def with_arguments(text: str | None, owner: Any) -> str:
 
 
 def in_python(option: Option, default: Any) -> str:
-    """What an option means, with the meaning of its default."""
+    """The help of an option, with the meaning of its default."""
     return f"{option.help}; {default!r}: {option.default_text}" if option.default_text else option.help
 
 
@@ -91,8 +91,7 @@ def takes_arguments_of(
 ) -> Callable[[Callable[[Owner, Options], Result]], Callable[Concatenate[Owner, P], Result]]:
     """Let a method that takes one `options` be called with the arguments of its class instead.
 
-    Its signature shows them, to type checkers and to `inspect` alike, and its docstring explains them: there is no
-    second list.
+    Type checkers and `inspect` see them in its signature, and its docstring lists them.
     """
 
     def decorate(method: Callable[[Owner, Options], Result]) -> Callable[Concatenate[Owner, P], Result]:

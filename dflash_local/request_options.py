@@ -1,7 +1,7 @@
 # ruff: noqa: RUF009  _option() makes a dataclasses.field()
 """RequestOptions: a prompt, and everything that can be chosen for its answer.
 
-An option is one field. All that others need to know of it comes from that field:
+An option is one field, and everything else is derived from it:
 
 * the keyword argument of `Engine.submit`, `generate`, `stream`, `chat` and `submit_chat` (engine.py),
 * the field of dflash_request (native/; the fields stand in the header's order),
@@ -25,7 +25,7 @@ from dflash_local.errors import RequestError
 from dflash_local.option import TOKENS, Option, defaults_of, native_params, options_of, with_arguments
 from dflash_local.sampling import SamplingParams
 
-MAX_STOP = 1024  # characters of a stop string: so much text may be held back
+MAX_STOP = 1024  # characters of a stop string, which bounds the text that is held back
 MAX_STOPS = 64  # stop strings of a request over HTTP
 
 ENGINES = "the engine's setting"
@@ -34,15 +34,15 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class BodyField:
-    """What a request's body calls an option; null and absence mean the server's setting, or the option's default.
+    """An option's field in a request's body; null or absent means the server's setting, or the option's default.
 
     Attributes:
-        name: None: the option's own.
-        help: what it means there, where that is more or less than the option's own help.
-        schema: JSON schema of its values, if the engine checks them; None: the server does so, by type and bounds.
-        low, high: bounds of its integers; `low` is the option's, if None.
+        name: its name there; None: the option's own.
+        help: its description there; None: the option's own.
+        schema: JSON schema of its values, if the engine checks them; None: the server checks type and bounds.
+        low, high: bounds of its integers; `low` defaults to the option's.
         none: the integer that means None.
-        streams_only: it counts in a stream only.
+        streams_only: it has an effect only in a stream.
     """
 
     name: str | None = None
@@ -56,7 +56,7 @@ class BodyField:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOption(Option):
-    """An option of a request; `body` is None where clients have no such field, or one of another shape."""
+    """An option of a request; `body` is None if there is no such field over HTTP, or one of another shape."""
 
     body: BodyField | None = None
 
@@ -66,7 +66,7 @@ def _option(default: Any = None, **facts: Any) -> Any:
 
 
 def _or_engines(native_value: Callable[[Any], int]) -> Callable[[Any], int]:
-    """A value, or -1, the engine's setting, for None."""
+    """Converts a value; None becomes -1, the engine's setting."""
     return lambda value: -1 if value is None else native_value(value)
 
 
@@ -79,7 +79,7 @@ def _sampling_json(sampling: SamplingParams | None) -> str:
 
 
 def _names(of: Any) -> dict[str, Any]:
-    """The JSON schema of one of these texts, or null."""
+    """The JSON schema of a Literal's strings, or null."""
     return {"enum": [*get_args(of), None]}
 
 
@@ -89,13 +89,13 @@ class RequestOptions:
 
     Raises:
         RequestError: a value is of a wrong type or out of range; `param` names the field. Values that only the engine
-            or its settings can judge are refused by `native_params` and `Engine.submit`.
+            can check are refused by `native_params` and `Engine.submit`.
     """
 
     prompt_tokens: Sequence[int] = field(
         metadata={"option": RequestOption(native_type=TOKENS, native_name="tokens", help="at least one token id")}
     )
-    # Here, as in the header, but not an argument by place.
+    # In the header's place, but keyword-only.
     max_tokens: int = field(
         default=-1,
         kw_only=True,
@@ -158,43 +158,43 @@ class RequestOptions:
     lookup: bool | None = _option(
         native_type=c_int32,
         native_value=_or_engines(int),
-        help="draft what the text itself said before, too",
+        help="also draft what followed earlier occurrences of the last tokens",
         default_text=ENGINES,
-        body=BodyField(help="draft what the text itself said before, too (default: the server's)"),
+        body=BodyField(help="also draft what followed earlier occurrences of the last tokens (default: the server's)"),
     )
     cache_prompt: bool = _option(
         True,
         native_type=c_bool,
-        help="keep and reuse what a slot, or the host's cache, has read of the prompt's beginning",
-        body=BodyField(help="keep and reuse what a slot has read (default: the server's)"),
+        help="reuse the beginning of the prompt from a slot or the host cache, and keep the slot for reuse",
+        body=BodyField(help="reuse the beginning of the prompt from the cache (default: the server's)"),
     )
     n_probs: int = _option(
         0,
         native_type=c_int32,
-        help="tell how likely each new token was, and so many of the likeliest at its place, in `Chunk.probs` and "
-        "`Completion.probs`; 0: do not",
+        help="the probability of each new token, and this many of the likeliest at its place, in `Chunk.probs` and "
+        "`Completion.probs`; 0: none",
     )
     post_sampling_probs: bool = _option(
         False,
         native_type=c_bool,
-        help="by what the samplers left to draw from, not by the model's raw logits",
+        help="probabilities after the samplers, not by the model's raw logits",
     )
     probs_from: int = _option(
         0,
         native_type=c_int32,
-        help="the same for the prompt's tokens from this index on, in `Completion.prompt_probs`; 0: for none. At least "
-        "that part of the prompt is read, whatever is cached. The first token follows nothing and has no probability",
+        help="probabilities of the prompt's tokens from this index on, in `Completion.prompt_probs`; 0: none. That "
+        "part of the prompt is read even if cached. The first token has no probability",
     )
     prediction: Sequence[int] = _option(
         (),
         native_type=TOKENS,
-        help="tokens that the answer is expected to have, in part or with changes: what follows in them is drafted, by "
-        "a target without a drafter too. The answer is the same with any prediction",
+        help="tokens that the answer is expected to have, in part or with changes, and that are drafted, even without "
+        "a drafter. The answer is the same with any prediction",
     )
     return_drafts: bool = _option(
         False,
         native_type=c_bool,
-        help="each chunk of text has its pass in `Chunk.step`, with the tree that was verified",
+        help="each chunk of text has its pass in `Chunk.step`, with the verified tree",
         body=BodyField(help="what each pass verified and kept, in `dflash` (and `timings`) of all events of a stream"),
     )
     stop: str | Sequence[str] = _option(
@@ -206,31 +206,31 @@ class RequestOptions:
         False, help="show control tokens in the text: all of them, or the given ones"
     )
     trace: bool = _option(
-        False, help="keep what the controller chose at each step, in `Generation.steps` and `Completion.steps`"
+        False, help="record the controller's choices at each step, in `Generation.steps` and `Completion.steps`"
     )
     progress: bool = _option(
         False,
-        help="chunks that tell how much of the prompt has been read, at the start and after each of its passes",
+        help="chunks with the progress of the prompt, at the start and after each of its passes",
         body=BodyField(
             name="return_progress",
             streams_only=True,
-            help="events of a stream that tell how much of the prompt has been read",
+            help="events of a stream with the progress of the prompt",
         ),
     )
     timings: bool = _option(
         False,
-        help="each chunk of text has the timings until then",
+        help="each chunk of text has the timings so far",
         body=BodyField(name="timings_per_token", streams_only=True, help="`timings` in all events of a stream"),
     )
     time_limit_ms: int = _option(
         -1,
-        help="so long after its first token the answer ends with the next line; 0 or less: never",
+        help="after this time from its first token, the answer ends at the next line end; 0 or less: never",
         body=BodyField(name="t_max_predict_ms", low=-1),
     )
     id_slot: int | None = _option(
-        help="the slot that must run it, which is waited for",
+        help="the slot to run it, waiting until it is idle",
         default_text="any",
-        body=BodyField(low=-1, none=-1, help="the slot that must run it, which is waited for; -1: any"),
+        body=BodyField(low=-1, none=-1, help="the slot to run it, waiting until it is idle; -1: any"),
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Roofline: what bounds a target pass, fitted to what passes were measured to cost.
+"""Roofline: what bounds a target pass, fitted to measured times of passes.
 
 A pass reads all weights once, however many rows it has, and computes each row. The longer of the two decides, so its
 time is about max(floor, rows * time of a row) (docs/roofline.md has both limits of a machine, measured on their own).
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
-# Fewer points tell no shape.
+# Fewer points show no shape.
 LEAST_POINTS = 4
-# Points that a slope needs, and by how much time must grow with rows (as a power) for passes to be bound by computing.
+# Points that a slope needs, and how fast time must grow with rows (as a power) where computing is the bound.
 _LEAST_SLOPE_POINTS = 3
 _LEAST_GROWTH = 0.5
 
@@ -26,8 +26,8 @@ class Roofline:
     """A pass of n rows takes about max(floor_ms, n * row_ms).
 
     Attributes:
-        floor_ms: what reading the weights takes; None: computing bounds every pass that was measured.
-        row_ms: what computing a row takes; None: reading bounds every pass that was measured.
+        floor_ms: time to read the weights; None: computing bounds every measured pass.
+        row_ms: time to compute a row; None: reading bounds every measured pass.
     """
 
     floor_ms: float | None
@@ -35,7 +35,7 @@ class Roofline:
 
     @property
     def knee(self) -> float | None:
-        """Rows at which reading takes as long as computing; None: not among the passes that were measured."""
+        """Rows at which reading takes as long as computing; None: not among the measured passes."""
         return self.floor_ms / self.row_ms if self.floor_ms and self.row_ms else None
 
     def at(self, rows: int) -> float:
@@ -44,9 +44,9 @@ class Roofline:
 
 
 def fit(costs: Mapping[int, float]) -> Roofline | None:
-    """The roofline with the least sum of |log(measured / fitted)|, of those whose floor is the median of some narrowest
-    passes and whose time of a row is the median of all others. Medians, because a pass that something disturbed is an
-    outlier. None: there are too few points.
+    """The roofline with the least sum of |log(measured / fitted)| over all splits by rows: the floor is the median of
+    the passes below the split, the time of a row that of the others. Medians, because disturbed passes are outliers.
+    None: there are too few points.
     """
     points = sorted((rows, ms) for rows, ms in costs.items() if ms > 0)
     if len(points) < LEAST_POINTS:
@@ -62,7 +62,7 @@ def _split(points: Points, n: int) -> Roofline:
 
 
 def _grows(points: Points) -> bool:
-    """Does time grow with rows, as it does where computing is the bound? By the median of the slopes of all pairs."""
+    """Does time grow with rows, as where computing is the bound? By the median slope over all pairs of points."""
     if len(points) < _LEAST_SLOPE_POINTS:
         return False
     slopes = [math.log(b[1] / a[1]) / math.log(b[0] / a[0]) for a, b in combinations(points, 2)]

@@ -18,7 +18,7 @@ _MAX_HISTORY = 2**20  # tokens a penalty looks back; their memory is reserved at
 def _number(
     default: float, low: float = -_LARGE, high: float = _LARGE, *, help: str, least_positive: float = 0.0
 ) -> Any:
-    """A float field within [low, high]; what is above 0 must be at least `least_positive`."""
+    """A float field within [low, high]; positive values must be at least `least_positive`."""
     range_of = {"type": float, "low": low, "high": high, "least_positive": least_positive}
     return field(default=default, metadata={"help": help, "range": range_of})
 
@@ -29,7 +29,7 @@ def _integer(default: int | None, low: int, high: int = _INT32_MAX, *, help: str
 
 
 def _other(default: Any, schema: Any, *, help: str) -> Any:
-    """A field that libdflash checks; `schema` is the JSON schema of what it takes, roughly."""
+    """A field that libdflash checks; `schema` is the rough JSON schema of its values."""
     return field(default=default, metadata={"help": help, "schema": schema})
 
 
@@ -50,18 +50,18 @@ class SamplingParams:
 
     Constraints (`grammar` as GBNF, `json_schema`) hold exactly: a draft token counts only if the constrained target
     samples it. The fields from `grammar_type` on are filled by `Engine.apply_chat`. Numbers are checked here, so that a
-    bad flag is told before a model loads; all else by libdflash when a request is submitted. The library's table
+    bad flag fails before a model loads; everything else by libdflash when a request is submitted. The library's table
     (`dflash_sampling_fields`) has the same types, defaults and bounds; a test compares them.
 
     Raises:
         RequestError: a field has a wrong type, or a number is out of range; `param` names it.
     """
 
-    seed: int | None = _integer(None, -(2**63), 2**64 - 1, help="of the random numbers; -1 or absent: a random one")
-    # Logits that are divided by less than the least positive one overflow.
+    seed: int | None = _integer(None, -(2**63), 2**64 - 1, help="seed of the random numbers; -1 or absent: random")
+    # Logits divided by a smaller positive temperature would overflow.
     temperature: float = _number(0.8, 0.0, least_positive=1e-30, help="how random the text is; 0 is greedy")
     dynatemp_range: float = _number(0.0, 0.0, help="the temperature varies by this much around itself; 0: off")
-    dynatemp_exponent: float = _number(1.0, 0.0, help="how the entropy decides where in that range it is")
+    dynatemp_exponent: float = _number(1.0, 0.0, help="exponent that maps entropy to that range")
     top_k: int = _integer(40, -1, help="only the k likeliest tokens; 0 or less: the whole vocabulary")
     top_p: float = _number(0.95, 0.0, 1.0, help="only the likeliest tokens that have this probability together; 1: off")
     min_p: float = _number(0.05, 0.0, 1.0, help="least probability of a token relative to the likeliest one; 0: off")
@@ -99,18 +99,18 @@ class SamplingParams:
     json_schema: Mapping[str, Any] | bool | None = _other(
         None, {"anyOf": [{"type": "object"}, _FLAG]}, help="JSON schema that the answer must follow"
     )
-    grammar_type: str | None = _other(None, _TEXT, help="where the grammar comes from")
-    grammar_lazy: bool = _other(False, _FLAG, help="the grammar holds from the first trigger on")
+    grammar_type: str | None = _other(None, _TEXT, help="origin of the grammar")
+    grammar_lazy: bool = _other(False, _FLAG, help="the grammar applies from the first trigger on")
     grammar_triggers: Sequence[Any] | None = _other(None, {"type": "array"}, help="what a lazy grammar waits for")
     preserved_tokens: Sequence[Any] | None = _other(
         None, {"type": "array"}, help="control tokens that stay visible in the text"
     )
-    generation_prompt: str | None = _other(None, _TEXT, help="what the template has written of the answer already")
-    reasoning_budget_tokens: int = _integer(-1, -1, help="most tokens of the thoughts; -1: as many as it takes")
-    thinking_start_tag: str | None = _other(None, _TEXT, help="text that begins the thoughts")
-    thinking_end_tags: Sequence[str] | None = _other(None, _TEXTS, help="texts that end the thoughts")
+    generation_prompt: str | None = _other(None, _TEXT, help="beginning of the answer that the template has written")
+    reasoning_budget_tokens: int = _integer(-1, -1, help="most tokens of the reasoning; -1: no limit")
+    thinking_start_tag: str | None = _other(None, _TEXT, help="text that begins the reasoning")
+    thinking_end_tags: Sequence[str] | None = _other(None, _TEXTS, help="texts that end the reasoning")
     reasoning_budget_message: str | None = _other(
-        None, _TEXT, help="what the model says before its thoughts are cut off: by their budget, or by request"
+        None, _TEXT, help="text that the model writes before its reasoning is cut off: by its budget, or by request"
     )
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class SamplingParams:
         """The `sampling` string of dflash_request: only what differs from the defaults; no seed means random."""
         chosen = {spec.name: value for spec in fields(self) if (value := getattr(self, spec.name)) != spec.default}
         if self.seed is not None:
-            # 2**32 - 1 is llama.cpp's "random", which -1 folds onto.
+            # 2**32 - 1, to which -1 wraps, means "random" in llama.cpp.
             chosen["seed"] = self.seed & 0xFFFFFFFF
         try:
             return json.dumps(chosen)

@@ -1,4 +1,4 @@
-"""Scheduler: the one thread that owns the native engine; decides who gets a slot and hands out what a step brought."""
+"""Scheduler: the one thread that owns the native engine. It assigns slots and delivers the results of steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-# Bounds of vLLM's histograms; for the time of one token also shorter ones.
+# The bounds of vLLM's histograms, with shorter ones added for the time of one token.
 FIRST_TOKEN_SECONDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
     160.0, 640.0, 2560.0,
@@ -50,8 +50,8 @@ QUEUE_SECONDS = (
 
 @dataclass
 class Counters:
-    """Totals since load, over finished requests and all steps. Times in milliseconds, but for histograms, which are in
-    seconds: from the request to its slot, and to its first token; and between two tokens, on the mean of a request."""
+    """Totals since load, over finished requests and all steps. Times in milliseconds, in histograms in seconds: from
+    the request to its slot, from the request to its first token, and a request's mean between two tokens."""
 
     steps: int = 0
     busy_slot_steps: int = 0
@@ -65,7 +65,7 @@ class Counters:
     token_seconds: Histogram = field(default_factory=lambda: Histogram(TOKEN_SECONDS))
 
     def add(self, stats: SlotStats, timings: Timings, waited: float) -> None:
-        """Count one finished request that waited so many seconds for its slot."""
+        """Count one finished request that `waited` seconds for its slot."""
         self.requests += 1
         self.queue_seconds.add(waited)
         if timings.predicted_n:
@@ -81,9 +81,9 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """What a slot does, or did last: the request's number and what it wanted, and how far it is. `n_remain`: tokens
-    that it may still generate; -1: no limit, or it has ended. `n_tokens` came in `n_passes`, the prompt's pass counted,
-    `seconds` from the first to the last."""
+    """A slot's current or last request: its number, its options and its progress. `n_remain`: tokens that it may still
+    generate; -1: no limit, or it has ended. `n_tokens` came in `n_passes`, the prompt's included, with `seconds` from
+    the first to the last."""
 
     task: int
     sampling: SamplingParams
@@ -110,7 +110,7 @@ class _Running:
         self._pieces = pieces
         self._text = TextStream(generation.request.stop)
         self.started = time.monotonic()
-        self.n_tokens = self.n_passes = 0  # passes: those that brought a chunk
+        self.n_tokens = self.n_passes = 0  # passes: those with a chunk
         self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
         self.reason = ""
         self.timed_out = False
@@ -122,18 +122,18 @@ class _Running:
         return min(self.n_held, self.generation.request.n_prompt)
 
     def progress(self) -> Chunk:
-        """A chunk that tells how much of the prompt has been read."""
+        """A chunk with the progress of the prompt."""
         request, elapsed_ms = self.generation.request, 1e3 * (time.monotonic() - self.started)
-        told = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
-        return Chunk("", [], None, told, self._reading(elapsed_ms) if request.timings else None)
+        progress = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
+        return Chunk("", [], None, progress, self._reading(elapsed_ms) if request.timings else None)
 
     def _reading(self, elapsed_ms: float) -> Timings:
-        """Of the prompt, as far as it was read."""
+        """Timings of the prompt so far."""
         n_read = self.n_read - self.n_cached
         return Timings(cache_n=self.n_cached, prompt_n=n_read, prompt_ms=elapsed_ms if n_read else 0.0)
 
     def use(self, *, runs: bool = True) -> SlotUse:
-        """What the slot does with it; or did, once it has ended."""
+        """The slot's use for it, now or (not `runs`) after its end."""
         request = self.generation.request
         n_remain = request.max_tokens - self.n_tokens if runs and request.max_tokens >= 0 else -1
         return SlotUse(
@@ -153,7 +153,7 @@ class _Running:
         )
 
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:
-        """The step's chunk; tokens after a stop string are dropped, as if they had never been generated."""
+        """The step's chunk; tokens after a stop string are dropped."""
         self.n_passes += 1
         tokens, text = update.tokens, ""
         if self._is_late():
@@ -183,7 +183,7 @@ class _Running:
         return 0 < limit_ms < 1e3 * (now - self._first)
 
     def _through_line(self, tokens: list[int]) -> list[int]:
-        """Tokens up to one with a line's end, which ends a late answer."""
+        """The tokens up to the first line end, where a late answer stops."""
         for length, token in enumerate(tokens, 1):
             if b"\n" in self._pieces[token]:
                 self.timed_out = True
@@ -191,7 +191,7 @@ class _Running:
         return tokens
 
     def _trace(self, update: StepUpdate, chunk: Chunk) -> None:
-        """Count the pass, and keep it where the request wants it."""
+        """Count the pass, and keep it if the request wants a trace."""
         request = self.generation.request
         if not update.first:
             self.depth_sum += update.n_depth
@@ -207,8 +207,8 @@ class _Running:
             chunk.step = step
 
     def timings(self, stats: SlotStats) -> Timings:
-        """Of the answer so far; `stats` are the slot's."""
-        # The token that ends an answer is generated like any other, though it has no text: llama-server counts it too.
+        """Timings of the answer so far, from the slot's `stats`."""
+        # Like llama-server, this counts the token that ends an answer, although it has no text.
         return Timings.of(
             stats,
             self.n_tokens if self.is_cut else stats.n_generated,
@@ -220,7 +220,7 @@ class _Running:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer ended here, and not in the engine."""
+        """True if the answer was ended here, not by the engine."""
         return self.timed_out or self.stopped_by is not None
 
     @property
@@ -244,7 +244,7 @@ def _step_of(update: StepUpdate, n_tokens: int) -> Step:
 
 
 class _SlotJob(NamedTuple):
-    """Work of a moment for an idle slot."""
+    """A short job for an idle slot."""
 
     run: Callable[[int], None]
     id_slot: int | None  # None: any
@@ -254,10 +254,11 @@ class Scheduler:
     """Runs requests on the slots of a native engine, first come first served, each on the idle slot that fits its
     prompt best, once the slots' cache has room for it.
 
-    Every method but the private ones may be called from any thread. The thread blocks while nothing runs, and takes
-    commands between two steps. If it dies, everyone who waits gets an EngineDeadError.
+    All public methods are thread-safe. The engine thread blocks while nothing runs, and takes commands between steps.
+    If it dies, everyone who waits gets an EngineDeadError.
 
-    `create` runs on the engine thread too: all calls of the native engine come from one. What it raises comes out here.
+    `create` runs on the engine thread too, so that all calls of the native engine come from one thread. Its errors are
+    raised by the constructor.
     """
 
     def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:
@@ -275,7 +276,7 @@ class Scheduler:
         self._mean_seconds = 1.0  # that a request holds its slot, a moving average
 
         self._lock = threading.Lock()  # guards the next two
-        self._pending: set[Generation | Future[Any]] = set()  # who must hear of the thread's end
+        self._pending: set[Generation | Future[Any]] = set()  # to be failed when the thread ends
         self._n_pending = 0  # generations among them
 
         created: Future[NativeEngine] = Future()
@@ -289,11 +290,11 @@ class Scheduler:
     # ---- any thread ----
 
     def submit(self, request: RequestOptions, prepared: PreparedRequest) -> Generation:
-        """Queue a request. `prepared` is the scheduler's from now on, which frees it if it never runs.
+        """Queue a request. The scheduler takes ownership of `prepared`, and frees it if it never runs.
 
         Raises:
-            QueueFullError: as many requests wait as may.
-            EngineDeadError: there is no engine any more.
+            QueueFullError: the queue is full.
+            EngineDeadError: the engine has ended.
         """
         generation = Generation(request, prepared, self.cancel, next(self._tasks))
         try:
@@ -316,7 +317,7 @@ class Scheduler:
         self._commands.put(lambda: self._cancel(generation))
 
     def end_reasoning(self, generation: Generation) -> Future[bool]:
-        """End the thoughts of a generation between two steps; False if it does not think, now or any more."""
+        """End the reasoning of a generation between two steps; False if it is not reasoning."""
 
         def end() -> bool:
             slot = self._slot_of(generation)
@@ -331,18 +332,17 @@ class Scheduler:
         return future
 
     def call_on_slot(self, function: Callable[[int], T], id_slot: int | None = None) -> Future[T]:
-        """Run `function` on the engine thread with an idle slot (`id_slot`, if given), in turn with the waiting
-        requests."""
+        """Run `function` on the engine thread with an idle slot (`id_slot`, if given), queued like a request."""
         future, run = self._promise(function)
         self._commands.put(lambda: self._waiting.append(_SlotJob(run, id_slot)))
         return future
 
     def check_rpc(self) -> None:
-        """End, if an RPC server of the engine does not answer any more."""
+        """End if an RPC server of the engine no longer answers."""
         self._commands.put(self._native.rpc_check)
 
     def slots(self) -> list[SlotUse | None]:
-        """What each slot does, or did last; None: nothing yet."""
+        """What each slot is doing, or did last; None if it was never used."""
         busy = {slot: running.use() for slot, running in self._running.copy().items()}
         return [busy.get(slot) or self._last.get(slot) for slot in range(self._n_slots)]
 
@@ -353,7 +353,7 @@ class Scheduler:
 
     @property
     def n_most(self) -> int:
-        """Requests that may run and wait at once."""
+        """The most requests that may run or wait at once."""
         return self._n_slots + self._max_queue
 
     @property
@@ -372,7 +372,7 @@ class Scheduler:
         self._commands.put(lambda: None)
         if not self.ended.done():
             self._native.interrupt()
-        # A finalizer may run on any thread, this one included; then the memory lasts until the process ends.
+        # A finalizer may run on the engine thread itself; then the memory is freed when the process ends.
         if threading.current_thread() is not self._thread:
             self._thread.join()
             self._native.destroy()
@@ -412,7 +412,7 @@ class Scheduler:
     def _run(self, create: Callable[[], NativeEngine], created: Future[NativeEngine]) -> None:
         try:
             created.set_result(create())
-        except BaseException as error:  # whatever it is, it belongs to who wanted the engine
+        except BaseException as error:  # raised by the constructor
             created.set_exception(error)
             return
         cause = EngineDeadError("the engine was closed")
@@ -440,7 +440,7 @@ class Scheduler:
             must_wait = False
 
     def _admit(self) -> None:
-        """Start who may, in turn. Nobody overtakes but those who wait for other slots than the ones that are idle."""
+        """Start waiting requests in order. Only a request that wants a certain, busy slot may be overtaken."""
         for job in list(self._waiting):
             if not self._idle:
                 return
@@ -457,7 +457,7 @@ class Scheduler:
                 return
 
     def _has_room(self, generation: Generation) -> bool:
-        """Whether the slots' cache has room for a request; where that cannot be told, its start will say why."""
+        """True if the slots' cache has room for a request, or if that fails: then its start reports the error."""
         try:
             return self._native.has_room(generation.prepared)
         except DFlashError:
@@ -491,7 +491,7 @@ class Scheduler:
         wake([self._deliver(update) for update in updates])
 
     def _counts(self, updates: Sequence[StepUpdate]) -> StepCounts:
-        """What a step brought, before it is handed out."""
+        """The counts of a step, taken before its updates are delivered."""
         n_read = n_passes = 0
         for update in updates:
             if update.first or update.state == SlotState.READING:
@@ -518,7 +518,7 @@ class Scheduler:
             return running.generation.fail(RequestError(update.error or "no token may follow"))
         if update.state == SlotState.FAILED:
             if self._closing:
-                return None  # close() interrupted the pass; whoever waits is told so at the end
+                return None  # close() interrupted the pass; _end() tells the consumers
             self._vacate(update.slot)
             return running.generation.fail(ComputeError(update.error or "the forward pass failed"))
         ended = update.state >= SlotState.STOP
@@ -593,5 +593,5 @@ class Scheduler:
 
 
 def _fresh(error: EngineDeadError) -> EngineDeadError:
-    """An exception object of one's own: raising writes a traceback into it."""
+    """A copy for each consumer, since raising an exception changes its traceback."""
     return type(error)(error.message, hint=error.hint)

@@ -1,5 +1,4 @@
-"""EngineStats: what an engine did and chose since it was loaded, or between two looks at it. Histogram: how often a
-value was how large."""
+"""EngineStats: counters of an engine since it was loaded, or between two readings. Histogram: a distribution."""
 
 from __future__ import annotations
 
@@ -11,24 +10,24 @@ from typing import Any, TypeVar
 K = TypeVar("K", int, str)
 # One step's phases (docs/architecture.md); other is the rest of the step.
 PHASES = ("plan", "verify", "walk", "commit", "draft", "grow", "other")
-# "target_decoding": of the target's passes, those without prompts' rows that follow such a pass.
+# "target_decoding": the target's passes without prompt rows that follow another such pass.
 PASSES = ("target", "target_decoding", "drafter")
 
 
 @dataclass(frozen=True)
 class EngineStats:
-    """The counters of dflash_engine_stats. What the library did not tell is absent here, never zero.
+    """The counters of dflash_engine_stats. A value that the library did not report is absent, never zero.
 
     Attributes:
         steps: steps over all slots; None if unknown.
         phase_ms: time in each of PHASES.
         graphs: compute graphs (reused, built), by PASSES.
-        nodes: how often a tree had so many nodes, the anchor counted.
-        lengths: how often the drafter denoised a block of so many tokens.
-        reasons: how often the controller chose for this reason.
+        nodes: number of trees by their nodes, anchor included.
+        lengths: number of drafter passes by the length of their block.
+        reasons: number of the controller's choices by their reason.
         lookup: draft tokens that prompt lookup or a prediction alone proposed, "drafted" and "accepted".
-        moved_bytes: what steps moved "to_device", "from_device" and "between_devices"; all 0 where the host computes.
-        cost_source: where the costs at the start came from: "measured" or "cache".
+        moved_bytes: bytes that steps moved "to_device", "from_device" and "between_devices"; all 0 on a CPU.
+        cost_source: source of the costs at the start: "measured" or "cache".
     """
 
     steps: int | None = None
@@ -70,7 +69,7 @@ class EngineStats:
         return self._combine(earlier, -1)
 
     def __add__(self, other: EngineStats) -> EngineStats:
-        """Both together; what one of them does not know is unknown."""
+        """The sum; a value that one of them lacks is absent."""
         return self._combine(other, 1)
 
     def _combine(self, other: EngineStats, sign: int) -> EngineStats:
@@ -91,7 +90,7 @@ class EngineStats:
         )
 
     def phase_shares(self) -> dict[str, float]:
-        """Each phase's share of the time; empty unless all phases are known, since a share of a part would mislead."""
+        """Each phase's share of the time; empty unless all phases are known, since shares would mislead then."""
         total = sum(self.phase_ms.values())
         return (
             {phase: ms / total for phase, ms in self.phase_ms.items()}
@@ -100,7 +99,7 @@ class EngineStats:
         )
 
     def reuse(self) -> dict[str, float]:
-        """Share of passes whose compute graph was there already, by PASSES."""
+        """Share of passes that reused a compute graph, by PASSES."""
         return {model: reused / (reused + built) for model, (reused, built) in self.graphs.items() if reused + built}
 
 
@@ -113,13 +112,12 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
 
 def _counts(a: Mapping[K, int] | None, b: Mapping[K, int] | None, sign: int) -> dict[K, int] | None:
-    """a + sign * b, without what became zero."""
+    """a + sign * b, without zeros."""
     if a is None or b is None:
         return None
     sums = {key: a.get(key, 0) + sign * b.get(key, 0) for key in a.keys() | b.keys()}

@@ -1,4 +1,4 @@
-"""From tokens to bytes (Pieces), and from bytes to text that may be shown now (TextStream)."""
+"""From tokens to bytes (Pieces), and from bytes to text that is safe to show (TextStream)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dflash_local.native import NativeEngine
 
 
 class Pieces(dict[int, bytes]):
-    """The bytes of each token, fetched once. Control tokens are empty unless `special` is true, or a set that has
-    them."""
+    """The bytes of each token, fetched once. Control tokens are empty unless `special` is True or contains them."""
 
     def __init__(self, native: NativeEngine, special: bool | frozenset[int]) -> None:
         super().__init__()
@@ -39,14 +38,14 @@ class TextStream:
         self.stopped_by: str | None = None
 
     def push(self, data: bytes) -> str:
-        """Add bytes; the text that became certain. After a stop string `stopped_by` names it and nothing more comes."""
+        """Add bytes; returns the text that became final. After a stop string, named by `stopped_by`, it is empty."""
         text = self._decoder.decode(data)
         if not self._stops:
             return text
         if self.stopped_by is not None:
             return ""
         whole = self._held + text
-        # The earliest match counts. Of two at the same place the longer is named; the text is the same.
+        # The earliest match counts; of two at the same place, the longer one is named.
         found = [(at, -len(stop.text), stop.text) for stop in self._stops if (at := whole.find(stop.text)) >= 0]
         if found:
             at, _, self.stopped_by = min(found)
@@ -63,20 +62,20 @@ class TextStream:
 
 
 class _Stop:
-    """A stop string, and how much of it the text so far ends with (Knuth, Morris, Pratt, SIAM J. Comput. 6, 1977): in
-    time linear in the text, whatever both look like."""
+    """A stop string, and the length of its prefix at the end of the text so far, found in linear time (Knuth, Morris,
+    Pratt, SIAM J. Comput. 6, 1977)."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._begun = 0
-        # [n]: length of the longest border of the first n + 1 characters: a proper prefix that is their end, too.
+        # [n]: length of the longest border (proper prefix that is also a suffix) of the first n + 1 characters.
         self._borders = [0] * len(text)
         for n in range(1, len(text)):
             self._borders[n] = self._longer(self._borders[n - 1], text[n])
 
     def begun_by(self, more: str) -> int:
-        """Length of the longest prefix of the stop string that the text ends with, now that it goes on with `more`. The
-        stop string as a whole must not be in it."""
+        """Length of the longest prefix of the stop string at the end of the text with `more` appended. The whole stop
+        string must not be in the text."""
         begun, at = self._begun, 0
         while at < len(more):
             if begun == 0 and (at := more.find(self.text[0], at)) < 0:
@@ -87,7 +86,7 @@ class _Stop:
         return begun
 
     def _longer(self, n: int, character: str) -> int:
-        """How much is matched after `character`, when the first `n` characters were matched before it."""
+        """The match length after `character`, given a match of length `n` before it."""
         while n and self.text[n] != character:
             n = self._borders[n - 1]
         return n + (self.text[n] == character)

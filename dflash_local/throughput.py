@@ -1,4 +1,4 @@
-"""Throughput: what each of the last seconds brought. Nothing ticks: a second in which no step ran has no entry."""
+"""Throughput: counts for each of the last seconds. There is no timer: a second without a step has no entry."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-# How many seconds are remembered.
-SECONDS = 600
+SECONDS = 600  # how many are kept
 
 
 class StepCounts(NamedTuple):
-    """What one step brought, over all slots.
+    """Counts of one step, over all slots.
 
     Attributes:
-        tokens, prompt_tokens: tokens that were written, and tokens of prompts that were read.
-        passes: times that a slot's tree was verified, the prompts' passes not counted.
-        draft_tokens, accepted: draft tokens that were verified, and those of them that were accepted.
+        tokens, prompt_tokens: tokens written, and prompt tokens read.
+        passes: verified trees of slots, without the prompts' passes.
+        draft_tokens, accepted: draft tokens verified, and accepted.
     """
 
     tokens: int = 0
@@ -28,15 +27,14 @@ class StepCounts(NamedTuple):
     accepted: int = 0
 
     def plus(self, other: StepCounts) -> StepCounts:
-        """Both together."""
+        """The sum."""
         return StepCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 @dataclass(slots=True)
 class Second:
-    """The second that began `t` seconds after the start, counted as StepCounts. A step that lasts longer than what is
-    left of a second counts in each second by the share of its time. `busy`: seconds that steps took; `running`,
-    `waiting`: most requests at once."""
+    """The second that began `t` seconds after the start. A step that spans several seconds is split among them by time.
+    `busy`: seconds that steps took; `running`, `waiting`: most requests at once."""
 
     t: int
     tokens: float = 0.0
@@ -50,7 +48,7 @@ class Second:
 
 
 class Throughput:
-    """The last seconds, and the sum of all. One thread adds, any may look."""
+    """The last seconds, and the total. One thread adds, any thread may read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = StepCounts()
@@ -63,7 +61,7 @@ class Throughput:
         return self._clock() - self._start
 
     def add(self, start: float, counts: StepCounts, running: int, waiting: int) -> None:
-        """A step that began at `start` (of the clock), after all others, and has just ended."""
+        """Add a step that began at `start` (of the clock), after all others, and has just ended."""
         begin, end = start - self._start, self.now
         self.total = self.total.plus(counts)
         for t in range(max(int(begin), int(end) - SECONDS + 1), int(end) + 1):
@@ -79,7 +77,7 @@ class Throughput:
             second.running, second.waiting = max(second.running, running), max(second.waiting, waiting)
 
     def since(self, t: int = 0) -> list[Second]:
-        """The remembered seconds from the one that began at `t` on; the last one may go on."""
+        """The kept seconds from `t` on; the last one may be unfinished."""
         first = max(t, int(self.now) - SECONDS + 1)
         return [replace(second) for second in self._seconds.copy() if second.t >= first]
 

@@ -1,4 +1,4 @@
-"""How likely tokens were, and what else was likely: what a request with `n_probs` gets beside its tokens."""
+"""Probabilities of tokens and of their likeliest alternatives, for requests with `n_probs`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class TokenProb:
 
     Attributes:
         value: the natural logarithm of the token's probability, by the model's raw logits; with `post_sampling_probs`
-            the probability with which the samplers left it to be drawn, 0 if they had dropped it.
-        top_tokens, top_values: the likeliest, in falling order; equal ones by their id. After sampling only those
-            which could be drawn.
+            its probability after the samplers, 0 if they dropped it.
+        top_tokens, top_values: the likeliest, in descending order, ties by id. With `post_sampling_probs` only those
+            that the samplers kept.
     """
 
     token: int

@@ -1,4 +1,4 @@
-"""Which type of drafter is best on this machine: each is written, run on the same prompts, and timed.
+"""Find the best drafter type for this machine: write each candidate, run it on the same prompts, and time it.
 
 A smaller drafter reads less memory in each pass and guesses a little worse. Where the two cross depends on the machine,
 so it is measured. The candidates take turns; all intervals come from resampling the prompts (percentile bootstrap, 95
@@ -27,7 +27,7 @@ _FIXED_BUDGET = 16  # nodes
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and the bounds between which it lies 95 times of 100."""
+    """A value and its 95% confidence interval."""
 
     value: float
     low: float
@@ -37,7 +37,7 @@ class Interval:
 @dataclass(frozen=True)
 class Trial:
     """A candidate's drafter file and its answers: `runs[round][prompt]` as the controller decides, and `fixed[prompt]`
-    with a fixed budget, in which acceptance can be compared: a controller drafts more where a drafter is cheap."""
+    with a fixed budget. Only the latter compare acceptance, since the controller drafts more with a cheap drafter."""
 
     name: str
     path: Path
@@ -57,7 +57,7 @@ class Trial:
         return _interval(self._times())
 
     def speed_over(self, other: Trial) -> Interval:
-        """Tokens per second over the other's, the same prompts resampled on both sides."""
+        """Ratio of tokens per second, with the same prompts resampled on both sides."""
         speed, other_speed = _ratio(self._times()), _ratio(other._times())
         return _bootstrap(len(self.runs[0]), lambda prompts: speed(prompts) / other_speed(prompts))
 
@@ -70,7 +70,7 @@ class Trial:
 
 
 def _ratio(parts: Sequence[tuple[float, float]]) -> Callable[[Sequence[int]], float]:
-    """Sum of numerators over sum of denominators, of some of the prompts."""
+    """A function of chosen prompts: sum of numerators over sum of denominators."""
     return lambda prompts: sum(parts[i][0] for i in prompts) / (sum(parts[i][1] for i in prompts) or 1.0)
 
 
@@ -115,7 +115,7 @@ def run_trials(
 
 
 def recommended(trials: Sequence[Trial]) -> Trial:
-    """The smallest of those that are not measurably slower than the fastest."""
+    """The smallest trial that is not measurably slower than the fastest."""
     fastest = max(trials, key=lambda trial: trial.tokens_per_second().value)
     as_fast = [trial for trial in trials if trial is fastest or trial.speed_over(fastest).high >= 1]
     return min(as_fast, key=lambda trial: trial.n_bytes)

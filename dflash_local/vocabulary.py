@@ -1,4 +1,4 @@
-"""Which tokens a drafter should be able to propose, if not all: the most frequent ones of a corpus."""
+"""The reduced vocabulary of a drafter: the most frequent tokens of a corpus."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.errors import ModelError, RequestError
 
 _CHUNK_CHARACTERS = 1 << 16
-_SHORT = 128  # characters that every tokenizer takes, whatever they are
-_CONTROL = 3  # LLAMA_TOKEN_TYPE_CONTROL: ends of turns and of texts are among them
+_SHORT = 128  # so few characters never fail in a tokenizer
+_CONTROL = 3  # LLAMA_TOKEN_TYPE_CONTROL, such as the ends of turns and texts
 
 
 def frequent_tokens(target: Path, corpus: Path, n_tokens: int) -> list[int]:
-    """The first `n_tokens` of `token_order`, rising. Raises what that and `first_tokens` raise."""
+    """The first `n_tokens` of `token_order`, sorted. Raises the errors of `token_order` and `first_tokens`."""
     return first_tokens(token_order(target, corpus), n_tokens)
 
 
 def token_order(target: Path, corpus: Path) -> list[int]:
-    """The target's tokens: its control tokens, then the corpus' most frequent ones, then those of the lowest ids, which
-    a tokenizer that was trained by merging found first.
+    """The target's tokens: control tokens, then the corpus' most frequent ones, then the others by id, since BPE
+    training finds frequent tokens first.
 
     Raises:
         RequestError: the corpus cannot be read.
         ModelError: the target has no tokenizer, or is damaged.
-        NativeLibraryError: there is no build.
+        NativeLibraryError: the patched llama.cpp is missing.
     """
     metadata = read_metadata(target)
     tokens, types = (metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
@@ -40,7 +40,7 @@ def token_order(target: Path, corpus: Path) -> list[int]:
 
 
 def first_tokens(order: Sequence[int], n_tokens: int) -> list[int]:
-    """The first `n_tokens`, rising. Raises RequestError if there are not so many."""
+    """The first `n_tokens`, sorted. Raises RequestError if there are fewer."""
     if n_tokens > len(order):
         raise RequestError(
             f"--draft-vocab {n_tokens} exceeds the {len(order)} tokens of the target", param="--draft-vocab"
@@ -58,7 +58,7 @@ def _counts(target: Path, corpus: Path) -> Counter[int]:
 
 
 def _tokens(vocab: Any, text: str) -> Iterator[list[int]]:
-    """Of a text; where its tokenizer does not take it at once (a thousand spaces, say), in pieces."""
+    """The tokens of a text, in pieces if the tokenizer cannot take it whole (a thousand spaces, say)."""
     try:
         yield native.vocab_tokenize(vocab, text, add_special=False, parse_special=False)
     except RequestError:
@@ -70,8 +70,7 @@ def _tokens(vocab: Any, text: str) -> Iterator[list[int]]:
 
 
 def _texts(corpus: Path) -> Iterator[str]:
-    """The corpus in parts that end with lines, so that few tokens are cut; a line that is longer than a part ends
-    anywhere."""
+    """The corpus in parts that end at line ends, so that few tokens are cut; longer lines are split anywhere."""
     try:
         with corpus.open(encoding="utf-8") as file:
             text = ""

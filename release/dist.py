@@ -1,6 +1,6 @@
 """`make dist`: the source distribution and the wheel of dflash-local, from a copy of the tree, checked.
 
-With a project's address (--url, as a release knows it) the copy's metadata names it; the repository claims none.
+With a project's address (--url, set by a release), the copy's metadata has it; the repository's own has none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def build(out: Path, url: str = "", repo: Path = REPO) -> list[Path]:
-    """Write sdist, and the wheel that is made of it, into `out`; returns their paths."""
+    """Write the sdist, and the wheel made from it, into `out`; returns their paths."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         copy_checkout(repo, tree)
@@ -42,8 +42,8 @@ def build(out: Path, url: str = "", repo: Path = REPO) -> list[Path]:
 
 
 def copy_checkout(repo: Path, tree: Path) -> None:
-    """Write `repo` as git has it, with what is not committed yet, into `tree`: builds write into what they are made
-    from."""
+    """Copy the files that git tracks in `repo`, with uncommitted changes, into `tree`, since builds write into their
+    source."""
     command = ["git", "-C", str(repo), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, names):

@@ -1,4 +1,4 @@
-"""`make hashes`: SHA256SUMS of what lies in dist/, in the form that `sha256sum -c` reads."""
+"""`make hashes`: SHA256SUMS of the files in dist/, in the format of `sha256sum -c`."""
 
 from __future__ import annotations
 

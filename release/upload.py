@@ -1,7 +1,7 @@
-"""`make upload`: choose of dist/ what a package index takes, into build/upload.
+"""`make upload`: copy the files of dist/ that a package index accepts into build/upload.
 
 An index refuses local versions (0.3.36+dflash.X, 0.2.0+cpu): those wheels are for a release's own page, and installed
-with --find-links. What remains is the sdist and the wheel that builds llama.cpp on the user's machine.
+with --find-links. The sdist and the wheel that builds llama.cpp on the user's machine remain.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def choose(dist: Path, out: Path) -> list[Path]:
-    """Copy what may be uploaded. Exits if there is none."""
+    """Copy the files that may be uploaded. Exits if there are none."""
     files = [file for file in sorted(dist.glob("dflash_local-*")) if "+" not in file.name]
     if not files:
         sys.exit(f"error: {dist} holds nothing that a package index takes\n  fix: make dist")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the Vulkan backend is compiled with, from source into /usr/local: headers, the loader to link with, and glslc. The
-# packages of manylinux_2_28 are too old. Each source has to be the commit that stands here; shaderc pins its own parts.
+# Builds the tools for compiling the Vulkan backend from source into /usr/local: headers, the loader, and glslc. The
+# packages of manylinux_2_28 are too old. Each source is checked against its commit; shaderc pins its own dependencies.
 set -eu
 python=/opt/python/cp311-cp311/bin/python
 work=$(mktemp -d)
@@ -32,10 +32,10 @@ fetch google/shaderc v2026.3 2c8cae778eec0283b44acbe7ed1a386865d78799
 
 install Vulkan-Headers
 install SPIRV-Headers
-# Nothing is drawn on a screen, so no library of a window system is needed.
+# Nothing is shown on a screen, so no window system is needed.
 install Vulkan-Loader -DBUILD_WSI_XCB_SUPPORT=OFF -DBUILD_WSI_XLIB_SUPPORT=OFF -DBUILD_WSI_XLIB_XRANDR_SUPPORT=OFF \
     -DBUILD_WSI_WAYLAND_SUPPORT=OFF
-# Of shaderc only its compiler: its libraries take as long again.
+# Only shaderc's compiler: its libraries would take as long again.
 cmake -S shaderc -B build-shaderc -DCMAKE_BUILD_TYPE=Release -DSHADERC_SKIP_TESTS=ON -DSHADERC_SKIP_EXAMPLES=ON \
     -DSHADERC_SKIP_COPYRIGHT_CHECK=ON -DSHADERC_ENABLE_WERROR_COMPILE=OFF \
     -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python"

@@ -1,8 +1,8 @@
 """`make wheels MACHINE=NAME`: both wheels for one kind of machine, by cibuildwheel.
 
-cibuildwheel builds a Python project; here that is llama-cpp-python, patched as `dflash-local build` does it, with our
-sources beside it. One Python is enough, for the wheel serves each. It brings PyPA's image with an old C library on
-Linux and an interpreter elsewhere, repairs the wheel, and tests it in a new environment, together with dflash-local's
+cibuildwheel builds a Python project: here llama-cpp-python, patched as by `dflash-local build`, with our sources beside
+it. One Python is enough, since the wheel works with all. cibuildwheel provides PyPA's image with an old C library on
+Linux and an interpreter elsewhere, repairs the wheel, and tests it in a new environment together with dflash-local's
 own.
 """
 
@@ -40,7 +40,7 @@ PYTHON = "cp311"
 
 @dataclass(frozen=True)
 class Machine:
-    """What wheels are made for.
+    """A kind of machine to make wheels for.
 
     `tag` is the platform in cibuildwheel's identifiers. `stage` is one of release/Containerfile, if the backend needs
     more than PyPA's image has.
@@ -57,7 +57,7 @@ class Machine:
 
     @property
     def architecture(self) -> str:
-        """Of the container; empty where there is none."""
+        """The container's architecture; empty without a container."""
         return self.tag.removeprefix("manylinux_") if self.tag.startswith("manylinux_") else ""
 
 
@@ -73,8 +73,7 @@ MACHINES = {
 
 @dataclass(frozen=True)
 class Project:
-    """What cibuildwheel is started with: a folder, and the environment that tells it the rest. `version` is the
-    package's."""
+    """The input of cibuildwheel: a folder and an environment with the other settings. `version` is the package's."""
 
     folder: Path
     version: str
@@ -119,7 +118,7 @@ def make(name: str, out: Path, folder: Path = REPO / "build" / "wheels") -> int:
 
 
 def _check_system(name: str, machine: Machine) -> None:
-    """Asked before minutes of compiling. Linux is everywhere where containers run."""
+    """Called before minutes of compiling. Linux wheels can be made wherever containers run."""
     system = {"macosx": "darwin", "win": "win32"}.get(machine.tag.partition("_")[0])
     if system not in (None, sys.platform):
         raise BuildError(f"wheels for {name} can't be made on {sys.platform}", hint="run this there")
@@ -128,7 +127,7 @@ def _check_system(name: str, machine: Machine) -> None:
 
 
 def base_image(machine: Machine) -> str:
-    """PyPA's image as this cibuildwheel pins it, or what its own variable names; empty where no container is."""
+    """PyPA's image that this cibuildwheel pins, or the one that its variable names; empty without a container."""
     if not machine.architecture:
         return ""
     if given := os.environ.get(_image_variable(machine)):
@@ -154,13 +153,13 @@ def make_image(machine: Machine, base: str, log: BuildLog) -> str:
 
 
 def write_project(machine: Machine, folder: Path, image: str, log: BuildLog, source: Path = REPO) -> Project:
-    """Write into `folder` what cibuildwheel builds and tests: tree/, ggml_ops/, own/ with dflash-local's wheel, and the
-    test step's program. `image` is the container's, if there is one; `source` the checkout. Raises BuildError."""
+    """Write cibuildwheel's input into `folder`: tree/, ggml_ops/, own/ with dflash-local's wheel, and the program of
+    the test step. `image` is the container's, if any; `source` the checkout. Raises BuildError."""
     recipe = _recipe(machine, image, source)
     version = prepare_tree(recipe, source, folder, log, force=False)
     shutil.copyfile(CHECK, folder / "check_wheel.py")
     shutil.rmtree(folder / "own", ignore_errors=True)
-    # Its final name says what the repaired wheel runs on, which is not known yet.
+    # The final name has the platform, which is known only after the repair.
     native = Path(f"llama_cpp_python-{version}-py3-none-any.whl")
     own = make_own_wheel(source, native, machine.backend, folder / "own", log)
     inside: PurePath = IN_CONTAINER if image else folder.absolute()

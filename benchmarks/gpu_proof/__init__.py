@@ -1,5 +1,5 @@
-"""`make gpu-proof`: what a GPU is, proven on the machine that has it (docs/gpu.md).
+"""`make gpu-proof`: tests and measurements of a GPU, on a machine that has one (docs/gpu.md).
 
-`python -m benchmarks.gpu_proof` needs Python, this checkout and a bundle (`dflash-local build --out DIR`); no compiler,
-no network, nothing installed. It runs on Python's own library alone until the bundle is unpacked.
+`python -m benchmarks.gpu_proof` needs Python, this checkout and a bundle (`dflash-local build --out DIR`), but no
+compiler, network or installed package. Until the bundle is unpacked, it uses only Python's standard library.
 """

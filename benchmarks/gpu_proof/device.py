@@ -1,4 +1,4 @@
-"""What the machine has: its GPUs, the driver, and where the libraries are that ggml's CUDA backend is linked to."""
+"""The machine's GPUs and driver, and the folders of the libraries that ggml's CUDA backend needs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Of CUDA's runtime, besides the driver: PyTorch's packages bring them, and so does the toolkit.
+# Libraries of CUDA's runtime, besides the driver: in the toolkit, or in PyTorch's packages.
 LIBRARY = re.compile(rb"(?<=\0)lib(?:cudart|cublas|cublasLt)\.so\.[0-9]+(?=\0)")
 QUERY = "name,memory.total,driver_version,compute_cap,clocks.max.sm,clocks.max.memory"
 
 
 class DeviceError(Exception):
-    """There is no device to prove, or something that its backend needs is missing."""
+    """There is no device, or a library that its backend needs is missing."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Found:
 
 
 def look(device: str, built: Path) -> Found:
-    """The device, and what the libraries in the folder `built` need there. Raises DeviceError."""
+    """The device, and the folders of libraries that those in `built` need. Raises DeviceError."""
     if device == "cpu":
         return Found(f"a rehearsal on the CPU, {os.cpu_count()} threads, {platform.system()} {platform.release()}")
     line = "; ".join(gpus())
@@ -38,12 +38,12 @@ def look(device: str, built: Path) -> Found:
 
 
 def needed(built: Path) -> list[str]:
-    """The names by which ggml's CUDA backend asks for the runtime, major version and all. Raises DeviceError."""
+    """The names of runtime libraries that ggml's CUDA backend needs, with major version. Raises DeviceError."""
     library = built / "libggml-cuda.so"
     if not library.is_file():
         raise DeviceError("the bundle was built without CUDA: make one with --backend cuda, or rehearse: --device cpu")
     names = sorted({name.decode() for name in LIBRARY.findall(library.read_bytes())})
-    # cuBLAS asks for its other half, of the same version.
+    # cuBLAS needs cuBLASLt of the same version.
     return [*names, *(name.replace("cublas", "cublasLt") for name in names if name.startswith("libcublas.so"))]
 
 
@@ -62,7 +62,7 @@ def gpus() -> list[str]:
 
 
 def find(name: str) -> Path:
-    """A library where the loader, the toolkit or a Python package has it. Raises DeviceError."""
+    """The folder of a library, of the loader, the toolkit or a Python package. Raises DeviceError."""
     for folder in folders():
         if (folder / name).exists():
             return folder / name
@@ -73,12 +73,12 @@ def find(name: str) -> Path:
 
 
 def folders() -> Iterator[Path]:
-    """Where libraries may lie, what was named first."""
+    """Possible folders of libraries, explicitly named ones first."""
     yield from (Path(name) for name in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if name)
     root = Path("/")
     for pattern in ("usr/local/cuda*/lib64", "usr/lib/*-linux-gnu"):
         yield from root.glob(pattern)
-    # Packages of this Python and of others that are usual places of PyTorch.
+    # Packages of this Python, and of others that usually have PyTorch.
     packages = [Path(entry) for entry in sys.path]
     for pattern in (
         "opt/*/lib/python*/site-packages",

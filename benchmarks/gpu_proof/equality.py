@@ -2,11 +2,11 @@
 
 Usage: python benchmarks/gpu_proof/equality.py [--ngl 99] [--limit 8]
 
-For each pair, greedily: plain answers, drafted answers with trees of 16 nodes, both on the device. A pass of many rows
-rounds otherwise than one of a single row, so the tolerance is measured: the largest difference of a logit when plain
-answers are scored in passes of 1, 16 and 64 rows. Where a drafted answer leaves the plain one, both tokens' logits must
-be within twice that. Then a second process, which sees no device, scores the same answers on the CPU and runs the
-drafter on the same contexts.
+For each pair, greedily: plain answers and drafted answers with trees of 16 nodes, both on the device. A pass of many
+rows rounds differently from one of a single row, so the tolerance is measured: the largest difference of a logit when
+plain answers are scored in passes of 1, 16 and 64 rows. Where a drafted answer differs from the plain one, both tokens'
+logits must be within twice that. Then a second process, which sees no device, scores the same answers on the CPU and
+runs the drafter on the same contexts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import record
@@ -33,10 +33,10 @@ from dflash_local.native import MAX_NODES
 
 DRAFTERS = ("dflash", HYBRID, "dflash2", "dspark")
 BLOCK = 16  # nodes of a tree, and tokens of the drafter's block
-PLACES = 3  # contexts in each answer on which the drafter is run
-# Of the CPU's largest number: rounding to f16 stays far below it, a wrong parent, position or layer far above.
+PLACES = 3  # contexts of the drafter in each answer
+# Share of the CPU's largest number: rounding to f16 is far below it, a wrong parent, position or layer far above.
 MOST_OFF = 0.02
-# No device is visible to a process with these.
+# Hides all devices from a process.
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1", "GGML_VK_VISIBLE_DEVICES": ""}
 
 Arrays = dict[str, Any]  # numpy's, by what they are
@@ -49,8 +49,8 @@ def engine(drafter: str, n_gpu_layers: int, threads: int) -> Engine:
 
 
 def gap(engine: Engine, prompt: list[int], plain: list[int], drafted: list[int]) -> float:
-    """How far apart the target sees the two tokens at the first difference, in logits, given the tokens that agree; 0
-    if all do."""
+    """The distance of the target's logits for the two tokens at the first difference, after the common tokens; 0 if
+    there is none."""
     same = next((i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b), None)
     if same is None:
         return 0.0 if len(plain) == len(drafted) else float("inf")
@@ -63,7 +63,7 @@ def gap(engine: Engine, prompt: list[int], plain: list[int], drafted: list[int])
 
 
 def lossless(engine: Engine, prompts: Sequence[dict[str, Any]], n: int) -> tuple[dict[str, Any], list[list[int]]]:
-    """Plain against drafted, and the texts (prompt and plain answer) with the places where answers begin."""
+    """Plain against drafted: the findings, and the texts (prompt and plain answer)."""
     gaps, texts, differences, accepted = [], [], [], 0
     for body in prompts:
         prompt = engine.tokenize(engine.apply_chat(body).prompt)
@@ -88,8 +88,8 @@ def lossless(engine: Engine, prompts: Sequence[dict[str, Any]], n: int) -> tuple
 
 
 def numbers(engine: Engine, texts: Sequence[Sequence[int]]) -> Arrays:
-    """What is compared with the CPU: of the target, the logits of each answer's tokens in passes of 16 rows; of the
-    drafter, hidden states and likeliest candidates."""
+    """The numbers to compare with the CPU: the target's logits of each answer's tokens in passes of 16 rows, and the
+    drafter's hidden states and likeliest candidates."""
     logits, hidden, first = [], [], []
     for start, *tokens in texts:
         logits.append(engine.score(tokens, start, BLOCK).logit)
@@ -101,7 +101,7 @@ def numbers(engine: Engine, texts: Sequence[Sequence[int]]) -> Arrays:
 
 
 def compare(device: Arrays, cpu: Arrays) -> dict[str, Any]:
-    """Largest differences as shares of the CPU's largest number, and how often the drafter's first choices agree."""
+    """The largest differences as shares of the CPU's largest number, and the share of equal first candidates."""
 
     def off(name: str) -> float:
         return float(np.abs(device[name] - cpu[name]).max() / np.abs(cpu[name]).max())
@@ -132,7 +132,7 @@ def reference(drafter: str, asked: Path, answered: Path, threads: int) -> None:
 
 
 def examine(drafter: str, args: argparse.Namespace, prompts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One pair; an error is told in place of figures."""
+    """The findings about one pair, or its error."""
     found: dict[str, Any] = {"pair": drafter}
     try:
         with engine(drafter, args.ngl, args.threads) as device:

@@ -1,4 +1,4 @@
-"""One inflated pair, made or found: `inflate_pair.py SHAPE TYPE DRAFTER --work DIR`."""
+"""Make an inflated pair unless it exists: `inflate_pair.py SHAPE TYPE DRAFTER --work DIR`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import pairs, record

@@ -1,6 +1,6 @@
 """Makes the inflated pairs in the background, in the order in which parts need them, while other parts run.
 
-Files of tens of gigabytes: one is begun only if the disk has room for it, and dropped after its last part.
+The files have tens of gigabytes: each is started only if the disk has room, and deleted after its last part.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from benchmarks.gpu_proof.parts import HERE, PairName
 
 AT_ONCE = 2
-ROOM = {"8b": 12, "27b": 40}  # GiB that a shape's pair may take; the others little
+ROOM = {"8b": 12, "27b": 40}  # GiB of a shape's pair; the others are small
 
 
 class Inflater:
-    """A context manager: entering begins, leaving ends what still runs."""
+    """A context manager: entering starts the work, leaving stops what still runs."""
 
     def __init__(self, pairs: Sequence[PairName], folder: Path, environment: Mapping[str, str], logs: Path) -> None:
         self.folder, self._environment, self._logs = folder, dict(environment), logs
@@ -46,19 +46,19 @@ class Inflater:
             process.kill()
 
     def has(self, pair: PairName) -> bool:
-        """Is it there, or known not to come?"""
+        """Is the pair done, or failed?"""
         with self._changed:
             return pair in self._ended
 
     def wait(self, pair: PairName, seconds: float) -> str:
-        """Until the pair is there, at most so long. Returns why it is not, else ""."""
+        """Wait for the pair, at most `seconds`. Returns why it is missing, else ""."""
         with self._changed:
             if not self._changed.wait_for(lambda: pair in self._ended, seconds):
                 return f"its pair was not inflated within {seconds:.0f} s"
             return self._ended[pair]
 
     def drop(self, pair: PairName) -> None:
-        """Delete a pair that no part needs any more."""
+        """Delete a pair that no part needs any longer."""
         for folder in self.folder.glob(f"{pair.shape}-{pair.ftype}-{pair.drafter}-*"):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -67,7 +67,7 @@ class Inflater:
             log = self._logs / f"inflate-{pair.drafter}-{pair.name}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("wb") as file:
-                # Whoever measures meanwhile comes first.
+                # Measurements of other parts have priority.
                 command = ["nice", "-n", "19", sys.executable, str(HERE / "inflate_pair.py"), *astuple(pair)]
                 process = subprocess.Popen(
                     [*command, "--work", str(self.folder)],
@@ -85,7 +85,7 @@ class Inflater:
                 self._changed.notify_all()
 
     def _take(self) -> PairName | None:
-        """The next pair, once the disk has room for it beside those that are being made."""
+        """The next pair, once the disk has room for it besides the running ones."""
         while True:
             with self._changed:
                 if self._closed or not self._waiting:

@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/gpu_proof/ops.py [--device CUDA0] [--seconds 90]
 
-The programs are those of the bundle (GPU_PROOF_TESTS). Ops that models here use come first; what is not tested when the
-time is over is told.
+The programs are those of the bundle (GPU_PROOF_TESTS). Ops that models here use come first; ops that remain untested
+when the time is over are listed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import record
@@ -26,7 +26,7 @@ from dflash_local.errors import DFlashError
 from dflash_local.native import library_path
 
 OURS = "gdn_tree and gdn_commit"
-# Of targets and drafters: what a pass spends its time on, then what else its graphs have.
+# The ops of targets and drafters: first those that take most of a pass, then the others in its graphs.
 FIRST = (
     "MUL_MAT", "FLASH_ATTN_EXT", "MUL_MAT_ID", "RMS_NORM", "ROPE", "SET_ROWS", "SWIGLU", "SOFT_MAX", "ADD", "MUL",
     "GATED_DELTA_NET", "SSM_CONV", "L2_NORM", "SIGMOID", "SILU", "SOFTPLUS", "EXP", "SUB", "DIV", "SCALE", "CONCAT",
@@ -38,14 +38,14 @@ CASE = re.compile(r"(\w+\(.*\)): (OK|.*FAIL|not supported)")
 
 @dataclass(frozen=True)
 class Op:
-    """What became of one op's cases."""
+    """The results of an op's cases."""
 
     name: str
     right: int
     wrong: list[str]  # the cases
     unsupported: int
     seconds: float
-    ended: str = ""  # how, if not by itself
+    ended: str = ""  # how, if not normally
 
     @property
     def failed(self) -> bool:
@@ -53,7 +53,7 @@ class Op:
 
 
 class Programs:
-    """The test programs, with the libraries that this process has too."""
+    """The test programs, with the libraries of this process."""
 
     def __init__(self, folder: Path, device: str, environment: Mapping[str, str] = os.environ) -> None:
         self._folder, self._device = folder, device
@@ -61,7 +61,7 @@ class Programs:
         self._environment = {**environment, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
 
     def names(self) -> list[str]:
-        """All ops that ggml has but ours, which `ours` tests."""
+        """All ops of ggml except ours, which `ours` tests."""
         listed, _ = self._run(["test-backend-ops", "--list-ops"], 60.0)
         found = re.findall(r"^\s+([A-Z][A-Z0-9_]+)$", listed, re.MULTILINE)
         if not found:
@@ -93,7 +93,7 @@ class Programs:
         )
 
     def _run(self, command: Sequence[str], seconds: float) -> tuple[str, str]:
-        """What a program printed, and how it ended if not well."""
+        """A program's output, and how it ended if not normally."""
         try:
             done = subprocess.run(
                 [str(self._folder / command[0]), *command[1:]],
@@ -126,7 +126,7 @@ def markdown(found: Sequence[Op], left: Sequence[str], footer: str) -> str:
 def parser() -> argparse.ArgumentParser:
     ap = record.parser(__doc__, "ops", n_predict=0, repeats=1)
     ap.add_argument("--device", default="CUDA0", metavar="NAME", help="ggml's name of the device")
-    ap.add_argument("--seconds", type=float, default=90.0, metavar="N", help="begin no op after so long")
+    ap.add_argument("--seconds", type=float, default=90.0, metavar="N", help="start no op after this time")
     ap.add_argument("--each", type=float, default=25.0, metavar="N", help="most seconds of one op")
     ap.add_argument("--ops", nargs="+", metavar="OP", help="these alone, besides ours")
     return ap

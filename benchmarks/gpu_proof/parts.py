@@ -1,4 +1,4 @@
-"""The parts, the most important first: what each proves, the command, and how long it may take."""
+"""The parts, the most important first, with their purpose, command and time limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PairName:
 
 @dataclass(frozen=True)
 class Part:
-    """One process with a limit. Its results are `out`/NAME.json and NAME.md."""
+    """One process with a time limit. Its results are `out`/NAME.json and NAME.md."""
 
     name: str
     what: str
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a device can carry: shapes, layers on the GPU, and how much is asked."""
+    """The work for a device: shapes, layers on the GPU, and the amount of prompts."""
 
     backend: str  # ggml's name of the device
     dense: tuple[str, ...]
@@ -119,7 +119,7 @@ def _comparisons(sizes: Sizes, out: Path, engine: tuple[str, ...]) -> list[Part]
         models = [*((shape, "dflash") for shape in sizes.dense), (sizes.hybrid, "hybrid")]
         for shape, drafter in models:
             temperatures = ("0", "1") if ftype == TYPES[0] and drafter != "hybrid" else ("0",)
-            # Without a dot, after which a suffix would begin.
+            # No dots, which would begin a suffix.
             name = f"compare-{'hybrid-' if drafter == 'hybrid' else ''}{shape}-{ftype}".replace(".", "_")
             at = " and ".join(temperatures)
             command = (

@@ -1,5 +1,5 @@
-"""Runs the parts one after the other: each in a process group of its own, with a log and a limit. One that fails or
-takes too long ends alone; what it wrote stays."""
+"""Runs the parts one after the other, each in its own process group, with a log and a time limit. If one fails or takes
+too long, the others still run, and its results so far are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.gpu_proof.inflater import Inflater
 from benchmarks.gpu_proof.parts import Part
 from benchmarks.http_load import end_group
 
-LEAST_SECONDS = 10.0  # with less left, a part does not begin
+LEAST_SECONDS = 10.0  # no part starts with less time left
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a part ended. `detail` is empty where all is well."""
+    """How a part ended. `detail` is empty if it succeeded."""
 
     DONE: ClassVar[str] = "done"
     FAILED: ClassVar[str] = "failed"
@@ -51,8 +51,8 @@ def run_parts(
     logs: Path,
     tell: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """In their order, but while a part's pair is being made the next one that can begin does. `tell` hears of each
-    outcome at once, so that it is on disk before the next part begins."""
+    """Run the parts in order, but while a part's pair is being made, run the next one that is ready. `tell` is called
+    with each outcome at once, so that it is on disk before the next part starts."""
     outcomes, waiting = [], list(parts)
     while waiting:
         part = next((part for part in waiting if part.pair is None or inflater.has(part.pair)), waiting[0])
@@ -69,7 +69,7 @@ def run_parts(
 
 
 def run_part(part: Part, clock: Clock, environment: Mapping[str, str], inflater: Inflater, log: Path) -> Outcome:
-    """One part, its pair's inflation included."""
+    """Run one part, including the wait for its pair."""
     start, limit = time.monotonic(), min(part.limit, clock.left)
 
     def ended(status: str, detail: str = "") -> Outcome:
@@ -77,7 +77,7 @@ def run_part(part: Part, clock: Clock, environment: Mapping[str, str], inflater:
 
     if limit < min(LEAST_SECONDS, part.limit):
         return ended(Outcome.LATE, "no time was left for it")
-    # Waiting for a pair takes nothing from the part's own limit, only from the time of all.
+    # Waiting for a pair does not count against the part's own limit, only against the total time.
     if part.pair and (reason := inflater.wait(part.pair, clock.left - limit / 2)):
         return ended(Outcome.FAILED, reason)
     limit = min(part.limit, clock.left)
@@ -100,6 +100,6 @@ def run_part(part: Part, clock: Clock, environment: Mapping[str, str], inflater:
 
 
 def last_line(log: Path) -> str:
-    """What a log ends with: the error, as a rule."""
+    """The last line of a log, which usually is the error."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it said nothing"

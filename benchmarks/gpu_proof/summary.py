@@ -1,4 +1,4 @@
-"""The summary: which parts ran, how they ended, and where their figures are. Written after each part."""
+"""The summary, written after each part: which parts ran, how they ended, and where their figures are."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dflash_local.diagnose.machine import this_machine
 
 
 class Record:
-    """summary.json and summary.md in a folder. An earlier run's parts are kept if they are of the same commit, build,
-    device and machine; else their files go, so that none is taken for one of these."""
+    """summary.json and summary.md in a folder. An earlier run's parts are kept if commit, build, device and machine are
+    the same; else their files are deleted, so that results do not mix."""
 
     def __init__(self, out: Path, device: str, key: str, found: Found, plan: Sequence[tuple[str, str]]) -> None:
         self._out, self._plan = out, plan
@@ -53,7 +53,7 @@ class Record:
         _write(self._out / "summary.md", self.text())
 
     def text(self) -> str:
-        """The table, with the parts that have not run."""
+        """The table, including parts that have not run."""
         kind = (
             "" if self._head["device"] == "cuda" else "**A rehearsal, no GPU was used: these figures say nothing.**\n\n"
         )

@@ -1,4 +1,4 @@
-"""From how many rows on the device's matrix kernels are faster: `dflash-local doctor --tune`, with its times as tables.
+"""The rows from which the device's matrix kernels are faster: `dflash-local doctor --tune`, with its times as tables.
 
 Usage: python benchmarks/gpu_proof/tuned.py --device CUDA0 --shape 8b,27b
 """
@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import record
 from dflash_local.errors import DFlashError
 
 ROWS = (1, 2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
-NOTHING = "nothing to choose"  # what doctor says of a device with one kernel
+NOTHING = "nothing to choose"  # doctor's words for a device with one kernel
 
 
 def tune(device: str, types: str, shape: str, threads: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `dflash-local build --out` packed: checked against its hashes, joined, and unpacked so that Python finds it.
+"""Checks and unpacks a bundle of `dflash-local build --out` so that Python finds it.
 
 Wheels are unpacked, not installed, so neither pip nor a virtual environment is needed.
 """
@@ -21,7 +21,7 @@ MANIFEST, FORMAT = "manifest.json", 1
 
 
 class BundleError(Exception):
-    """The bundle is not there, not whole, or not for this machine."""
+    """The bundle is missing, incomplete, or not for this machine."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Unpacked:
 
     @property
     def libraries(self) -> Path:
-        """Ours."""
+        """The folder of our libraries."""
         return self.site / "llama_cpp" / "lib"
 
     def environment(self, device: str, libraries: Sequence[Path] = ()) -> dict[str, str]:
-        """What every part's process runs with: these packages before all others, the cache of this bundle, upstream's
-        server of this bundle. `libraries` are folders with what the device's backend needs.
+        """The environment of each part's process: these packages before all others, this bundle's cache and upstream
+        server. `libraries` are folders with libraries that the device's backend needs.
 
-        Our own libraries are not among them: upstream's server would load them in place of those beside it.
+        They must not include our own: upstream's server would load them instead of those beside it.
         """
         found = [*map(str, libraries), os.environ.get("LD_LIBRARY_PATH", "")]
         return {
@@ -62,7 +62,7 @@ class Unpacked:
 
 
 def unpack(source: Path, work: Path, repo: Path) -> Unpacked:
-    """Raises BundleError. What is unpacked already stays."""
+    """Unpack what is not unpacked yet. Raises BundleError."""
     manifest = read_manifest(source)
     home = work / manifest["key"]
     unpacked = Unpacked(home, manifest["key"])
@@ -82,7 +82,7 @@ def read_manifest(source: Path) -> dict[str, Any]:
         manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         how = 'dflash-local build --backend cuda --cuda-arch "86;90" --out DIR, on a machine with nvcc'
-        raise BundleError(f"there is no bundle in {source}: make one ({how}), bring it here, give --from DIR") from None
+        raise BundleError(f"there is no bundle in {source}: make one ({how}), copy it here, give --from DIR") from None
     except ValueError as error:
         raise BundleError(f"{source / MANIFEST} is damaged: {error}") from None
     if manifest.get("format") != FORMAT:
@@ -91,13 +91,13 @@ def read_manifest(source: Path) -> dict[str, Any]:
 
 
 def joined(source: Path, entry: Mapping[str, Any]) -> bytes:
-    """The bytes of a file, from its pieces. Raises BundleError if any is missing or another."""
+    """The bytes of a file, from its pieces. Raises BundleError if one is missing or differs."""
     try:
         data = b"".join((source / name).read_bytes() for name in entry["pieces"])
     except OSError as error:
         raise BundleError(f"{source} is not complete: {error.filename}: {error.strerror}") from None
     if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise BundleError(f"{source / entry['name']} is not what was packed (its hash differs): bring it here again")
+        raise BundleError(f"{source / entry['name']} has another hash than packed: copy it here again")
     return data
 
 
@@ -125,8 +125,8 @@ def _check_tag(wheel: str) -> None:
 
 
 def link_package(site: Path, repo: Path) -> None:
-    """dflash_local as an installed one looks: convert/ and server/ inside. It is imported before all else: scripts
-    put the checkout, whose dflash_local lacks both, before everything that PYTHONPATH names."""
+    """Link dflash_local as it is installed, with convert/ and server/ inside. It is imported at Python's start, because
+    scripts put the checkout, whose dflash_local lacks both, before PYTHONPATH."""
     package = site / "dflash_local"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir()

@@ -1,6 +1,6 @@
-"""The kinds of drafters: what each adds to a plain DFlash drafter, and what can be done with it. One module for each.
+"""The kinds of drafters, one module each: what a kind adds to a plain DFlash drafter, and what it supports.
 
-The engine's own table, for what it computes: ggml_ops/llama/drafter_kind.h.
+The engine's table of what it computes: ggml_ops/llama/drafter_kind.h.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     "read_kind",
 ]  # fmt: skip
 
-# a checkpoint is of the first that says so
+# the first match counts
 KINDS: tuple[type[Kind], ...] = (DFlash2, DFlare, Domino, LiliCorr, DSpark)
 
 
@@ -29,11 +29,11 @@ def read_kind(checkpoint: Checkpoint) -> Kind:
 
 
 def kind_in(keys: Collection[str]) -> type[Kind]:
-    """The kind of a drafter GGUF with these keys, without "dflash."; DFlare's are a plain drafter's."""
+    """The kind of a drafter GGUF with these keys (without "dflash."); a DFlare drafter counts as a plain one."""
     return next((kind for kind in KINDS if kind.key in keys), Kind)
 
 
 def lattice_kinds() -> str:
-    """The kinds whose candidates depend on the one before, for a sentence."""
+    """The names of the kinds with a lattice, for a sentence."""
     *names, last = sorted(kind.name for kind in KINDS if kind.lattice)
     return f"{', '.join(names)} or {last}"

@@ -1,4 +1,4 @@
-"""DFlare: each layer mixes the taps by weights of its own, and projects context rows by matrices of its own."""
+"""DFlare: each layer has its own weights for mixing the taps, and its own projections of context rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DFlare(Kind):
 
 
 def _softmax(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The shares of the taps in each layer's context row, from what was trained."""
+    """The shares of the taps in each layer's context row, from the trained logits."""
     powers = np.exp(rows.astype(np.float64) - rows.max(axis=-1, keepdims=True))
     shares: npt.NDArray[np.float32] = (powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)
     return shares

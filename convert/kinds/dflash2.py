@@ -16,7 +16,7 @@ from .kind import Checkpoint, Kind
 
 @dataclass(frozen=True)
 class DFlash2(Kind):
-    """Source: package `dflash`, DFlash2DraftModel. The fields are keys of config.json and of the GGUF alike."""
+    """Source: package `dflash`, DFlash2DraftModel. The fields are keys of both config.json and the GGUF."""
 
     name: ClassVar[str] = "DFlash 2"
     key: ClassVar[str] = "selector_rank"

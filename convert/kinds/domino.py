@@ -1,4 +1,4 @@
-"""Domino: a recurrent cell over the tokens of a block, whose state corrects the logits of the rows after them."""
+"""Domino: a recurrent cell over the tokens of a block; its state corrects the logits of later rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _CELL, _INPUT, _OUTPUT = "prefix_gru", "embed_proj.0", "embed_proj.2"
 
 @dataclass(frozen=True)
 class Domino(Kind):
-    """Source: SpecForge 0.2.0, modeling/draft/domino.py. `prefix_length`: proposals at the start of a block that are
-    not corrected; `state_size` and `width`: of the cell's state, and of what corrections are made from."""
+    """Source: SpecForge 0.2.0, modeling/draft/domino.py. `prefix_length`: uncorrected proposals at the start of a
+    block; `state_size`: of the cell; `width`: of the hidden layer that makes the corrections."""
 
     name: ClassVar[str] = "Domino"
     key: ClassVar[str] = "domino_prefix_length"
@@ -48,7 +48,7 @@ class Domino(Kind):
         for part, n_in in (("ih", n_embd), ("hh", self.state_size)):
             shape = (n_gates, n_in)
             yield TensorSpec(f"domino_gru_{part}.weight", shape, f"{_CELL}.weight_{part}_l0", shape)
-        # one matrix in the checkpoint, for hidden state and cell's state in a row
+        # one matrix in the checkpoint, for the hidden state and the cell's state concatenated
         both = (self.width, n_embd + self.state_size)
         yield TensorSpec(
             "domino_hidden.weight",

@@ -21,7 +21,7 @@ _HEAD_TYPES = ("vanilla", "markov")  # of speculators and DeepSpec, of ModelOpt
 
 @dataclass(frozen=True)
 class DSpark(Kind):
-    """Sources: speculators 0.9.0, models/dspark; DeepSpec. `rank` is that of the Markov tables.
+    """Sources: speculators 0.9.0, models/dspark; DeepSpec. `rank`: of the Markov tables.
     `confidence_sees_markov`: the confidence head reads the embedding of the token before beside the hidden state."""
 
     name: ClassVar[str] = "DSpark"
@@ -59,7 +59,7 @@ class DSpark(Kind):
         )
 
     def metadata(self) -> dict[str, Value]:
-        # said even where it is the dialect's default: other programs have other defaults
+        # written even if it is the dialect's default: other programs have other defaults
         return {
             "sample_from_anchor": boolean(self.samples_from_anchor),
             "has_confidence_head": boolean(self.has_confidence),
@@ -83,5 +83,5 @@ class DSpark(Kind):
             yield vector("conf_proj.bias", f"{_CONFIDENCE}.bias", 1)
 
     def _blind(self, rows: Rows) -> Rows:
-        """The dialect's head reads the token before in any case: with weights of zero."""
+        """The dialect's head always reads the token before, so its weights become zero."""
         return np.pad(rows, ((0, 0), (0, self.rank)))

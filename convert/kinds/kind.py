@@ -1,4 +1,4 @@
-"""What a kind of drafter is to the converter."""
+"""Kind: a kind of drafter, as the converter sees it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..tensor_spec import Dimensions, TensorSpec, matrix
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a kind is read from. `found` are the tensor names, `n_vocab` is the target's."""
+    """The input for reading a kind. `found` are the tensor names, `n_vocab` is the target's."""
 
     keys: Keys
     packaging: Packaging
@@ -26,11 +26,11 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Kind:
-    """A plain DFlash drafter; the others say what they add to it.
+    """A plain DFlash drafter, and the base of the other kinds.
 
-    `key`: what tells the kind in a GGUF, without "dflash."; whatever its value, others do not have it. `lattice`: its
-    candidates depend on the one before, so that the chance of a drawn draft is known. `needs_all_tokens`: the part of
-    it, and that part's tensor, for which a vocabulary cannot be reduced. `tables`: tensors that are read row by row.
+    `key`: a key (without "dflash.") that only this kind has in a GGUF. `lattice`: its candidates depend on the one
+    before, so that the probability of a drawn draft is known. `needs_all_tokens`: the part, and that part's tensor,
+    that prevents a reduced vocabulary. `tables`: tensors that are read row by row.
     """
 
     name: ClassVar[str] = "DFlash"
@@ -41,7 +41,7 @@ class Kind:
 
     @classmethod
     def is_kind_of(cls, checkpoint: Checkpoint) -> bool:
-        """Whether a checkpoint holds such a drafter."""
+        """Does the checkpoint hold such a drafter?"""
         return checkpoint.packaging.kind == cls.name
 
     @classmethod
@@ -54,7 +54,7 @@ class Kind:
         return {}
 
     def fusion(self, drafter: Dimensions) -> Iterator[TensorSpec]:
-        """What makes context rows of the taps, up to their norm."""
+        """Tensors that make context rows from the taps, up to their norm."""
         yield replace(matrix("fc", "fc", drafter.n_embd, len(drafter.taps) * drafter.n_embd), wide=True)
 
     def tensors(self, drafter: Dimensions, found: Collection[str]) -> Iterator[TensorSpec]:

@@ -1,7 +1,7 @@
-"""`build()`: what the arguments ask for is installed here, with as little work as that takes.
+"""`build()`: make and install the patched llama.cpp, with as little work as possible.
 
-Everything that the wheel depends on goes into one key (recipe.py). The installed build carries its key, so a build with
-nothing to do is a comparison; the cache has one wheel per key, so a second environment needs no compiler.
+Everything that the wheel depends on goes into one key (recipe.py). The installed build has its key, so that a build
+with nothing to do only compares keys. The cache has one wheel per key, so that a second environment needs no compiler.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ def build(
     python: str | None = None,
     installs: bool = True,
 ) -> bool:
-    """Make sure that this environment has the patched build that the arguments ask for. Returns False if it already
-    had.
+    """Make sure that this environment has the patched build for these arguments. Returns False if it already had.
 
-    `force` compiles again even if a wheel is cached. Without `installs` the wheel is only made sure of in the cache.
-    With `out`, nothing is installed: that folder gets the wheel and all that runs and proves it on another machine, for
-    Python version `python` there (bundle.py). Raises BuildError.
+    `force` compiles again even if a wheel is cached. Without `installs`, the wheel is only put into the cache. With
+    `out`, nothing is installed: that folder gets the wheel and all that is needed to run and test it on another machine
+    with Python version `python` (bundle.py). Raises BuildError.
     """
     why = ""
     if backend == "auto":
@@ -67,7 +66,7 @@ def build(
 
 @contextmanager
 def cache_errors(cache: Path) -> Iterator[None]:
-    """What the system says about the cache folder, as a BuildError."""
+    """Turn an OSError about the cache folder into a BuildError."""
     try:
         yield
     except OSError as error:

@@ -1,5 +1,5 @@
-"""A build as a folder to carry to a machine without compiler and network: the wheel, how it was made, the Python
-packages that it runs with, programs that test it there, upstream's own server, and a hash of each file.
+"""A build as a folder for a machine without compiler or network: the wheel, its recipe, the Python packages it needs,
+test programs, upstream's own server, and a hash of each file.
 
 Files above `MOST_BYTES` are split. benchmarks/gpu_proof/ reads the folder (docs/gpu.md).
 """
@@ -31,8 +31,8 @@ MOST_BYTES = 60 << 20
 def make_bundle(
     recipe: Recipe, wheel: Path, source: Path, cache: Path, out: Path, log: BuildLog, python: str | None = None
 ) -> None:
-    """Fill `out`, which must be empty or a bundle, which is replaced. `source` is the checkout; `python` the version
-    that the packages are for (default: this one). Raises BuildError."""
+    """Fill `out`, which must be empty or an old bundle. `source` is the checkout; `python` the version for which the
+    packages are (default: this one). Raises BuildError."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).is_file())):
         raise BuildError(f"{out} is not an empty folder", hint="name a new one: --out DIR")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -84,21 +84,20 @@ def _compile_tests(recipe: Recipe, wheel: Path, source: Path, cache: Path, scrat
 
 
 def _pack_programs(tests: list[Path], upstream: Path, archive: Path) -> None:
-    """tests/: programs for the device. upstream/: llama-server and its libraries, each under the one name by which it
-    is asked for."""
+    """tests/: programs for the device. upstream/: llama-server and its libraries, each under its soname only."""
     with lzma.open(archive, "wb", preset=6) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for program in tests:
             tar.add(program, f"tests/{program.name}")
         tar.add(upstream / peer.PROGRAM, f"upstream/{peer.PROGRAM}")
         for file in sorted(upstream.glob("lib*.so*")):
-            # libggml.so.0, not libggml.so or libggml.so.0.25.3; what has no version is there once.
+            # libggml.so.0, not libggml.so or libggml.so.0.25.3; a library without a version has one name.
             has_version = any(upstream.glob(f"{file.name.partition('.so')[0]}.so.*"))
             if file.name.partition(".so")[2].count(".") == (1 if has_version else 0):
                 tar.add(file.resolve(), f"upstream/{file.name}")
 
 
 def _entry(folder: Path, file: Path) -> dict[str, object]:
-    """The manifest's line for a file, which is split if it is too large to carry."""
+    """The manifest's entry of a file, which is split if it is too large."""
     data = file.read_bytes()
     pieces = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
     names = [file.name] if len(pieces) == 1 else [f"{file.name}.{n:02}" for n in range(1, len(pieces) + 1)]

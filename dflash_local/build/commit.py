@@ -1,4 +1,4 @@
-"""The commit of the running code: measurements of one commit say nothing of another."""
+"""The commit of the running code, since measurements hold for one commit only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# What measures and what is measured. Records lie among it, and writing one changes nothing.
+# The code that measures or is measured.
 _SOURCES = ("benchmarks", "convert", "dflash_local", "ggml_ops", "patches", "pyproject.toml", "server")
 _RECORDS = (".json", ".md", ".part")
 _SKIPPED = {"__pycache__", "node_modules"}
@@ -17,8 +17,8 @@ _SKIPPED = {"__pycache__", "node_modules"}
 
 @cache
 def running_commit() -> str:
-    """The hash of the checkout, with "+" and a hash of its sources if they have changed since. Where git knows none, as
-    in a wheel: "sources " and a hash of them."""
+    """The hash of the checkout, with "+" and a hash of its sources if they have changed since. Without git, as in a
+    wheel: "sources " and a hash of them."""
     root = PACKAGE.parent
     head = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
     if not head:
@@ -30,7 +30,7 @@ def running_commit() -> str:
 
 
 def _git(root: Path, *words: str) -> str:
-    """What git says, "" if it is not there or refuses."""
+    """The output of git; "" if it is missing or fails."""
     try:
         done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -39,7 +39,7 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _digest(root: Path) -> str:
-    """Of names and contents: of a checkout's sources, or of the installed package."""
+    """A hash of names and contents: of a checkout's sources, or of the installed package."""
     digest = hashlib.sha256()
     for file in sorted(_files(root)):
         digest.update(f"{file.relative_to(root).as_posix()}\0{file.stat().st_size}\0".encode())

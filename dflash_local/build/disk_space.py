@@ -1,4 +1,4 @@
-"""Disk space: enough of it before a build, and one error where it ends during one."""
+"""Disk space: a check before a build, and one error for a full disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dflash_local.errors import BuildError
 
-NEEDED = {"cuda": 4 << 30, "hip": 4 << 30}  # bytes; the others leave 0.4 GiB behind
+NEEDED = {"cuda": 4 << 30, "hip": 4 << 30}  # bytes; the other backends take 0.4 GiB
 NEEDED_DEFAULT = 1 << 30
 
 
@@ -20,7 +20,7 @@ def check_space(folder: Path, backend: str) -> None:
 
 
 def disk_full(folder: Path, detail: str = "") -> BuildError:
-    """The error that says so."""
+    """The error of a full disk."""
     return BuildError(
         f"not enough disk space in {folder}{detail}", hint="free some, or point DFLASH_CACHE at a larger disk"
     )

@@ -24,7 +24,7 @@ def make_wheels(
     force: bool = False,
 ) -> list[Path]:
     """Make two wheels in the folder `out`: the patched llama-cpp-python with all variants of the CPU backend, and
-    dflash-local, which depends on exactly this one.
+    dflash-local, which depends on exactly that one.
 
     With `portable`, the first also runs on machines with an older C library (sysroot.py). `force` compiles again even
     if it is cached. Raises BuildError.

@@ -1,4 +1,4 @@
-"""What is installed in this Python environment, and installing a wheel there."""
+"""The build that is installed in this Python environment, and the installation of a wheel."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LIBRARY = re.compile(r"(^|/)(lib)?dflash\.(so|dylib|dll)$")
 
 
 def installed_stamp() -> dict[str, Any] | None:
-    """What `build` put into this environment's llama_cpp: key, version, llama_cpp_commit and all fields of Recipe.
+    """The stamp of `build` in this environment's llama_cpp: key, version, llama_cpp_commit and all fields of Recipe.
 
-    None if llama_cpp is missing, stock, or without libdflash. Reads one small file; never imports llama_cpp. Any thread
-    may ask.
+    None if llama_cpp is missing, stock, or without libdflash. Reads one small file; never imports llama_cpp.
+    Thread-safe.
     """
     spec = importlib.util.find_spec("llama_cpp")
     for package in (spec.submodule_search_locations or []) if spec else []:
@@ -38,14 +38,14 @@ def installed_stamp() -> dict[str, Any] | None:
 
 
 def is_installed(recipe: Recipe) -> bool:
-    """Whether the installed build is the one that `recipe` describes, even if it was installed a moment ago."""
-    importlib.invalidate_caches()  # not for two threads at once
+    """Is the installed build the one that `recipe` describes, even if it was just installed? Not thread-safe."""
+    importlib.invalidate_caches()
     stamp = installed_stamp()
     return stamp is not None and stamp.get("key") == recipe.key
 
 
 def install(wheel: Path, recipe: Recipe, log: BuildLog) -> None:
-    """Install a wheel that was made by `recipe`. Raises BuildError if pip cannot, or another llama_cpp hides it."""
+    """Install a wheel made by `recipe`. Raises BuildError if pip fails, or if another llama_cpp hides it."""
     log.say(f"step 4/4: install {wheel.name}")
     status, lines = log.run([*pip(), "install", "--no-deps", "--no-index", "--force-reinstall", str(wheel)])
     if status != 0:

@@ -1,4 +1,4 @@
-"""What a user sees of a build, and the log file that has the rest."""
+"""The progress lines of a build, and its log file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROGRESS = re.compile(r"^\s*\[\s*(\d+)/(\d+)\]")
 _ERROR = re.compile(
     r"\b(error|fatal error|ERROR)\b:?|No space left on device|CMake Error|undefined reference", re.IGNORECASE
 )
-# pip's own last words say only that something failed.
+# pip's last lines say only that something failed.
 _NOISE = re.compile(
     r"subprocess-exited-with-error|Failed (building|to build)|This error originates"
     r"|exit code: \d|did not run successfully|finished with status"
@@ -49,8 +49,7 @@ class BuildLog:
         self._file.flush()
 
     def run(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
-        """Run a command, log its output as it comes, show its `[i/n]` lines as progress. Returns exit status and output
-        lines."""
+        """Run a command, log its output, show `[i/n]` lines as progress. Returns exit status and output lines."""
         self._file.write(f"$ {' '.join(command)}\n")
         lines: list[str] = []
         last_percent = most = 0
@@ -68,7 +67,7 @@ class BuildLog:
                 self._file.write(line)
                 self._file.flush()
                 lines.append(line.rstrip())
-                # A build inside the build, such as that of a program which generates sources, counts its own few files.
+                # Skip nested builds, such as that of a source generator, with their own small counts.
                 if (match := _PROGRESS.match(line)) and int(match[2]) >= most:
                     most = int(match[2])
                     last_percent = self._progress(int(match[1]), most, last_percent)
@@ -87,7 +86,7 @@ class BuildLog:
 
     @staticmethod
     def excerpt(lines: Sequence[str], count: int = 8) -> str:
-        """The first lines that name an error (the first is the cause, the rest follow from it), else the last ones."""
+        """The first lines that name an error (the first is usually the cause), else the last ones."""
         plain = [line.strip()[:300] for line in lines if line.strip() and not _PROGRESS.match(line)]
         errors = [at for at, line in enumerate(plain) if _ERROR.search(line) and not _NOISE.search(line)]
         # CMake puts the message on the line below "CMake Error at ...".

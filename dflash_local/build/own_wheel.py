@@ -1,12 +1,12 @@
 """The wheel of dflash-local itself, for one build of its native part.
 
-pip fetches what a wheel depends on. The stock llama-cpp-python, which an index would give it, has no libdflash. So this
-wheel asks for one version of it, `0.3.36+dflash.<build>`, which no index has, and which lies beside it: an installation
-is complete, or pip says what is missing. A distribution under another name with the same package `llama_cpp` inside
-would be overwritten by the stock one, and overwrite it, without a word.
+pip fetches the dependencies of a wheel, and the stock llama-cpp-python of an index has no libdflash. So this wheel
+depends on the version `0.3.36+dflash.<build>`, which no index has and which lies beside it: an installation is
+complete, or pip names what is missing. Our build under another distribution name would not help: it and the stock one
+would silently overwrite each other's package `llama_cpp`.
 
-The version of this wheel says for what it is (`0.2.0+cpu`, as PyTorch does). pip takes it before one of the same number
-that an index has. Its name says for which platform, for each has a build of its own to depend on.
+The version names the backend (`0.2.0+cpu`, as PyTorch does), and pip prefers it to the same version of an index. The
+wheel's name has the platform, since each platform depends on its own build.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dflash_local.errors import BuildError
 
 FOLDERS = ("dflash_local", "convert", "server", "patches", "ggml_ops")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
-# Not packed, and large: what the chat page is made of.
+# Not packed; the node_modules of the chat page are large.
 IGNORED = ("__pycache__", "*.egg-info", "node_modules")
 SETUPTOOLS = 77  # [build-system] in pyproject.toml
 
 
 def make_own_wheel(source: Path, native: Path, label: str, out: Path, log: BuildLog) -> Path:
-    """Make it in the folder `out` from the checkout `source`: for the wheel `native`, of which only the name counts, as
-    version `<version>+<label>`.
+    """Make the wheel in the folder `out` from the checkout `source`, with version `<version>+<label>`, for the wheel
+    `native` (only its name is used).
 
     Raises BuildError.
     """
@@ -41,7 +41,7 @@ def make_own_wheel(source: Path, native: Path, label: str, out: Path, log: Build
     platform = native.stem.split("-")[-1].partition(".")[0]  # the oldest, if there are several
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
-        for room in FOLDERS:  # a copy, since setuptools writes into the tree
+        for room in FOLDERS:  # copied, because setuptools writes into the tree
             shutil.copytree(source / room, tree / room, ignore=shutil.ignore_patterns(*IGNORED))
         for file in FILES:
             shutil.copy(source / file, tree / file)

@@ -1,6 +1,6 @@
-"""Strict application of unified diffs, in Python: slim images and Windows have no `patch`, and `git apply` skips files
-silently in a tree below another repository. Context must match exactly (no fuzz), but a hunk may have moved up or down,
-since an earlier patch may have been deleted."""
+"""Strict application of unified diffs, in Python: slim images and Windows have no `patch`, and `git apply` silently
+skips files in a tree inside another repository. Context must match exactly (no fuzz), but a hunk may have moved up or
+down, since an earlier patch may have been deleted."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ class FilePatch:
 
 @dataclass(frozen=True)
 class Placement:
-    """How one hunk fits a source: as it is, `moved` lines further down (negative: up), not any more since the source
-    has the change already, or not at all."""
+    """How one hunk fits a source: in place, `moved` lines down (negative: up), already applied, or not at all."""
 
     file: str
-    line: int  # where the patch expects it in the file before the change, from 1
+    line: int  # where the patch expects it in the unchanged file, from 1
     state: State
     moved: int = 0
     reason: str = ""  # why it does not apply
@@ -54,8 +53,8 @@ class Placement:
 
 
 def parse(text: str, name: str) -> list[FilePatch]:
-    """The file patches of a unified diff, first path component stripped (`-p1`). Raises BuildError naming `name` and
-    the line."""
+    """The file patches of a unified diff, first path component stripped (`-p1`). Raises BuildError with `name` and the
+    line."""
     files: list[FilePatch] = []
     source: str | None = None
     lines = _lines(text)
@@ -83,7 +82,7 @@ def parse(text: str, name: str) -> list[FilePatch]:
 def apply(patch: Path, root: Path) -> list[str]:
     """Apply a patch file below `root`, all of it or nothing. Returns the paths touched.
 
-    Raises BuildError naming patch, file and line where it does not fit.
+    Raises BuildError with the patch, file and line that do not fit.
     """
     contents: dict[str, str | None] = {}
     for placement in place(patch, contents, lambda path: read_file(root / path)):
@@ -98,8 +97,8 @@ def apply(patch: Path, root: Path) -> list[str]:
 
 
 def place(patch: Path, contents: dict[str, str | None], read: Callable[[str], str | None]) -> list[Placement]:
-    """Where each hunk of a patch file stands in a source; `contents` (text by path, None: no such file) takes in those
-    that fit. Files that `contents` lacks come from `read`. Raises BuildError if the file is no patch."""
+    """The placement of each hunk of a patch file; those that fit are applied to `contents` (text by path, None: no such
+    file). Files that `contents` lacks come from `read`. Raises BuildError if the file is not a patch."""
     placements = []
     for file in parse(_read(patch), patch.name):
         path = file.target or file.source
@@ -113,12 +112,12 @@ def place(patch: Path, contents: dict[str, str | None], read: Callable[[str], st
 
 
 def read_file(path: Path) -> str | None:
-    """A source file's text, whatever its encoding; None if there is none."""
+    """A source file's text in any encoding; None if there is no such file."""
     return _read(path) if path.is_file() else None
 
 
 def write_files(root: Path, contents: dict[str, str | None]) -> None:
-    """Write the texts that `place` made of files below `root`; None deletes."""
+    """Write `contents` of `place` below `root`; None deletes a file."""
     for path, text in contents.items():
         if text is None:
             (root / path).unlink(missing_ok=True)
@@ -145,7 +144,7 @@ def _place(file: FilePatch, path: str, text: str | None) -> tuple[list[Placement
 
     lines = _lines(text or "")
     placements = []
-    grown = offset = done = 0  # lines that the hunks before have added; that and how far they lay from their places
+    grown = offset = done = 0  # lines added by earlier hunks; the same plus their move; where they ended
     for hunk in file.hunks:
         # "-5,0" means "after line 5"; with old lines, "-5,3" means "from line 5 on".
         expected = hunk.start - (1 if hunk.old else 0)
@@ -171,18 +170,18 @@ def _place(file: FilePatch, path: str, text: str | None) -> tuple[list[Placement
 
 
 def _has_context(hunk: Hunk) -> bool:
-    """Without context nothing tells where a change that was applied already should stand."""
+    """Without context, the place of an applied change is unknown."""
     return bool(hunk.old and hunk.new) and (hunk.old[0] == hunk.new[0] or hunk.old[-1] == hunk.new[-1])
 
 
 def _is_applied(hunk: Hunk, old_at: int, new_at: int, expected: int) -> bool:
-    """Both sides of a hunk stand in the file: the nearer one counts, at one place the one that says more."""
+    """If both sides of a hunk are in the file, the nearer one counts, at the same distance the longer one."""
     old, new = abs(old_at - expected), abs(new_at - expected)
     return (new, -len(hunk.new)) < (old, -len(hunk.old))
 
 
 def _difference(lines: list[str], old: list[str], expected: int) -> str:
-    """The first line that differs, at the place that has most of the lines `old` (the one closest to `expected`)."""
+    """The first line that differs, at the place with the most lines of `old` in common (the closest to `expected`)."""
     if not lines or not old:
         return ""
     places = range(max(1, len(lines) - len(old) + 1))
@@ -194,8 +193,7 @@ def _difference(lines: list[str], old: list[str], expected: int) -> str:
 
 
 def _nearest(lines: list[str], wanted: list[str], expected: int, start: int) -> int | None:
-    """Index at or after `start` where `wanted` stands, the one closest to `expected`; an empty `wanted` fits only
-    there."""
+    """The index of `wanted` at or after `start` that is closest to `expected`; if empty, it fits only there."""
     if not wanted:
         return expected if start <= expected <= len(lines) else None
     places = [
@@ -210,7 +208,7 @@ def _read_hunk(hunk: Hunk, lines: list[str], at: int, n_old: int, n_new: int, na
     """Fill `hunk` from `lines[at:]`; returns the index of the first line after it."""
     while len(hunk.old) < n_old or len(hunk.new) < n_new or (at < len(lines) and lines[at].startswith("\\")):
         kind, rest = (lines[at][0], lines[at][1:]) if at < len(lines) else ("", "")
-        if kind == "\\":  # "\ No newline at end of file" speaks of the line before it
+        if kind == "\\":  # "\ No newline at end of file" is about the line before it
             for side in {" ": (hunk.old, hunk.new), "-": (hunk.old,), "+": (hunk.new,)}[lines[at - 1][0]]:
                 side[-1] = side[-1].removesuffix("\n")
         elif kind in (" ", "\n"):  # mailers and editors strip the blank of an empty context line

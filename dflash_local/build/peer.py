@@ -1,6 +1,6 @@
-"""Upstream's own llama-server, built from the unpatched pinned source: what dflash-local is measured against.
+"""Upstream's own llama-server, built from the unpatched pinned source: the baseline of measurements.
 
-Same source, compiler, optimization and backend as our own build, so that a difference between the two is ours.
+It has the same source, compiler, optimization and backend as our build, so that only our code makes a difference.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FLAGS = (
     "-DLLAMA_CURL=OFF",
     "-DLLAMA_SUBPROCESS=ON",  # its router starts a process for each model
 )
-# Before 12.4, 13.3 and 14, gcc's intrinsic that loads AMX's tile configuration declared a read of 8 bytes only; the
-# stores of the rest were removed, and upstream built for a CPU with AMX dies of an illegal instruction. A header before
-# that one file gives it the right intrinsic and leaves the source unpatched.
+# Before 12.4, 13.3 and 14, gcc's intrinsic that loads AMX's tile configuration declared a read of only 8 bytes. gcc
+# removed the other stores, and upstream built for a CPU with AMX dies of an illegal instruction. This header, included
+# before that one file, has the right intrinsic and leaves the source unpatched.
 AMX_HEADER = """\
 #if defined(__GNUC__) && !defined(__clang__) && defined(__AMX_TILE__)
 #include <immintrin.h>
@@ -46,9 +46,9 @@ static inline void load_tile_config(const void * config) {
 #define _tile_loadconfig load_tile_config
 #endif
 """
-# A native build on a CPU with AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors:
-# plain decoding was a tenth to a sixth slower, drafted a quarter to a third. No CPU variant that upstream releases has
-# that code; ours has not either.
+# With AVX512-FP16, a native build accumulates in half precision and has no vector code for heads of 64: plain decoding
+# was a tenth to a sixth slower, drafted a quarter to a third. Neither upstream's released CPU variants nor our build
+# use it.
 CMAKE = """\
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mno-avx512fp16 HAS_NO_AVX512FP16)
@@ -63,14 +63,13 @@ endif()
 
 
 def pin() -> Upstream:
-    """What `patches/UPSTREAM` pins."""
+    """The source that `patches/UPSTREAM` pins."""
     return Upstream.read(native_source() / "patches" / "UPSTREAM")
 
 
 def build(recipe: Recipe | None = None) -> Path:
-    """The folder that holds `PROGRAM`, built by the backend and flags of `recipe` (default: those of the installed
-    build, without one: cpu) unless the cache has it. Progress goes to stderr: stdout belongs to the figures of whoever
-    measures.
+    """The folder with `PROGRAM`, built with the backend and flags of `recipe` (default: the installed build, else cpu)
+    unless the cache has it. Progress goes to stderr, since stdout is for the results of a measurement.
 
     DFLASH_PEER_BIN names a folder to use instead. Raises BuildError.
     """

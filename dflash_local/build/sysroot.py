@@ -1,8 +1,7 @@
-"""The C library of an older Debian, to link against: what a portable wheel needs where it runs (inject.cmake,
-`DFLASH_SYSROOT`).
+"""The C library of an older Debian, to link a portable wheel against (inject.cmake, `DFLASH_SYSROOT`).
 
-A program starts only where the C library has every version of a function that it was linked to. Compiling needs none of
-this; so the compiler, its headers and its optimization stay the machine's own.
+A program starts only where the C library has all function versions that it was linked to. This concerns only linking,
+so the machine's own compiler and headers are used.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from pathlib import Path
 from dflash_local.build.log import BuildLog
 from dflash_local.errors import BuildError
 
-OLDEST = (2, 28)  # glibc of the Linux distributions since 2019; what `manylinux_2_28` promises
-RELEASE = "bullseye"  # the oldest Debian that mirrors still have; glibc/older_glibc.c makes up for the rest
+OLDEST = (2, 28)  # glibc of the Linux distributions since 2019, and of `manylinux_2_28`
+RELEASE = "bullseye"  # the oldest Debian that mirrors still have; glibc/older_glibc.c bridges the rest
 PACKAGES = ("libc6", "libc6-dev")
 IMAGE = "PyPA's container image manylinux_2_28"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def older_glibc(cache: Path, log: BuildLog) -> Path | None:
-    """The folder to link against, fetched once into the cache; None where this machine's own C library is old enough,
-    or where there is none of GNU's. Raises BuildError."""
+    """The folder to link against, fetched once into the cache; None if this machine's own C library is old enough or
+    not glibc. Raises BuildError."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc" or _own_version() <= OLDEST:
         return None
     home = cache / "sysroot" / RELEASE
@@ -53,7 +52,7 @@ def _own_version() -> tuple[int, ...]:
 
 
 def _mirror() -> str:
-    """Where this machine's own packages come from."""
+    """The mirror of this machine's own packages."""
     formatted = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"
     lines = _run(["apt-get", "indextargets", "--format", formatted, "Created-By: Packages"]).splitlines()
     found = next((line.split("|")[3] for line in lines if line.startswith("Debian|Debian|main|")), None)
@@ -63,7 +62,7 @@ def _mirror() -> str:
 
 
 def _fetch(scratch: Path, mirror: str) -> None:
-    """With an apt of its own, as an ordinary user: neither the machine's sources nor its packages change."""
+    """Fetch with a separate apt configuration, as an ordinary user: the machine's own apt is not changed."""
     for name in ("lists/partial", "cache/archives/partial", "unpacked"):
         (scratch / name).mkdir(parents=True)
     source = f"Types: deb\nURIs: {mirror}\nSuites: {RELEASE}\nComponents: main\nSigned-By: {KEYRING}\n"
@@ -72,7 +71,7 @@ def _fetch(scratch: Path, mirror: str) -> None:
         "Dir::Etc::SourceList": scratch / "older.sources",
         "Dir::Etc::SourceParts": "/dev/null",
         "Dir::State::Lists": scratch / "lists",
-        "Dir::State::Status": "/dev/null",  # else apt takes the versions that are installed
+        "Dir::State::Status": "/dev/null",  # or apt would choose the installed versions
         "Dir::Cache": scratch / "cache",
         "Acquire::Languages": "none",
         "APT::Sandbox::User": "",
@@ -85,7 +84,7 @@ def _fetch(scratch: Path, mirror: str) -> None:
 
 
 def _make_relative(root: Path) -> None:
-    """Links that begin at / lead out of the folder."""
+    """Absolute links would lead out of the folder."""
     for link in [path for path in root.rglob("*") if path.is_symlink()]:
         target = link.readlink()
         if target.is_absolute():

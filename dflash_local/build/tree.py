@@ -1,4 +1,4 @@
-"""The source tree that is compiled: llama-cpp-python as pinned, our patches applied, our own sources beside it."""
+"""The source tree to compile: the pinned llama-cpp-python with our patches, and our own sources beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dflash_local.errors import BuildError
 
 
 def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, force: bool) -> str:
-    """Make work/tree (the package) and work/ggml_ops (a copy of ours) ready to compile; `source` holds patches/ and
+    """Prepare work/tree (the package) and work/ggml_ops (a copy of ours) for compilation; `source` holds patches/ and
     ggml_ops/. Returns the package's version.
 
     `force` unpacks and patches again even if nothing changed. Raises BuildError.
@@ -29,7 +29,7 @@ def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, for
 
     tree = work / "tree"
     mark = work / "tree_key"
-    # The tree of the last build is compiled further if only our own sources changed.
+    # If only our own sources changed, the tree of the last build is compiled incrementally.
     if force or not (mark.is_file() and mark.read_text(encoding="utf-8") == recipe.tree_key):
         log.say("step 2/4: unpack and patch")
         shutil.rmtree(work, ignore_errors=True)
@@ -41,14 +41,14 @@ def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, for
         log.say("step 2/4: unpacked and patched already")
     _sync_sources(source / "ggml_ops", work / "ggml_ops")
     version = _set_version(tree, upstream, recipe)
-    shutil.rmtree(tree / "llama_cpp" / "lib", ignore_errors=True)  # what the last build installed into the source tree
+    shutil.rmtree(tree / "llama_cpp" / "lib", ignore_errors=True)  # installed there by the last build
     stamp = asdict(recipe) | {"key": recipe.key, "version": version, "llama_cpp_commit": upstream.commit}
     (tree / "llama_cpp" / STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
     return version
 
 
 def _sync_sources(source: Path, target: Path) -> None:
-    """Mirror our sources, touching only files that changed, so that only they are compiled again."""
+    """Mirror our sources, touching only changed files, so that only these are compiled again."""
     files = {file.relative_to(source): file for file in native_files(source)}
     for old in native_files(target):
         if old.relative_to(target) not in files:
@@ -61,8 +61,7 @@ def _sync_sources(source: Path, target: Path) -> None:
 
 
 def _set_version(tree: Path, upstream: Upstream, recipe: Recipe) -> str:
-    """Mark the version as ours (`0.3.36+dflash.1a2b3c4d`), so that `pip list` shows it and pip sees that it differs
-    from stock."""
+    """Mark the version as ours (`0.3.36+dflash.1a2b3c4d`), so that users and pip can tell it from the stock one."""
     init = tree / "llama_cpp" / "__init__.py"
     version = f"{upstream.version}+dflash.{recipe.key[:8]}"
     text, count = re.subn(r'(?m)^__version__ = ".*"$', f'__version__ = "{version}"', init.read_text(encoding="utf-8"))

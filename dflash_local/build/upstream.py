@@ -31,7 +31,7 @@ def native_source() -> Path:
 
 
 def cache_dir() -> Path:
-    """Where downloads, work trees and built wheels are kept: $DFLASH_CACHE, $XDG_CACHE_HOME/dflash-local or
+    """The folder of downloads, work trees and built wheels: $DFLASH_CACHE, $XDG_CACHE_HOME/dflash-local or
     ~/.cache/dflash-local."""
     if own := os.environ.get("DFLASH_CACHE"):
         return Path(own).expanduser().resolve()
@@ -41,7 +41,7 @@ def cache_dir() -> Path:
 
 @dataclass(frozen=True)
 class Upstream:
-    """What `patches/UPSTREAM` pins."""
+    """The source that `patches/UPSTREAM` pins."""
 
     package: str
     version: str
@@ -50,7 +50,7 @@ class Upstream:
 
     @classmethod
     def read(cls, path: Path) -> Upstream:
-        """Parse `patches/UPSTREAM` (`key value` lines, # comments). Raises BuildError naming the missing key."""
+        """Parse `patches/UPSTREAM` (`key value` lines, # comments). Raises BuildError for a missing key."""
         lines = [
             line.split()
             for line in path.read_text(encoding="utf-8").splitlines()
@@ -68,15 +68,14 @@ class Upstream:
         return f"{self.package.replace('-', '_')}-{self.version}.tar.gz"
 
     def fetch(self, log: BuildLog) -> Path:
-        """The verified source distribution, downloaded unless the cache has it. Raises BuildError on a wrong hash or no
-        network."""
+        """The verified source distribution, downloaded unless cached. Raises BuildError: wrong hash, no network."""
         archive = cache_dir() / "sdist" / self.archive_name
         if archive.is_file() and sha256(archive) == self.sha256:
             return archive
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
-            # pip checks the hash before it looks into the archive, so nothing unverified ever runs. It reads the
-            # package's metadata, which compiles nothing.
+            # pip checks the hash before it opens the archive, so nothing unverified ever runs. It then reads the
+            # package's metadata, for which it compiles nothing.
             requirement = Path(scratch) / "requirement.txt"
             requirement.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
             command = [*pip(), "download", "--no-deps", "--no-binary", self.package, "--require-hashes"]
@@ -104,8 +103,8 @@ class Upstream:
         tree.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=tree.parent) as scratch:
             with tarfile.open(archive) as tar:
-                # Trusted: its hash is checked. (`filter=` came with 3.10.12; the filter as an attribute is ignored
-                # before that.)
+                # Trusted, since its hash was checked. (`filter=` came with 3.10.12; older versions ignore this
+                # attribute.)
                 tar.extraction_filter = tarfile.data_filter if hasattr(tarfile, "data_filter") else None
                 tar.extractall(scratch)
             source = Path(scratch) / self.archive_name.removesuffix(".tar.gz")
@@ -118,8 +117,7 @@ class Upstream:
 
 
 def apply_patches(patches: Path, tree: Path) -> list[str]:
-    """Apply `patches/*.patch` to `tree` in the order of their names. Returns their names; raises BuildError as
-    patch.apply does."""
+    """Apply `patches/*.patch` to `tree` in the order of their names. Returns their names. Raises BuildError."""
     files = sorted(patches.glob("*.patch"))
     for file in files:
         patch.apply(file, tree)
@@ -127,7 +125,7 @@ def apply_patches(patches: Path, tree: Path) -> list[str]:
 
 
 def pip() -> list[str]:
-    """Command of this interpreter's own pip."""
+    """The command of this interpreter's own pip."""
     if importlib.util.find_spec("pip") is None:
         raise BuildError(f"{sys.executable} has no pip", hint=f"run {sys.executable} -m ensurepip")
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]

@@ -1,4 +1,4 @@
-"""What a Vulkan build needs besides glslc: is it here, and new enough? Asked before minutes go into compiling."""
+"""Checks of a Vulkan build's requirements besides glslc: present and new enough? Run before minutes of compiling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dflash_local.errors import BuildError
 
-# Of what the pinned ggml-vulkan uses, VK_EXT_layer_settings came last.
+# VK_EXT_layer_settings is the newest feature that the pinned ggml-vulkan uses.
 NEEDED = (1, 3, 272)
 _SHADER = "#version 450\nvoid main() {}\n"
 _SYSTEM = ("/usr/local/include", "/usr/include", "/opt/homebrew/include", "/opt/local/include")
@@ -22,8 +22,7 @@ _SPIRV = "install spirv-headers (Debian, Ubuntu), spirv-headers-devel (Fedora) o
 
 
 def check_toolkit(glslc: str, flags: Sequence[str]) -> str:
-    """What was found, for the recipe; `flags` are CMake's. Raises BuildError: what is there, what is needed, what to
-    do."""
+    """A description of the toolkit for the recipe; `flags` are CMake's. Raises BuildError with what is missing."""
     _check_glslc(glslc)
     folders = list(dict.fromkeys(_include_folders(flags)))
     core = next((file for folder in folders if (file := folder / "vulkan" / "vulkan_core.h").is_file()), None)
@@ -40,7 +39,7 @@ def check_toolkit(glslc: str, flags: Sequence[str]) -> str:
 
 
 def header_version(core: Path) -> tuple[int, int, int]:
-    """Of vulkan_core.h; (0, 0, 0) if the file does not say."""
+    """The version of vulkan_core.h; (0, 0, 0) if unknown."""
     text = core.read_text(encoding="utf-8", errors="replace")
     patch = re.search(r"(?m)^#define VK_HEADER_VERSION\s+(\d+)", text)
     api = re.search(r"(?m)^#define VK_HEADER_VERSION_COMPLETE\s+VK_MAKE_API_VERSION\(\d+, (\d+), (\d+),", text)
@@ -48,7 +47,7 @@ def header_version(core: Path) -> tuple[int, int, int]:
 
 
 def _check_glslc(glslc: str) -> None:
-    # Some of the shaders are for Vulkan 1.3, which older compilers do not know.
+    # Some shaders need Vulkan 1.3, which older compilers do not support.
     command = [glslc, "--target-env=vulkan1.3", "-fshader-stage=compute", "-o", "-", "-"]
     try:
         process = subprocess.run(command, input=_SHADER.encode(), capture_output=True, timeout=30, check=False)
@@ -61,7 +60,7 @@ def _check_glslc(glslc: str) -> None:
 
 
 def _include_folders(flags: Sequence[str]) -> Iterator[Path]:
-    """Where CMake's FindVulkan looks, in its order."""
+    """The search path of CMake's FindVulkan, in order."""
     found = (re.match(r"-D([\w.]+)(?::\w+)?=(.*)", flag) for flag in flags)
     given = {match[1]: match[2] for match in found if match}
     if folder := given.get("Vulkan_INCLUDE_DIR"):

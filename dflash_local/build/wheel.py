@@ -22,7 +22,7 @@ WHEELS_KEPT = 6
 
 
 def cached_wheel(recipe: Recipe, cache: Path) -> Path | None:
-    """The wheel of an earlier build by the same recipe; None: there is none."""
+    """The wheel of an earlier build by the same recipe, if any."""
     return next((cache / "wheels" / recipe.key).glob("*.whl"), None)
 
 
@@ -38,7 +38,7 @@ def make_wheel(recipe: Recipe, source: Path, cache: Path, log: BuildLog, *, forc
 
 
 def compile_environment(recipe: Recipe, ggml_ops: PurePath) -> dict[str, str]:
-    """What turns a build of llama-cpp-python into the one of `recipe`, whoever runs it, as environment variables.
+    """Environment variables that make any build of llama-cpp-python the one of `recipe`.
 
     `ggml_ops`: our sources, where the compiler runs.
     """
@@ -46,12 +46,12 @@ def compile_environment(recipe: Recipe, ggml_ops: PurePath) -> dict[str, str]:
     defines += [flag for flag in recipe.flags if flag.startswith("-")]
     env = {
         "CMAKE_ARGS": shlex.join(defines),
-        # CMake's own install of the same libraries, beside llama_cpp/lib.
+        # CMake installs the same libraries a second time, beside llama_cpp/lib.
         "SKBUILD_WHEEL_EXCLUDE": "/lib;/include;/bin",
         "CMAKE_BUILD_PARALLEL_LEVEL": os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1)),
     }
     if sys.platform == "win32" and MSVC not in recipe.compilers:
-        # Visual Studio's takes no other compiler than its own.
+        # Visual Studio's generator allows only its own compiler.
         env["CMAKE_GENERATOR"] = os.environ.get("CMAKE_GENERATOR", "Ninja")
     return env
 
@@ -63,7 +63,7 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
     env |= compile_environment(recipe, work / "ggml_ops")
     wheels.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheels) as scratch:
-        # pip's own cache knows a wheel by its source alone, whatever CMAKE_ARGS said.
+        # pip's cache ignores CMAKE_ARGS: its key is the source alone.
         command = [*pip(), "wheel", "--no-deps", "--no-cache-dir", "-v", "-w", scratch, str(work / "tree")]
         status, lines = log.run(command, env=env)
         if status != 0:

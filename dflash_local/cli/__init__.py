@@ -15,7 +15,7 @@ from dflash_local.errors import DFlashError
 
 # Each command is the module of its name in this folder (rpc-server: rpc_server). It has `add_parser(subparsers)`, which
 # sets `func=run`, and `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`,
-# and only the module of the command that was typed is imported at all, so that `--help` and `build` start at once.
+# and only the module of the typed command is imported, so that `--help` and `build` start at once.
 COMMANDS = (
     "serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "bench", "plan", "doctor", "rpc-server",
     "build", "wheel", "patch", "completion",
@@ -35,8 +35,8 @@ a first session ('dflash-local' alone says what is here):
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Commands are indented deeper than flags. argparse of older Pythons forgets that when it measures them, and the
-    longest gets a line of its own."""
+    """Commands are indented deeper than flags, which older versions of argparse ignore when they compute the column
+    width."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
@@ -60,7 +60,7 @@ def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0 done, 1 failed (the error is on stderr), 130 interrupted; usage
+    """Run one command. Returns the exit status: 0 success, 1 failure (the error is on stderr), 130 interrupted. Usage
     errors exit with 2."""
     set_up_console()
     argv = [_spelled(arg) for arg in (sys.argv[1:] if argv is None else argv)]
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             greet()
             return 0
         args = parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS).parse_args(argv)
-        args.arguments = argv[1:]  # as typed, for processes that get the same flags
+        args.arguments = argv[1:]  # as typed, for child processes with the same flags
         return int(args.func(args))
     except DFlashError as error:
         print(f"error: {error.message}", file=sys.stderr)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _spelled(arg: str) -> str:
-    """llama.cpp's flags may be written with _ for -; no value begins with two dashes."""
+    """Replace _ by - in a flag, as llama.cpp does; no value begins with two dashes."""
     flag, equals, value = arg.partition("=")
     return flag.replace("_", "-") + equals + value if arg.startswith("--") else arg
 

@@ -1,4 +1,4 @@
-"""AnswerView: shows one answer of a chat while it streams."""
+"""AnswerView: shows an answer of a chat while it streams."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dflash_local.cli.terminal import note, visible
 
 
 class AnswerView:
-    """As text: the answer on standard output, thoughts and figures on standard error."""
+    """As text: the answer on standard output, reasoning and figures on standard error."""
 
     def __init__(self) -> None:
         self._thinks = False
 
-    def pass_told(self, told: Mapping[str, Any]) -> None:
-        """A pass, before the text that it brings; only answers that were asked for their drafts have it."""
+    def on_pass(self, one_pass: Mapping[str, Any]) -> None:
+        """A pass, before its text; only for requests with `return_drafts`."""
 
     def thought(self, text: str) -> None:
-        """More of the model's thoughts."""
+        """More of the model's reasoning."""
         self._thinks = True
         self._show_thought(text)
 
@@ -31,11 +31,11 @@ class AnswerView:
         self._show(text)
 
     def end(self) -> None:
-        """The answer is over, or was stopped."""
+        """The answer has ended or was stopped."""
         print(flush=True)
 
     def figures(self, timings: Mapping[str, Any]) -> None:
-        """A line of what the answer took, once that is known."""
+        """Print a line with the answer's speed, if known."""
         length = timings.get("acceptance_length")
         note(
             f"[{timings['predicted_per_second']:.1f} tok/s, AL {'-' if length is None else format(length, '.2f')}, "

@@ -16,10 +16,10 @@ from dflash_local.file_lock import locked
 
 
 def auto_convert(drafter: Path, target: Path) -> Path:
-    """`drafter` itself if it is in llama.cpp's dialect, else the same rewritten for `target`, in the cache.
+    """`drafter` itself if it is in llama.cpp's dialect, else a copy in the cache, rewritten for `target`.
 
-    It is written once: again only if the drafter's file, the target's tokenizer or this code has changed. Of several
-    processes one writes, the others wait. Raises ConvertError (drafter, cache) or ModelError (target).
+    It is rewritten only if the drafter's file, the target's tokenizer or this code has changed. Of several processes
+    one writes, the others wait. Raises ConvertError (drafter, cache) or ModelError (target).
     """
     relabelling = relabel(drafter, target)
     if not relabelling.is_needed:
@@ -39,8 +39,8 @@ _ELSEWHERE = "free some space, or put the cache on another disk: DFLASH_CACHE=DI
 
 
 def _key(relabelling: Relabelling) -> str:
-    """A hash of all that decides what is written: the new header, with the target's tokenizer in it, and which file the
-    weights come from."""
+    """A hash of everything that is written: the new header, including the target's tokenizer, and the identity of the
+    file with the weights."""
     stats = [part.stat() for part in part_paths(relabelling.source)]
     files = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
     tensors = [(tensor.name, tensor.shape, int(tensor.type)) for tensor in relabelling.tensors]

@@ -1,4 +1,4 @@
-"""`dflash-local bench`: what the drafter brings on one's own prompts."""
+"""`dflash-local bench`: measure the drafter on your own prompts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from dflash_local.errors import RequestError
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
 
-# Options of ours that upstream's server is told, too, where they are not the default.
+# Options that are passed on to upstream's server if they differ from the default.
 _SHARED = (
     "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "cache_type_k", "cache_type_v",
     "cache_type_k_draft", "cache_type_v_draft", "tensor_split", "split_mode", "swa_full", "chat_template",
 )  # fmt: skip
-_SECRETS = ("-hft", "--hf-token")  # flags whose values no report may tell
+_SECRETS = ("-hft", "--hf-token")  # flags whose values must not be in a report
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `bench` to the command line."""
     parser = subparsers.add_parser(
         "bench",
-        help="measure what the drafter brings on your prompts",
+        help="measure the drafter's speed-up on your prompts",
         description="Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
         "acceptance length (AL: tokens after the first over target passes after the prompt's), acceptance by position, "
         "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "
@@ -59,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE.json",
         help="measure nothing: make the --report of what an earlier run wrote with --format json",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (there is none but on a terminal)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (shown only on a terminal)")
     parser.add_argument(
         "--trace",
         type=Path,
@@ -105,7 +105,7 @@ def _upstream_program() -> Path:
 
 
 def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
-    """What upstream's server is told as well: the same names."""
+    """The shared options as flags of upstream's server, which have the same names."""
     from dflash_local.diagnose.machine import this_machine
 
     threads = args.n_threads or this_machine().cores
@@ -199,7 +199,7 @@ def _write_report(data: str | bytes, source: str, path: Path) -> None:
 
 
 def _check_writable(path: Path | None, flag: str) -> None:
-    """Before minutes of measuring. Raises RequestError."""
+    """Called before minutes of measuring. Raises RequestError."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise RequestError(
             f"cannot write {path}: {'it is a folder' if path.is_dir() else 'no such folder'}", param=flag

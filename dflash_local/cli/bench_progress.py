@@ -1,4 +1,4 @@
-"""How far `dflash-local bench` is."""
+"""The progress bar of `dflash-local bench`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watching(n_answers: int, n_repeats: int, *, quiet: bool) -> Iterator[Watcher]:
-    """A bar on standard error while the block runs; none if `quiet`, and none but on a terminal."""
+    """A bar on standard error while the block runs, if that is a terminal and not `quiet`."""
     if quiet or not sys.stderr.isatty():
         yield Watcher()
         return
@@ -30,7 +30,7 @@ def watching(n_answers: int, n_repeats: int, *, quiet: bool) -> Iterator[Watcher
         TimeRemainingColumn(compact=True),
         TextColumn("left  {task.fields[speeds]}"),
     )
-    # A thread that redraws would take time from what is measured: it is drawn between answers only.
+    # Drawn between answers only: a thread that redraws would disturb the measurement.
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
         yield _Bar(progress, n_answers, n_repeats)
 

@@ -26,14 +26,14 @@ HELP = """\
 /set NAME VALUE   change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them
 /system TEXT      set the system prompt and start over
 /reset            start over
-/drafts           show drafts, or show them no longer (--show)
+/drafts           show or hide drafts (--show)
 /help             show this
 /exit             leave, as does Ctrl-D
-Ctrl-C stops an answer. A line that ends with \\ goes on in the next one."""
+Ctrl-C stops an answer. A line that ends with \\ continues in the next one."""
 
 Message = dict[str, Any]
-# Streams the answer to a conversation: OpenAI-shaped deltas, {"pass": {...}} before those of each pass if drafts were
-# asked for, and at the end {"timings": {...}}.
+# Streams the answer to a conversation: deltas in OpenAI's shape, {"pass": {...}} before those of each pass if drafts
+# are shown, and {"timings": {...}} at the end.
 Backend = Callable[[list[Message], dict[str, Any]], Generator[dict[str, Any], None, None]]
 
 
@@ -100,7 +100,7 @@ def local(engine: Engine) -> Backend:
 
 
 def _passes(engine: Engine) -> ChoicePasses:
-    """What tells of the passes of an answer as a server does."""
+    """Formats the passes of an answer like the server."""
     from dflash_local.server.formats.passes import ChoicePasses
 
     return ChoicePasses(0, engine.pieces(special=True))
@@ -131,8 +131,8 @@ def remote(url: str, api_key: str | None) -> Backend:
 def _changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "error" in event:
         raise DFlashError(event["error"]["message"])
-    if told := event.get("dflash", {}).get("pass"):
-        yield {"pass": told}
+    if one_pass := event.get("dflash", {}).get("pass"):
+        yield {"pass": one_pass}
     yield from (choice["delta"] for choice in event["choices"])
     if "timings" in event:
         yield {"timings": event["timings"] | event.get("dflash", {})}
@@ -147,7 +147,7 @@ def _message(body: bytes) -> str | None:
 
 @dataclass
 class Chat:
-    """A conversation on standard input and output; thoughts, speeds and hints go to standard error."""
+    """A conversation on standard input and output; reasoning, speeds and hints go to standard error."""
 
     backend: Backend
     settings: dict[str, Any]
@@ -174,7 +174,7 @@ class Chat:
         return status
 
     def obey(self, command: str, rest: str) -> None:
-        """Carry out a command."""
+        """Run a command."""
         if command == "/help":
             note(HELP)
         elif command == "/reset":
@@ -192,7 +192,7 @@ class Chat:
             note(f"there is no {command}; /help shows the commands")
 
     def set(self, name: str = "", value: str | None = None) -> None:
-        """Change a setting, checked; without a value, show all."""
+        """Check and change a setting; without a value, show all."""
         from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 
         if value is None:
@@ -228,8 +228,8 @@ class Chat:
         try:
             for change in changes:
                 timings = change.get("timings", timings)
-                if told := change.get("pass"):
-                    view.pass_told(told)
+                if one_pass := change.get("pass"):
+                    view.on_pass(one_pass)
                 if thought := change.get("reasoning_content"):
                     view.thought(thought)
                 if content := change.get("content"):
@@ -246,32 +246,32 @@ class Chat:
             note(ended)
         if timings:
             view.figures(timings)
-        if reply["content"]:  # also a stopped answer, as far as it goes
+        if reply["content"]:  # also of a stopped answer
             self.messages = [*messages, reply]
         return status
 
     def view(self) -> AnswerView:
-        """For the next answer."""
+        """The view of the next answer."""
         if not self.shows_drafts:
             return AnswerView()
-        from dflash_local.cli.drafts.draft_view import DraftView  # rich takes its time to load
+        from dflash_local.cli.drafts.draft_view import DraftView  # rich is slow to import
 
         return DraftView()
 
     def show_drafts(self, shown: bool) -> None:
-        """Show them from the next answer on, or no longer."""
+        """Show or hide drafts from the next answer on."""
         self.shows_drafts = shown
         if not shown:
             note("drafts are not shown")
             return
         from dflash_local.cli.drafts.draft_view import legend
 
-        no_colours = "drafts are shown in the figures after each answer; to tint text, this terminal lacks colours"
+        no_colours = "drafts are shown in the figures after each answer; this terminal has no colours to tint text"
         print(legend() or no_colours, file=sys.stderr, flush=True)
 
 
 def lines() -> Iterator[str]:
-    """Lines of input, with those that end in a backslash joined to the next. Ctrl-C forgets a line that was begun."""
+    """Lines of input; a line that ends with a backslash continues in the next. Ctrl-C discards an unfinished line."""
     interactive = sys.stdin.isatty()
     begun: list[str] = []
     while True:

@@ -1,4 +1,4 @@
-"""Flags about conversations whose fault shows only when a template renders them."""
+"""Checks flags about conversations that only a template can refuse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GREETING: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
 def check_chat_flags(engine: Engine, chat: Mapping[str, Any]) -> None:
-    """Render a conversation as requests would be that say no more than `chat`, the flags' fields.
+    """Render a conversation with the fields that the flags set, `chat`.
 
     Raises:
         RequestError: every chat request would fail; `param` is the flag to blame.
@@ -26,12 +26,12 @@ def check_chat_flags(engine: Engine, chat: Mapping[str, Any]) -> None:
         flag = _FLAGS.get((error.param or "").partition(".")[0])
         if flag is None and _renders(engine):
             flag = _FLAGS["chat_template_kwargs"]
-        if flag is not None:  # else the template refuses a greeting, and perhaps nothing more
+        if flag is not None:  # else the template refuses the greeting itself
             raise RequestError(f"{flag} makes every chat request fail: {error.message}", param=flag) from None
 
 
 def _renders(engine: Engine) -> bool:
-    """Whether the template takes a greeting without any arguments."""
+    """Does the template render a greeting without arguments?"""
     try:
         engine.apply_chat(_GREETING)
     except RequestError:

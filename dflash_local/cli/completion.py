@@ -1,4 +1,4 @@
-"""`dflash-local completion`: what a shell needs to complete commands, flags and files."""
+"""`dflash-local completion`: scripts for shells that complete commands, flags and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ switch it on:
 or for this shell alone, bash:  source <(dflash-local completion bash)
 """
 SHELLS = ("bash", "zsh", "fish")
-_MODELS = ("model", "drafter")  # by their places in the parser
+_MODELS = ("model", "drafter")  # by `dest` in the parser
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """The shell's script for all commands: each flag that names a file completes files."""
+    """The shell's script for all commands; flags for files complete file names."""
     import shtab
 
     from dflash_local.cli import parser
@@ -48,7 +48,7 @@ def script(shell: str) -> str:
 
 
 def _complete_files(parser: argparse.ArgumentParser, files: object, folders: object) -> None:
-    """Mark arguments by the words of their metavars: shtab completes what is marked."""
+    """Mark arguments for shtab by the words of their metavars."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

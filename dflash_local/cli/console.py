@@ -1,4 +1,4 @@
-"""The console and the streams of a process, made alike on all systems."""
+"""Makes console and streams of a process the same on all systems."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 
 def set_up_console() -> None:
-    """On Windows: UTF-8 for what comes out of a pipe or goes into one, not the code page of the country, and escape
-    sequences for colours, which its older consoles leave off."""
-    platform: str = sys.platform  # a type checker knows its own system's alone
+    """On Windows: UTF-8 for pipes instead of the local code page, and escape sequences for colours, which are off in
+    older consoles."""
+    platform: str = sys.platform  # so that type checkers see the code below on all systems
     if platform != "win32":
         return
     from colorama import just_fix_windows_console

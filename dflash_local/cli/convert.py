@@ -105,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError(
             "--target-layer-ids and --non-causal are for GGUFs: a checkpoint's config.json says both",
             param="--target-layer-ids" if args.target_layer_ids else "--non-causal",
-            hint="leave it away, or edit config.json",
+            hint="leave it out, or edit config.json",
         )
     if bool(args.draft_vocab) != bool(args.corpus):
-        raise RequestError("--draft-vocab and --corpus come together", param="--draft-vocab")
+        raise RequestError("--draft-vocab and --corpus need each other", param="--draft-vocab")
     ggml: RowQuantizer | None = None
     if find_outtype(args.outtype).needs_ggml:
         from dflash_local.native import quantize_rows
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(args: argparse.Namespace) -> AbstractContextManager[Path]:
-    """The target's file; of one on the Hub the header is enough, unless rows of its head are wanted."""
+    """The target's file; of one on the Hub the header is enough, unless rows of its head are needed."""
     return nullcontext(local_target(args.target, args)) if args.draft_vocab else local_header(args.target, args)
 
 
@@ -148,7 +148,7 @@ def _head(target: Path, corpus: Path, n_tokens: int) -> ReducedHead:
 
 
 def _reduced(conversion: Conversion, head: ReducedHead) -> Conversion:
-    """The same with a reduced vocabulary, in its place; if that cannot be, no file is left, as of any other failure."""
+    """Replace the converted file by one with a reduced vocabulary; no file is left if that fails."""
     from dflash_local.convert.gguf_metadata import read_header
     from dflash_local.convert.requantize import requantize
 
@@ -172,7 +172,7 @@ def _relabel(args: argparse.Namespace) -> int:
     for text in relabelling.notes:
         note(text)
     if not relabelling.is_needed:
-        print(f"{args.drafter} is in llama.cpp's dialect already: give it to -md as it is")
+        print(f"{args.drafter} is already in llama.cpp's dialect: give it to -md unchanged")
         return 0
     output = args.output or Path(f"{args.drafter.stem}-dflash.gguf")
     progress = None if args.quiet else Progress()

@@ -1,4 +1,4 @@
-"""`dflash-local demo`: the pocket pair, inflated until a speed-up can be felt, behind the server.
+"""`dflash-local demo`: serves the pocket pair, inflated so that the speed-up is noticeable.
 
 The pair answers small questions, writes small functions and calls tools; it was trained for this project (MIT).
 """
@@ -28,12 +28,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="talk to a small model, no download needed",
-        description="Serves a small model with its drafter at an OpenAI endpoint. The first start blows the bundled "
-        "pair up to the shape of a real model (the same answers at a real model's cost), so that the speed-up can be "
-        "felt; later ones find it in the cache.",
+        description="Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled "
+        "pair to the shape of a real model (the same answers at a real model's cost), so that the speed-up is "
+        "noticeable; later starts find it in the cache.",
     )
     parser.add_argument(
-        "--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair as it is (default: %(default)s)"
+        "--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair itself (default: %(default)s)"
     )
     parser.add_argument(
         "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), default="q4_0", help="default: %(default)s"
@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from dflash_local import native
 
-    native.load()  # a missing library is told now, not after the models are made
+    native.load()  # so that a missing library is reported before the models are made
     pair = make_pair(args.shape, args.ftype, args.drafter)
     return once(pair, args.threads) if args.once else serve(pair, args)
 
 
 def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
-    """The pair to serve, made at the first start, with a progress line."""
+    """The pair to serve, made at the first start, with progress."""
     from dflash_local.demo.pocket import bundled_pair, inflated_pair
 
     if shape == "pocket":
@@ -76,7 +76,7 @@ def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
 
 
 def once(pair: Pair, threads: int | None) -> int:
-    """One question, plain and drafted, in this process."""
+    """Answer one question plain and drafted, in this process."""
     from dflash_local.bench import DRAFTED, PLAIN, measure
     from dflash_local.engine import Engine
     from dflash_local.sampling import SamplingParams
@@ -92,12 +92,14 @@ def once(pair: Pair, threads: int | None) -> int:
         f"drafted  {drafted.tokens_per_second:7.1f} tokens/s, {report.speedup:.1f} times as fast, {drafted.al:.1f} "
         "tokens per target pass"
     )
-    print("the same answer both ways" if report.same else "the answers differ where two tokens were as good as equal")
+    print(
+        "the same answer both ways" if report.same else "the answers differ where two tokens were almost equally likely"
+    )
     return 0
 
 
 def serve(pair: Pair, args: argparse.Namespace) -> int:
-    """Serve the pair until it is interrupted, and say how to talk to it as soon as it listens."""
+    """Serve the pair until interrupted; once it listens, print how to use it."""
     from dflash_local.cli import main
 
     threading.Thread(target=_announce, args=(args.host, args.port), daemon=True).start()
@@ -117,7 +119,7 @@ def _announce(host: str, port: int) -> None:
                 urllib.request.urlopen(f"{url}/health", timeout=2),
                 urllib.request.urlopen(f"{url}/v1/models", timeout=2) as models,
             ):
-                if f'"{ALIAS}"'.encode() in models.read():  # and not another program that has the port
+                if f'"{ALIAS}"'.encode() in models.read():  # not another program on this port
                     break
         except OSError:
             continue
@@ -129,13 +131,13 @@ def _announce(host: str, port: int) -> None:
         flush=True,
     )
     print(
-        "'timings' in the answer tells the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n",
+        "'timings' in the answer has the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n",
         flush=True,
     )
 
 
 class Written:
-    """Says what takes long, and how much of it is written, on a terminal in one line."""
+    """Prints what takes long, and on a terminal its progress in one line."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,5 +1,4 @@
-"""`dflash-local doctor`: is everything here that a fast answer needs, and, given a pair, do the two fit each other and
-this machine?"""
+"""`dflash-local doctor`: is everything ready for fast answers, and does a given pair fit together and this machine?"""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
 from dflash_local.errors import RequestError
 
 REPORT = "dflash-local-report.md"
-# Types to tune unasked: those of most models.
+# Types to tune by default: those of most models.
 TYPES = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0")
 
 
@@ -35,13 +34,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--report", nargs="?", const=REPORT, metavar="FILE",
         help=f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
-        "keys, tokens and the home folder are taken out, and there are no prompts in it",
+        "without keys, tokens, the home folder and prompts",
     )  # fmt: skip
     tune = parser.add_argument_group("tuning")
     tune.add_argument(
         "--tune",
         action="store_true",
-        help="measure from how many rows on a device's matrix kernel beats its vector kernel, and keep that; "
+        help="measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
         "--device names the device, CPU too (the first that has both kernels)",
     )
     tune.add_argument(
@@ -76,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         take_models(args, must_exist=False)  # a file that is missing is a finding
         findings += look_at_models(EngineOptions(**engine_options(args)), machine, info)
     elif args.drafter or args.hf_repo_draft:
-        findings.append(fail("models", "a drafter alone says nothing", "give the target too: -m TARGET.gguf"))
+        findings.append(fail("models", "a drafter cannot be checked alone", "give the target too: -m TARGET.gguf"))
     _report(args.json, findings, machine, library=info)
     if args.report:
         from dflash_local.diagnose.report import report
@@ -87,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **more: Any) -> None:
-    """Findings as lines, or with everything else as JSON: to a file, or "-": printed."""
+    """Print the findings as lines, or write them with everything else as JSON to `file` ("-": print)."""
     from dflash_local.build.commit import running_commit
     from dflash_local.diagnose.identity import build_key
 
@@ -107,8 +106,8 @@ def _write(file: str, text: str, flag: str) -> None:
 
 
 def tune(args: argparse.Namespace) -> int:
-    """Measure from how many rows on a device's matrix kernel beats its vector kernel, print the times, and keep the
-    counts for every later start."""
+    """Measure the number of rows from which a device's matrix kernel beats its vector kernel, print the times, and keep
+    the counts for later starts."""
     from dflash_local.diagnose import tuning
     from dflash_local.diagnose.build import look_at_library
 
@@ -124,7 +123,7 @@ def tune(args: argparse.Namespace) -> int:
 
 
 def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, Any]]) -> Iterator[Finding]:
-    """What becomes of each type; `runs` gets the times."""
+    """A finding for each type; the times are appended to `runs`."""
     from dflash_local.diagnose import tuning
 
     names = (
@@ -170,7 +169,7 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
 
 
 def _progress(what: str) -> Callable[[float], None]:
-    """A line that tells how far a measurement is, on terminals only."""
+    """A progress line of a measurement, on terminals only."""
 
     def show(done: float) -> None:
         if sys.stderr.isatty():

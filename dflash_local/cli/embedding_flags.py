@@ -1,4 +1,4 @@
-"""Flags of `serve` for models that give embeddings of texts or scores of documents, and what they come to."""
+"""Flags of `serve` for embedding and reranking models, and the settings they give."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def add_embedding_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def writes_no_text(args: argparse.Namespace) -> bool:
-    """Is no engine wanted: is the target itself for embeddings or scores, or only a second model named?"""
+    """Is no engine needed, because the target itself is for embeddings or scores, or only a second model is named?"""
     return bool(args.embedding or args.rerank) or bool(
         (args.embedding_model or args.rerank_model) and not args.model and not args.hf_repo
     )
 
 
 def check_embedding_flags(args: argparse.Namespace) -> None:
-    """Make `--pooling rank` what it means, and refuse what would be ignored.
+    """Apply `--pooling rank`, and refuse flags that would be ignored.
 
     Raises:
-        RequestError: two models for one purpose, or a pooling for none.
+        RequestError: two models for one purpose, or a pooling without a model.
     """
     if args.pooling == "rank":
         args.pooling, args.rerank, args.embedding = None, args.rerank or args.embedding, False
@@ -73,11 +73,11 @@ def check_embedding_flags(args: argparse.Namespace) -> None:
 
 
 def embedding_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Fields of the server's Settings; `name` is the target's. Models that are named are downloaded.
+    """Fields of the server's Settings; `name` is the target's. Downloads models given by name.
 
     Raises:
-        HubError: a model cannot be had.
-        ModelError: a file is damaged, or no embedding model.
+        HubError: a model cannot be fetched.
+        ModelError: a file is damaged, or not an embedding model.
     """
     options: dict[str, ModelOptions | None] = {"embedding": None, "rerank": None}
     for purpose in options:

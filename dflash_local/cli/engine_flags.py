@@ -24,7 +24,7 @@ from dflash_local.sampling import SamplingParams
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
 
-# llama-server's other spellings of sampling flags, and those of its variables that exist.
+# llama-server's other spellings of sampling flags, and its variables for them.
 _SAMPLING_ALIASES = {
     "seed": ("-s",),
     "temperature": ("--temp",),
@@ -54,14 +54,14 @@ class FlagGroup(Protocol):
 def add_flag(
     group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
 ) -> argparse.Action:
-    """`add_argument`, with the environment variable `env` as the default; `off` are names that switch the flag off, as
-    does the variable's LLAMA_ARG_NO_ form, whatever its value."""
+    """`add_argument`, with the environment variable `env` as the default; `off` are names that switch the flag off. So
+    does the variable's LLAMA_ARG_NO_ form, with any value."""
     if env and options.get("help"):
         options["help"] += f" [{env}]"
     action = group.add_argument(*names, **options)
     variables = variables_for(env, off)
     action.variables = variables  # type: ignore[attr-defined]  # for `variables_of`
-    # argparse converts a default that is a string like a typed argument.
+    # argparse converts string defaults like typed arguments.
     for variable in variables:
         if (value := os.environ.get(variable)) is not None:
             action.default = value if variable == env else "off"
@@ -75,14 +75,14 @@ def add_flag(
 
 
 def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
-    """The variables of a flag in llama.cpp: one with names that switch it off has one more, which beats the other."""
+    """The variables of a flag in llama.cpp: if names switch it off, there is a second one, which takes precedence."""
     if env is None:
         return ()
     return (env, env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")) if off else (env,)
 
 
 def variables_of(parser: argparse.ArgumentParser) -> set[str]:
-    """Every environment variable that the parser knows."""
+    """All environment variables of the parser."""
     return {name for action in parser._actions for name in getattr(action, "variables", ())}
 
 
@@ -111,7 +111,7 @@ def count(low: int = 0) -> Callable[[str], int]:
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """One of `names`; unlike `choices`, this also holds for the environment."""
+    """One of `names`; unlike `choices`, this also checks environment variables."""
 
     def parse(text: str) -> str:
         if text not in names:
@@ -122,7 +122,7 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def read_text(path: Path, param: str) -> str:
-    """A file that a flag names. Raises RequestError."""
+    """The text of a flag's file. Raises RequestError."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -130,7 +130,7 @@ def read_text(path: Path, param: str) -> str:
 
 
 def json_object(text: str, param: str) -> dict[str, Any]:
-    """The JSON object that a flag gives. Raises RequestError."""
+    """A flag's JSON object. Raises RequestError."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -152,7 +152,8 @@ def _threads(text: str) -> int | None:
     return max(count(-1)(text), 0) or None
 
 
-def _flash(text: str) -> str:
+def on_off_auto(text: str) -> str:
+    """llama.cpp's spelling of on, off and auto."""
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
 
 
@@ -179,7 +180,7 @@ def _draft(text: str) -> str:
 
 
 class _ListDevices(argparse.Action):
-    """Prints what llama-server prints."""
+    """Prints devices like llama-server."""
 
     def __init__(self, option_strings: list[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, default=SILENT, **options)
@@ -195,7 +196,7 @@ class _ListDevices(argparse.Action):
 
 
 class _Joined(argparse.Action):
-    """A list that each use of the flag makes longer, joined with commas; the first replaces the default."""
+    """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         given = vars(namespace).setdefault("joined_flags", {})
@@ -203,7 +204,7 @@ class _Joined(argparse.Action):
         setattr(namespace, self.dest, ",".join(given[self.dest]))
 
 
-# Options that llama-server's users spell otherwise than Python's.
+# Options whose values are spelled differently in llama-server and in Python.
 _SPELLINGS: dict[str, dict[str, Any]] = {
     "n_slots": {"type": _slots},
     "n_threads": {"type": _threads},
@@ -211,7 +212,7 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "n_gpu_layers": {"type": _layers},
     "n_gpu_layers_draft": {"type": _layers},
     "main_gpu": {"type": count()},
-    "flash_attn": {"type": _flash, "nargs": "?", "const": "on"},
+    "flash_attn": {"type": on_off_auto, "nargs": "?", "const": "on"},
     "draft_n_max": {"type": count()},
     "budget": {"type": _budget},
     "draft": {"type": _draft},
@@ -224,8 +225,8 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
 def add_engine_flags(
     parser: argparse.ArgumentParser, *, without: Collection[str] = (), defaults: Mapping[str, Any] | None = None
 ) -> None:
-    """Add the flags of all EngineOptions, which `engine_options` reads, and those of models by name; but none that the
-    command names itself. `defaults` are the command's own."""
+    """Add the flags of all EngineOptions, which `engine_options` reads, and those of models by name, except `without`.
+    `defaults` are the command's own."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for title in ("models", "drafting", "context and batching", "machine", "chat template"):
         groups[title] = parser.add_argument_group(title)
@@ -240,7 +241,7 @@ def add_engine_flags(
     )
     if "model" not in without:
         add_hub_flags(partial(add_flag, groups["models"]))
-    # Two options in one flag.
+    # One flag for two options.
     add_flag(
         groups["machine"],
         "-lm",
@@ -294,14 +295,14 @@ def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, d
 
 
 def _help(option: EngineOption, flag: Flag, default: Any) -> str:
-    """What an option means, with the command line's names of others, and its default."""
+    """An option's help, with flags in place of option names, and its default."""
     text = re.sub(r"`(\w+)`", lambda name: OPTIONS[name[1]].flag.names[-1], option.help)  # type: ignore[union-attr]
-    told = flag.default_text or option.default_text
-    if told is None and isinstance(default, bool) and not flag.metavar:
+    shown = flag.default_text or option.default_text
+    if shown is None and isinstance(default, bool) and not flag.metavar:
         return f"{text} (default)" if default else text
-    if told is None and default is not None:
-        told = str(default) if not isinstance(default, bool) else "on" if default else "off"
-    return f"{text} (default: {told})" if told else text
+    if shown is None and default is not None:
+        shown = str(default) if not isinstance(default, bool) else "on" if default else "off"
+    return f"{text} (default: {shown})" if shown else text
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -309,7 +310,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
 
     Raises:
         RequestError: the chat template cannot be read.
-        ConvertError, ModelError: --auto-convert, and the drafter cannot be rewritten, or the target not be read.
+        ConvertError, ModelError: with --auto-convert the drafter cannot be rewritten, or the target cannot be read.
     """
     options = {name: getattr(args, name) for name, option in OPTIONS.items() if option.flag}
     options["mmap"] = args.load_mode in ("auto", "mmap", "mmap+mlock")
@@ -323,10 +324,10 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def chat_template(args: argparse.Namespace) -> str | None:
-    """What --chat-template and --chat-template-file say.
+    """The template of --chat-template or --chat-template-file.
 
     Raises:
-        RequestError: the file cannot be read, or is no template that llama.cpp can read.
+        RequestError: the file cannot be read, or is not a template that llama.cpp can parse.
     """
     flag, source = "--chat-template", args.chat_template
     if args.chat_template_file:
@@ -346,8 +347,8 @@ def chat_template(args: argparse.Namespace) -> str | None:
 def load_engine(
     args: argparse.Namespace, *, progress: Callable[[float], bool] | None = None, **overrides: Any
 ) -> Engine:
-    """The engine that the flags describe; `overrides` are arguments of `Engine`. Models that they name are downloaded
-    first, if nobody did it before."""
+    """The engine that the flags describe; `overrides` are arguments of `Engine`. Downloads models given by name, unless
+    `take_models` already did."""
     from dflash_local.engine import Engine
 
     take_models(args)
@@ -356,7 +357,7 @@ def load_engine(
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     """One flag for every numeric field of SamplingParams."""
-    group = parser.add_argument_group("sampling", "defaults for requests that do not say; 0 temperature is greedy")
+    group = parser.add_argument_group("sampling", "defaults of requests; 0 temperature is greedy")
     for name, spec in _sampling_numbers().items():
         add_flag(
             group,

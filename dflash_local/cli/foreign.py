@@ -1,7 +1,7 @@
-"""llama-server's flags and variables that `serve` has no use for: which change nothing, which are refused, and why.
+"""llama-server's flags and variables that `serve` does not implement: which change nothing, which are refused, and why.
 
-All others are flags of our own; what the parser knows already is left out here, so a flag that becomes real needs no
-change in this table. tests/server/test_llama_flags.py holds both together to `common/arg.cpp` of the pinned source.
+All others are our own flags. Entries that the parser already knows are skipped, so a flag that becomes real needs no
+change in this table. tests/server/test_llama_flags.py compares both with `common/arg.cpp` of the pinned source.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dflash_local.errors import RequestError
 
 
 class Effect(Enum):
-    """What giving a flag comes to."""
+    """The effect of a flag."""
 
-    SAME = "it is so here anyway"
-    NONE = "accepted, and told that it changes nothing"
+    SAME = "already the behaviour here"
+    NONE = "accepted, with a note that it changes nothing"
     REFUSED = "an error"
 
 
@@ -29,9 +29,9 @@ SAME, NONE, REFUSED = Effect.SAME, Effect.NONE, Effect.REFUSED
 
 @dataclass(frozen=True)
 class Foreign:
-    """One flag of llama-server: its names, how many values it takes, and its variable; `why` goes into the message.
+    """One flag of llama-server: its names, its number of values, and its variable; `why` is for the message.
 
-    `off` names switch it off; `off_effect` is what that comes to, and `effect` what switching it on does.
+    `off` names switch it off, with `off_effect`; `effect` is for switching it on.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,6 @@ class Foreign:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Its environment variables."""
         return variables_for(self.env, self.off)
 
 
@@ -72,15 +71,15 @@ _LORA = "adapters are not supported: merge them into the GGUF"
 _VECTORS = "control vectors are not supported: drafters were trained without them"
 _TOOLS = "tools run in the client: this server runs no commands for those who can reach it"
 _LOOKUP = "prompt lookup has no such settings: the budget controller measures what pays (--lookup off switches it off)"
-_TREE = "the draft tree takes what pays by measured times: there is no such threshold"
+_TREE = "the draft tree is sized by measured times: there is no such threshold"
 _DENSE = "drafters have no experts"
 _DRAFTER = "the drafter computes on the target's threads"
 _NAMED = "give the model by name: -hf USER/NAME:QUANT"
 _REMOVED = "llama.cpp has removed it: use --spec-draft-n-max"
-_SYNTHETIC = "drafts are never accepted by chance: that would be other text"
+_SYNTHETIC = "drafts are never accepted by chance: that would change the text"
 
 FOREIGN: tuple[Foreign, ...] = (
-    # what llama-server switches and is always so here
+    # switches of llama-server that are fixed here
     _pair(
         "-cb --cont-batching", "-nocb --no-cont-batching", SAME, REFUSED,
         "requests always share passes; -np 1 runs one at a time", "CONT_BATCHING",
@@ -89,7 +88,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _pair("--jinja", "--no-jinja", SAME, NONE, "templates are Jinja, with or without it", "JINJA"),
     _pair(
         "--context-shift", "--no-context-shift", REFUSED, SAME,
-        "no token can be dropped from a full context: drafter and trees count on positions that never change; raise -c",
+        "no token can be dropped from a full context: drafter and trees need fixed positions; raise -c",
         "CONTEXT_SHIFT",
     ),
     _value("--keep", NONE, "the context is never shifted"),
@@ -103,7 +102,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("-dt --defrag-thold", NONE, "llama.cpp itself no longer uses it", "DEFRAG_THOLD"),
     _value("-lzm --lazy-mode", NONE, "the file is mapped: what is never used is not read (--load-mode)", "LAZY_MODE"),
     _pair("--repack", "-nr --no-repack", SAME, NONE, "weights are packed for this machine's kernels", "REPACK"),
-    _switch("--no-host", NONE, "weights lie in the buffers that the kernels want", "NO_HOST"),
+    _switch("--no-host", NONE, "weights are in the buffers that the kernels need", "NO_HOST"),
     _pair("--op-offload", "--no-op-offload", SAME, NONE, "llama.cpp decides where large products are computed"),
     # threads
     _value("-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll", NONE, _PINNED),
@@ -120,7 +119,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _switch("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", NONE, _DENSE, "SPEC_DRAFT_CPU_MOE"),
     _value("--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", NONE, _DENSE, "SPEC_DRAFT_N_CPU_MOE"),
     # the model
-    _switch("--check-tensors", REFUSED, "tensors are not searched for values that are no numbers"),
+    _switch("--check-tensors", REFUSED, "tensors are not searched for NaN values"),
     _value("--override-kv", REFUSED, "a model is served with the metadata of its file: change them there"),
     _value("--rope-scaling", REFUSED, _ROPE, "ROPE_SCALING_TYPE"),
     _value("--rope-scale", REFUSED, _ROPE, "ROPE_SCALE"),
@@ -187,7 +186,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _pair("-ag --agent", "-no-ag --no-agent", REFUSED, SAME, _TOOLS, "AGENT"),
     _value("--log-prompts-dir", REFUSED, "prompts are not written to disk"),
     _switch("--completion-bash", REFUSED, "there is no completion script"),
-    # variables alone: their flags are those of llama.cpp's other programs
+    # only variables: their flags belong to other programs of llama.cpp
     *(_value("", SAME, "", env) for env in ("FIT_ESTIMATE", "GRP_ATTN_N", "GRP_ATTN_W", "SHOW_TIMINGS")),
 )  # fmt: skip
 
@@ -210,7 +209,7 @@ class _Given(argparse.Action):
 
 
 def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Add those that the parser does not know."""
+    """Add the flags that the parser does not have."""
     for foreign in FOREIGN:
         for names, effect in ((foreign.names, foreign.effect), (foreign.off, foreign.off_effect)):
             for name in names:
@@ -221,18 +220,18 @@ def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def known_variables(parser: argparse.ArgumentParser) -> set[str]:
-    """Every variable that means something here, if only a refusal."""
+    """All variables with an effect here, even if it is a refusal."""
     return variables_of(parser).union(*(foreign.variables for foreign in FOREIGN if not foreign.names))
 
 
 def check_variables(
     parser: argparse.ArgumentParser, given: Mapping[Foreign, str], environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Notes about what was given and changes nothing: foreign flags, their variables, and variables with llama.cpp's
-    prefix that nobody knows. A flag beats its variable.
+    """Notes about everything given without effect: foreign flags, their variables, and unknown variables with
+    llama.cpp's prefix. A flag takes precedence over its variable.
 
     Raises:
-        RequestError: a variable is set that is refused.
+        RequestError: a refused variable is set.
     """
     yield from filter(None, given.values())
     actions = [action for action in parser._actions if isinstance(action, _Given)]
@@ -251,7 +250,7 @@ def check_variables(
 
 
 def _effect(foreign: Foreign, variable: str, value: str) -> Effect:
-    """What a variable comes to. For switches any value of the LLAMA_ARG_NO_ form means off."""
+    """The effect of a variable. For switches any value of the LLAMA_ARG_NO_ form means off."""
     if foreign.values:
         return foreign.effect
     if variable != foreign.env:

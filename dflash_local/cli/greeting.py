@@ -1,4 +1,4 @@
-"""What `dflash-local` says without a command: what is here, and what to type next."""
+"""The output of `dflash-local` without a command: what is here, and what to type next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PULL = ("dflash-local serve -hf unsloth/Qwen3-8B-GGUF:Q4_K_M", "download a mode
 
 @dataclass(frozen=True)
 class Row:
-    """A model as it is listed: what `serve` takes it by, the drafter that is known for it, and whether that is here."""
+    """A model in the list: its flags for `serve`, its known drafter, and whether that is on this disk."""
 
     name: str
     place: str
@@ -29,7 +29,7 @@ class Row:
 
 
 def greet() -> None:
-    """Print it. Never fails because of what lies in somebody's caches."""
+    """Print it. Never fails because of files in the caches."""
     build = _build()
     rows = _rows()
     print(f"dflash-local {__version__}: quantized GGUF models several times faster, with the same output\n")
@@ -39,7 +39,7 @@ def greet() -> None:
 
 
 def _build() -> str | None:
-    """What the installed build is; None if there is none."""
+    """The installed build, in words; None if there is none."""
     from dflash_local.build.installation import installed_stamp
 
     stamp = installed_stamp()
@@ -47,7 +47,7 @@ def _build() -> str | None:
 
 
 def _rows() -> list[Row]:
-    """The models found, in their order."""
+    """The sorted models."""
     from dflash_local.hub.local_models import local_models
 
     with suppress(OSError):
@@ -57,7 +57,7 @@ def _rows() -> list[Row]:
 
 
 def _order(row: Row) -> tuple[object, ...]:
-    """Models with a drafter first, those whose drafter is here before the others, then what `-hf` takes by name."""
+    """Sort models with a drafter first, among them those whose drafter is here, then models for `-hf`."""
     return not row.drafter, not row.is_here, row.flags[0] != "-hf", row.name.lower()
 
 
@@ -67,13 +67,13 @@ def _row(name: str, place: str, size: int, path: Path, is_named: bool) -> Row:
     from dflash_local.hub.cache import Cache, cache_root
 
     drafter = None
-    with suppress(HubError):  # the user's own list is wrong: `pairs` says how
+    with suppress(HubError):  # the user's own list is wrong; `pairs` reports that
         known = registry.by_file_name(registry.known_targets(), name.partition(":")[0].rpartition("/")[2])
         drafter = next((one for one in known.drafters if not one.refused), None) if known else None
     flags: tuple[str, ...] = ("-hf", name) if is_named else ("-m", str(path))
     if drafter is None:
         return Row(name, place, size, flags)
-    if not is_named:  # with -hf it is found without being named
+    if not is_named:  # -hf finds the drafter itself
         flags = (*flags, "-hfd", str(drafter))
     is_here = bool(Cache(cache_root()).files(drafter.repository, drafter.revision))
     return Row(name, place, size, flags, str(drafter), is_here)

@@ -1,4 +1,4 @@
-"""Flags of `serve` about HTTP: where it listens, who may ask, what it shows, how much it bears."""
+"""Flags of `serve` about HTTP: addresses, access, endpoints and limits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _add_addresses(flag: Any) -> None:
     )  # fmt: skip
     flag(
         "--tags", env="LLAMA_ARG_TAGS", type=_names, default=(), metavar="TAG[,TAG]",
-        help="tags that /v1/models shows; nothing depends on them",
+        help="tags for /v1/models, without other effect",
     )  # fmt: skip
     flag(
         "--ui", "--webui", env="LLAMA_ARG_UI", off=("--no-webui", "--no-ui"), off_help="no chat page at /",
@@ -80,9 +80,9 @@ def _add_addresses(flag: Any) -> None:
     )  # fmt: skip
     flag(
         "--sleep-idle-seconds", type=_idle_seconds, default=-1, metavar="N",
-        help="free the model when nobody asked for N s, and load it for the next request (default: -1, never)",
+        help="free the model after N idle seconds, and load it for the next request (default: -1, never)",
     )  # fmt: skip
-    flag("--spm-infill", action="store_true", help="infill: the suffix first, as some models want it")
+    flag("--spm-infill", action="store_true", help="infill: put the suffix first, as some models need")
     flag(
         "--strict-fields", action="store_true",
         help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
@@ -94,7 +94,7 @@ def _add_addresses(flag: Any) -> None:
 def _add_access(flag: Any) -> None:
     flag(
         "--api-key", env="LLAMA_API_KEY", metavar="KEY[,KEY]",
-        help="keys, one of which clients must show (default: none)",
+        help="keys; clients must send one of them (default: none)",
     )  # fmt: skip
     flag(
         "--api-key-file", env="LLAMA_ARG_API_KEY_FILE", type=Path, metavar="FILE",
@@ -102,7 +102,7 @@ def _add_access(flag: Any) -> None:
     )  # fmt: skip
     flag(
         "--allowed-hosts", metavar="NAME[,NAME]", default="",
-        help="names under which a server that only this machine reaches may be called, besides private ones; * for any",
+        help="allowed host names of a server that only this machine reaches, besides private ones; * for any",
     )  # fmt: skip
     flag(
         "--cors-origins", env="LLAMA_ARG_CORS_ORIGINS", metavar="LIST",
@@ -115,7 +115,7 @@ def _add_access(flag: Any) -> None:
     )  # fmt: skip
     flag(
         "--cors-headers", env="LLAMA_ARG_CORS_HEADERS", default="*", metavar="LIST",
-        help="headers that they may send (default: *, whatever they ask for)",
+        help="headers that they may send (default: *, all requested ones)",
     )  # fmt: skip
     flag(
         "--cors-credentials", env="LLAMA_ARG_CORS_CREDENTIALS", off=("--no-cors-credentials",),
@@ -126,26 +126,26 @@ def _add_access(flag: Any) -> None:
 def _add_limits(flag: Any) -> None:
     flag(
         "--sse-ping-interval", env="LLAMA_ARG_SSE_PING_INTERVAL", type=count(-1), default=30, metavar="SECONDS",
-        help="a stream that is silent for so long is pinged; -1: never (default: 30)",
+        help="ping a stream after this time of silence; -1: never (default: 30)",
     )  # fmt: skip
     flag("--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)")
     flag(
         "-to", "--timeout", env="LLAMA_ARG_TIMEOUT", type=count(1), default=300, metavar="SECONDS",
-        help="how long a client may take to send its request, or to read a part of the answer (default: 300)",
+        help="time for a client to send its request, or to read a part of the answer (default: 300)",
     )  # fmt: skip
     flag(
         "--max-connections", type=count(1), default=2048, metavar="N",
-        help="connections at once; of more, the one that has been without a request longest is closed (default: 2048)",
+        help="connections at once; above that, the longest idle one is closed (default: 2048)",
     )  # fmt: skip
     flag("--max-body", type=count(1), default=32, metavar="MIB", help="largest request body in MiB (default: 32)")
     flag(
         "--drain-timeout", type=float, default=60.0, metavar="SECONDS",
-        help="how long running requests may take to finish after SIGTERM (default: 60)",
+        help="time for running requests to finish after SIGTERM (default: 60)",
     )  # fmt: skip
 
 
 def http_settings(args: argparse.Namespace) -> Settings:
-    """Settings from the flags, but for the defaults of requests and the model's path.
+    """Settings from the flags, without the defaults of requests and the model's path.
 
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
@@ -206,7 +206,7 @@ def _prefix(text: str) -> str:
 
 
 def _allowed_hosts(args: argparse.Namespace, keys: tuple[str, ...]) -> tuple[str, ...] | None:
-    """None where every name is fine: who needs a key, or can be reached from elsewhere anyway."""
+    """The allowed host names. None (all) if a key is needed, or if the server is reachable from elsewhere anyway."""
     from dflash_local.server.security.hosts import is_loopback
     from dflash_local.server.sockets import is_unix
 

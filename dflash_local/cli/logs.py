@@ -1,4 +1,4 @@
-"""Where the log goes, how much of it and in what form: llama-server's flags."""
+"""llama-server's flags about the log: destination, level and format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from dflash_local.cli.engine_flags import add_flag, count, truth
+from dflash_local.cli.engine_flags import add_flag, count, on_off_auto
 from dflash_local.errors import RequestError
 
-# llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 bring what llama.cpp says.
+# llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 add llama.cpp's messages.
 _LEVELS = (logging.ERROR, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 _INFO, _TRACE, _ALL = 3, 4, 5
 _COLORS = {logging.CRITICAL: 31, logging.ERROR: 31, logging.WARNING: 35, logging.DEBUG: 33}
@@ -30,7 +30,7 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
     flag(
         "-v", "--verbose", "--log-verbose", dest="verbosity", action="store_const", const=_ALL, help="the same as -lv 5"
     )
-    flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still told")
+    flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still printed")
     flag(
         "--log-file",
         env="LLAMA_ARG_LOG_FILE",
@@ -43,7 +43,7 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
         help="log one JSON object a line, to standard output",
     )  # fmt: skip
     flag(
-        "--log-colors", env="LLAMA_ARG_LOG_COLORS", type=_colors, default="auto", metavar="on|off|auto",
+        "--log-colors", env="LLAMA_ARG_LOG_COLORS", type=on_off_auto, default="auto", metavar="on|off|auto",
         help="color warnings and errors (default: auto, on a terminal)",
     )  # fmt: skip
     for name, what in (("prefix", "the level"), ("timestamps", "the time")):
@@ -54,16 +54,12 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def is_verbose(args: argparse.Namespace) -> bool:
-    """Whether all is logged that there is."""
+    """Is everything logged?"""
     return int(args.verbosity) >= _ALL
 
 
-def _colors(text: str) -> str:
-    return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
-
-
 def set_up_logs(args: argparse.Namespace) -> int:
-    """Send the log where the flags say. Returns from which level on llama.cpp is heard.
+    """Set up the log by the flags. Returns the lowest level of llama.cpp's messages.
 
     Raises:
         RequestError: the file cannot be opened.
@@ -75,7 +71,7 @@ def set_up_logs(args: argparse.Namespace) -> int:
     logging.basicConfig(level=_LEVELS[min(args.verbosity, len(_LEVELS) - 1)], handlers=handlers, force=True)
     if is_verbose(args):
         return logging.DEBUG
-    # Up to level 3 llama.cpp tells what goes wrong, as libraries do.
+    # Up to level 3 llama.cpp logs only warnings and errors.
     return logging.INFO if args.verbosity == _TRACE else max(logging.WARNING, logging.getLogger().level)
 
 
@@ -101,7 +97,7 @@ def _has_colors(wanted: str) -> bool:
 
 
 class Lines(logging.Formatter):
-    """Time, level and message, as far as the flags want them."""
+    """Time and level, if the flags want them, and the message."""
 
     def __init__(self, args: argparse.Namespace, *, colors: bool) -> None:
         parts = ["%(asctime)s"] * args.log_timestamps + ["%(levelname)s"] * args.log_prefix + ["%(message)s"]

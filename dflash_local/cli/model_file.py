@@ -1,4 +1,4 @@
-"""A model's path as it was typed: is a GGUF there, and if not, what was meant?"""
+"""Checks a typed model path: is it a GGUF, and if not, what was probably meant?"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST_LISTED = 3
 
 
 def check_model_file(text: str, flag: str) -> None:
-    """Raise ModelError with the next thing to type unless `text`, given with `flag`, is a file that may be a GGUF. What
-    is in it, the engine checks."""
+    """Raise ModelError, with a command to try next, unless `text`, given with `flag`, is a file that starts like a
+    GGUF. The engine checks its contents."""
     path = Path(text)
     if path.is_dir():
         raise ModelError(f"{text} is a folder, {flag} takes a .gguf file", hint=_in_folder(path, flag))
@@ -37,7 +37,7 @@ def check_model_file(text: str, flag: str) -> None:
 
 
 def _in_folder(folder: Path, flag: str) -> str:
-    """What to do with a folder: name a GGUF that it has, or convert what it holds."""
+    """Advice about a folder: name one of its GGUFs, or convert its checkpoint."""
     files = _ggufs(folder)
     if files:
         return "name one of its files: " + ", ".join(_typed(flag, file) for file in files[:_MOST_LISTED])
@@ -47,14 +47,14 @@ def _in_folder(folder: Path, flag: str) -> str:
 
 
 def _convert(folder: Path, flag: str) -> str:
-    """Checkpoints become GGUFs: drafters by a command of ours, targets by llama.cpp's."""
+    """Advice about a checkpoint: drafters are converted by our command, targets by llama.cpp's."""
     if flag == "-md":
         return shlex.join(("dflash-local", "convert", str(folder), "--target", "TARGET.gguf"))
     return "a target must be a GGUF: -hf USER/NAME:QUANT downloads one, llama.cpp's convert_hf_to_gguf.py makes one"
 
 
 def _missing(path: Path, flag: str) -> str:
-    """A file with nearly this name, if there is one."""
+    """Advice about a missing file: one with a similar name, if any."""
     close = get_close_matches(path.name, [file.name for file in _ggufs(path.parent)], 1)
     return f"did you mean {_typed(flag, path.parent / close[0])}? {HERE}" if close else HERE
 

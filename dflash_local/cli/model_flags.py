@@ -1,4 +1,4 @@
-"""Flags that take models by name, with llama-server's names and variables, and what they come to: files."""
+"""Flags for models by name, with llama-server's names and variables, and their resolution to files."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ def add_hub_flags(add_flag: Callable[..., object]) -> None:
     add_flag(
         "-hfd", "-hfrd", "--spec-draft-hf", "--hf-repo-draft", dest="hf_repo_draft", env=HF_DRAFT,
         metavar="USER/NAME[:QUANT]",
-        help="its drafter from the Hub: GGUF, or a checkpoint, which is converted; -md then names a file in there",
+        help="its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
     )  # fmt: skip
     add_access_flags(add_flag)
 
 
 def add_access_flags(add_flag: Callable[..., object]) -> None:
-    """Add the flags that tell how to get at the Hub."""
+    """Add the flags about access to the Hub."""
     add_flag(
         "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",
-        help="token for gated and private repositories (default: what 'hf auth login' kept)",
+        help="token for gated and private repositories (default: that of 'hf auth login')",
     )  # fmt: skip
     add_flag(
         "--offline", env="LLAMA_ARG_OFFLINE", action="store_true", default=False,
-        help="use what the cache has, and never the network",
+        help="use only the cache, never the network",
     )  # fmt: skip
 
 
 def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
-    """Make `args.model` and `args.drafter` paths of files that are here: download what -hf and -hfd name, find the
-    drafter of a target that was named, and convert it if need be; one in another dialect is left to --auto-convert,
-    which such a drafter switches on. A second call does nothing.
+    """Make `args.model` and `args.drafter` paths of local files: download the models of -hf and -hfd, find the drafter
+    of a target given by name, and convert it if necessary. For a drafter in another dialect, --auto-convert is switched
+    on. A second call does nothing.
 
     Raises:
         RequestError: no target is named, or two are.
-        ModelError: a file that is named is no GGUF.
-        DFlashError: a model cannot be had, or a drafter that was named does not fit.
+        ModelError: a named file is not a GGUF.
+        DFlashError: a model cannot be fetched, or a named drafter does not fit.
     """
     if getattr(args, "models_taken", False):
         return
@@ -76,13 +76,12 @@ def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
     if repo or drafter_repo:
         _take(args, repo, drafter_repo)
     elif not args.drafter and args.draft != "off":
-        with suppress(DFlashError):  # what is wrong with the file, the engine will say
+        with suppress(DFlashError):  # the engine will report what is wrong with the file
             _suggest(args.model)
 
 
 def target_repository(args: argparse.Namespace) -> str | None:
-    """The repository that -hf names, if that is where the target comes from. Raises RequestError if there is no target,
-    or two."""
+    """The repository of -hf, if the target comes from there. Raises RequestError if there is no target, or two."""
     repo = _typed(args.hf_repo, HF_REPO, args.model, "LLAMA_ARG_MODEL")
     if not repo and not args.model:
         raise RequestError("no model is named", param="--model", hint=NO_MODEL)
@@ -92,7 +91,7 @@ def target_repository(args: argparse.Namespace) -> str | None:
 
 
 def _typed(value: str | None, env: str, other: Any, other_env: str) -> str | None:
-    """`value`, unless it is only in the environment, and `other` was typed."""
+    """`value`, unless it comes from the environment and `other` was typed."""
     if value and other and not _is_typed(value, env) and _is_typed(other, other_env):
         return None
     return value
@@ -135,8 +134,8 @@ def _suggest(model: str) -> None:
 
 @contextmanager
 def local_header(text: str, args: argparse.Namespace) -> Iterator[Path]:
-    """The path `text`, or, if it is no file here and names a repository (USER/NAME[:QUANT]), a file with the header of
-    the model that is meant. Raises HubError."""
+    """The path `text`, or, if there is no such file and it names a repository (USER/NAME[:QUANT]), a file with the
+    header of that model. Raises HubError."""
     from dflash_local.hub.pairing import Pairing
 
     if (name := _name(text)) is None:
@@ -148,7 +147,7 @@ def local_header(text: str, args: argparse.Namespace) -> Iterator[Path]:
 
 
 def local_target(text: str, args: argparse.Namespace) -> Path:
-    """The path `text`, or, if it is no file here and names a repository, the model that is meant, downloaded. Raises
+    """The path `text`, or, if there is no such file and it names a repository, that model, downloaded. Raises
     HubError."""
     from dflash_local.hub.pairing import Pairing
 
@@ -160,7 +159,7 @@ def local_target(text: str, args: argparse.Namespace) -> Path:
 
 
 def _name(text: str) -> Name | None:
-    """The repository that `text` names; None if it is a file here, or no name."""
+    """The repository that `text` names; None if it is a local file or not such a name."""
     from dflash_local.hub.selection import Name
 
     try:
@@ -171,7 +170,7 @@ def _name(text: str) -> Name | None:
 
 @contextmanager
 def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
-    """The Hub as the flags describe it, with progress and notes on standard error."""
+    """The Hub with the flags' settings, and with progress and notes on standard error."""
     from dflash_local.hub.client import Hub
 
     progress = Progress()
@@ -187,5 +186,5 @@ def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
 
 
 def note(text: str) -> None:
-    """Tell the user something aside."""
+    """Print a note to the user on standard error."""
     print(f"note: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`dflash-local pairs`: which drafters are known for which target."""
+"""`dflash-local pairs`: list the known drafters of targets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """`dflash-local patch`: which hunks of `patches/` fit a source tree of llama.cpp or llama-cpp-python, older or newer
-than the pinned one. A dry run, unless `--apply` asks to write those that fit."""
+than the pinned one? A dry run, unless `--apply` is given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
 from dflash_local.errors import BuildError
 
-VENDOR = "vendor/llama.cpp/"  # where llama-cpp-python keeps llama.cpp, and what the paths in patches begin with
+VENDOR = "vendor/llama.cpp/"  # llama.cpp's place in llama-cpp-python, and the prefix of the paths in patches
 STATES: dict[patch.State, str] = {
     "applies": "apply",
     "moved": "apply moved",
@@ -28,16 +28,16 @@ NO_SOURCE = "give the root of llama.cpp or llama-cpp-python: a folder, or a sour
 
 @dataclass(frozen=True)
 class Source:
-    """Files of a source tree by the paths that patches give them."""
+    """Files of a source tree, by their paths in patches."""
 
     name: str
     root: Path | None  # None: an archive
-    prefix: str  # what the tree's own paths lack: VENDOR for llama.cpp itself
-    files: dict[str, str | None]  # what an archive has of the files asked for
+    prefix: str  # missing in the tree's own paths: VENDOR for llama.cpp itself
+    files: dict[str, str | None]  # the wanted files of an archive
 
     @classmethod
     def open(cls, path: Path, wanted: set[str]) -> Source:
-        """Raises BuildError if `path` is neither folder nor archive with a llama.cpp in it."""
+        """Raises BuildError unless `path` is a folder or an archive with llama.cpp in it."""
         if path.is_dir():
             for prefix, ggml in (("", VENDOR + "ggml"), (VENDOR, "ggml")):
                 if (path / ggml).is_dir():
@@ -54,7 +54,7 @@ class Source:
         texts: dict[str, str] = {}
         prefix = None
         for member in tar:
-            path = member.name.removeprefix("./").partition("/")[2]  # below the archive's one folder
+            path = member.name.removeprefix("./").partition("/")[2]  # relative to the archive's one folder
             if f"{path}/".startswith((f"{VENDOR}ggml/", "ggml/")):
                 prefix = "" if path.startswith(VENDOR) else VENDOR
             if {path, VENDOR + path} & wanted and (file := tar.extractfile(member)):
@@ -64,20 +64,20 @@ class Source:
         return cls(name, None, prefix, {path: texts.get(path.removeprefix(prefix)) for path in wanted})
 
     def read(self, path: str) -> str | None:
-        """The text of a file that a patch names; None if the tree has none."""
+        """The text of a file by its path in patches; None if it does not exist."""
         if self.root is None:
             return self.files[path]
         return patch.read_file(self.root / path.removeprefix(self.prefix))
 
     def write(self, contents: dict[str, str | None]) -> None:
-        """Write texts by the paths that patches give them. Raises BuildError for an archive."""
+        """Write texts by their paths in patches. Raises BuildError for an archive."""
         if self.root is None:
             raise BuildError(f"{self.name} is an archive", hint="unpack it, and give the folder to --apply")
         patch.write_files(self.root, {path.removeprefix(self.prefix): text for path, text in contents.items()})
 
 
 def patch_files(folder: Path, only: str = "") -> list[Path]:
-    """The patches of a folder in their order, those whose names begin with `only`. Raises BuildError if none does."""
+    """The patches of a folder whose names begin with `only`, in order. Raises BuildError if there is none."""
     files = sorted(folder.glob(f"{only}*.patch"))
     if not files:
         raise BuildError(f"no patch in {folder} begins with '{only}'")
@@ -85,7 +85,7 @@ def patch_files(folder: Path, only: str = "") -> list[Path]:
 
 
 def check(source: Path, patches: list[Path], *, apply: bool = False) -> tuple[str, dict[str, list[patch.Placement]]]:
-    """How each hunk of `patches`, one after the other, fits `source`: the source's name, and placements by patch.
+    """Place the hunks of `patches`, in order, in `source`. Returns the source's name, and placements by patch.
 
     `apply` writes the hunks that fit. Raises BuildError if there is no source tree.
     """
@@ -101,7 +101,7 @@ def check(source: Path, patches: list[Path], *, apply: bool = False) -> tuple[st
 
 
 def report(name: str, placements: dict[str, list[patch.Placement]], *, verbose: bool) -> str:
-    """What the terminal shows: a line for each patch, below it the hunks that are not where the patch expects them."""
+    """The text for the terminal: a line for each patch, then its hunks that are not where the patch expects them."""
     lines = [name]
     for title, hunks in placements.items():
         lines.append(f"{title:22} {_counts(hunks)}")
@@ -152,16 +152,18 @@ def run(args: argparse.Namespace) -> int:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "patch",
-        help="tell which hunks of patches/ fit a source tree",
-        description="Tells, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
-        "apply as they are, apply moved by some lines, are applied already, or do not apply. Context must be the same "
-        "to the letter. Changes nothing without --apply. Exit status 1 if a hunk does not apply.",
+        help="check which hunks of patches/ fit a source tree",
+        description="Checks, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
+        "apply in place, apply moved by some lines, are already applied, or do not apply. Context must match "
+        "exactly. Changes nothing without --apply. Exit status 1 if a hunk does not apply.",
     )
     parser.add_argument(
         "source", nargs="?", type=Path, metavar="SOURCE_TREE", help="folder or .tar.gz (default: the pinned source)"
     )
     parser.add_argument("--apply", action="store_true", help="write the hunks that fit (a folder only)")
-    parser.add_argument("--only", default="", metavar="NAME", help="only patches whose names begin so, such as 0003")
+    parser.add_argument(
+        "--only", default="", metavar="NAME", help="only patches whose names begin with this, such as 0003"
+    )
     parser.add_argument("--verbose", "-v", action="store_true", help="name the hunks that apply as they are, too")
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     parser.set_defaults(func=run)

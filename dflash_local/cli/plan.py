@@ -1,4 +1,4 @@
-"""`dflash-local plan`: what goes where before it is loaded, the largest context that fits, and the flags for it."""
+"""`dflash-local plan`: a pair's memory before it is loaded, the largest context that fits, and the flags for it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `plan` to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        help="what goes where and what it takes, before it is loaded; the flags for it",
+        help="show a pair's memory on each device before loading, and the flags for it",
         description="Says what a pair would take on each device (weights, KV, tapes, drafter, taps, buffers), the "
-        "largest context that fits, and the flags for it. Nothing is loaded. Flags that are given stay; with --fit off "
-        "all others do, too.",
+        "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
+        "all others stay, too.",
     )
     parser.add_argument(
         "--vram", type=_devices, metavar="24G,24G",
@@ -90,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
     lack = shortage(fitted.plan, {})
     slots = by_slots(options, args.vram) if args.by_slots else None
     if args.json:
-        told = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
-        print(json.dumps(told, indent=1))
+        found = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
+        print(json.dumps(found, indent=1))
     else:
         print(*table(fitted), "", sep="\n")
         print(*advice(fitted, args), sep="\n")
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def by_slots(options: EngineOptions, devices: Mapping[str, int] | None) -> dict[str, Any]:
-    """The largest context of each slot for some counts of them, and what one more costs."""
+    """The largest context of each slot for some numbers of slots, and the memory of one more slot."""
     from dflash_local.plan.fit import fit
     from dflash_local.plan.slot_costs import slot_costs
 
@@ -134,7 +134,7 @@ def record(fitted: Fitted) -> dict[str, Any]:
 
 
 def table(fitted: Fitted) -> Iterator[str]:
-    """Lines: a device each, a column for what lies there."""
+    """Lines of a table: a row for each device, a column for each kind of memory."""
     from dflash_local.plan.memory_plan import COLUMNS, HOST
 
     plan = fitted.plan
@@ -151,7 +151,7 @@ def table(fitted: Fitted) -> Iterator[str]:
 
 
 def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
-    """The context, and what to type."""
+    """Lines with the context and the command to run."""
     from dflash_local.plan.check import unused
     from dflash_local.plan.flags import flags
 
@@ -173,7 +173,7 @@ def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
 
 def slot_table(slots: Mapping[str, Any]) -> Iterator[str]:
     """Lines about slots."""
-    yield "slots, each with a context of its own: the most tokens of each"
+    yield "slots with separate contexts: the most tokens of each"
     for n, n_ctx in slots["context_of_each"].items():
         yield f"  {n}: {n_ctx or 'does not fit'}"
     yield "one more slot takes"

@@ -1,4 +1,4 @@
-"""How far a download or a conversion is."""
+"""Progress of a download or a conversion."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 
 class Progress:
-    """One line on a terminal, rewritten ten times a second; elsewhere a line for every tenth of the work. Called with
-    the name of what is at work, the bytes done and the bytes in all; when these change, or go back, a line begins."""
+    """On a terminal one line, rewritten ten times a second; elsewhere a line for every tenth of the work. Called with
+    the name of the work, its bytes so far and in total. Another name or total, or fewer bytes, begin a new line."""
 
     def __init__(self, stream: Any = None) -> None:
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
         self._last: tuple[int, int] | None = None  # done, total
-        self._began = (0.0, 0)  # time, and what was done then
+        self._began = (0.0, 0)  # time, and bytes done then
         self._next_time = 0.0
         self._next_tenth = 1
         self._open = False

@@ -1,4 +1,4 @@
-"""Flags of commands that answer prompts to measure, and what they come to."""
+"""Flags of commands that measure answers to prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for what is asked, and how long the answers may be."""
+    """Add the flags for the prompts and the length of the answers."""
     parser.add_argument(
         "-p",
         "--prompts",
@@ -34,7 +34,7 @@ def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def prompts_of(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The file's prompts, or a few of our own. Raises RequestError."""
+    """The prompts of the file, or our default ones. Raises RequestError."""
     from dflash_local.bench import DEFAULT_PROMPTS, read_prompts, user_message
 
     if args.prompts:
@@ -43,7 +43,7 @@ def prompts_of(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def steady_sampling(args: argparse.Namespace) -> SamplingParams:
-    """The flags' sampling, at temperature 0 if they name none: without chance in it, a speed-up needs fewer repeats.
+    """The flags' sampling, with a default temperature of 0: without randomness, fewer repeats are enough.
     Raises RequestError."""
     sampling = sampling_options(args)
     return replace(sampling, temperature=0.0) if args.sampling_temperature is None else sampling

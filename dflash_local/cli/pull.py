@@ -1,4 +1,4 @@
-"""`dflash-local pull`: download a model and its drafter, and say where they are."""
+"""`dflash-local pull`: download a model and its drafter, and print their paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DESCRIPTION = """\
 Download a GGUF model from the Hugging Face Hub, and the drafter that 'serve -hf' would take for it.
 
 Files go into the cache that llama.cpp and huggingface_hub use. A drafter that is published as a checkpoint is converted
-once and kept. Whether the two fit is told from their headers, before anything large is downloaded.
+once and kept. Their headers show whether the two fit, before anything large is downloaded.
 """
 EPILOG = """\
 examples:
@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "name", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]", help="the target (default: Q4_K_M, then Q8_0)"
     )
-    parser.add_argument("-hff", "--hf-file", metavar="FILE", help="the file of that repository, whatever its type")
+    parser.add_argument("-hff", "--hf-file", metavar="FILE", help="the file of that repository, of any type")
     parser.add_argument(
         "-hfd", "--spec-draft-hf", dest="drafter", metavar="USER/NAME[@REVISION][:QUANT]",
         help="the drafter (default: one beside the target, or one that is known for it)",
@@ -49,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--target", type=Path, metavar="TARGET.gguf", help="the target, if it is on this disk")
     parser.add_argument("--no-drafter", action="store_true", help="the target alone")
     parser.add_argument(
-        "--outtype", choices=OUTTYPES, help="type of a drafter that is converted (default: what is there, else f16)"
+        "--outtype", choices=OUTTYPES, help="type of a converted drafter (default: that of a kept conversion, else f16)"
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be downloaded")
     add_access_flags(partial(add_flag, parser))
@@ -87,11 +87,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(pairing: Pairing) -> None:
-    from dflash_local.hub.cache_space import size_text
+    from dflash_local.hub.cache_space import decimal_size_text
 
     print(f"target:  {pairing.target}")
     print(f"drafter: {pairing.drafter or 'none'}")
     missing = pairing.missing()
     for file in missing:
-        print(f"{size_text(file.size or 0):>10}  {file.repo}/{file.path}")
-    print(f"{size_text(sum(file.size or 0 for file in missing)):>10}  to download")
+        print(f"{decimal_size_text(file.size or 0):>10}  {file.repo}/{file.path}")
+    print(f"{decimal_size_text(sum(file.size or 0 for file in missing)):>10}  to download")

@@ -1,4 +1,4 @@
-"""`dflash-local quantize`: the drafter in several types, each measured on this machine."""
+"""`dflash-local quantize`: write the drafter in several types, and measure each on this machine."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_candidates(args: argparse.Namespace, folder: Path) -> dict[str, Path]:
-    """The drafter in each type and vocabulary, in `folder`: files by name."""
+    """Write the drafter in each type and vocabulary into `folder`. Returns the files by name."""
     from dflash_local.convert.conversion import convert
     from dflash_local.convert.outtypes import find_outtype
     from dflash_local.convert.requantize import ReducedHead, requantize

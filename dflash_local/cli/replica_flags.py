@@ -1,4 +1,4 @@
-"""Flags of `serve` for several replicas on Ray Serve, and the deployment that they make."""
+"""Flags of `serve` for several replicas on Ray Serve, and their deployment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of the arguments: what only the command line itself needs, and what cannot be sent to another process.
+# Arguments that stay in this process: only needed here, or impossible to pickle.
 _STAY = ("func", "parser", "foreign_flags", "arguments")
 
 
@@ -58,19 +58,19 @@ def add_replica_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_replicas(args: argparse.Namespace) -> None:
-    """A router of several models has none. Raises RequestError if they are asked for."""
+    """Raises RequestError if replicas are requested of a router of several models."""
     if args.replicas:
         raise RequestError("--replicas is for one model, and none is named", param="--replicas", hint="add -m or -hf")
 
 
 def serve_replicas(args: argparse.Namespace) -> int:
-    """Deploy, and stay until SIGINT or SIGTERM; then drain."""
+    """Deploy, wait for SIGINT or SIGTERM, then drain."""
     from dflash_local.server.ray_app import NAME, application, ray_serve
     from dflash_local.server.signals import ENDING
 
     ended = threading.Event()
     host = _host(args)
-    settings = make_settings(args)  # what is wrong with the flags is told here, not by every replica
+    settings = make_settings(args)  # so that wrong flags fail here, not in every replica
     serve = ray_serve()
     app = application(app_factory(args), _options(args, settings.limits))
     _connect(args)
@@ -93,7 +93,7 @@ def serve_replicas(args: argparse.Namespace) -> int:
 
 
 def app_factory(args: argparse.Namespace) -> Callable[[], FastAPI]:
-    """Makes the app of these flags in another process."""
+    """A factory that makes the app of these flags in another process."""
     return partial(_make_app, {name: value for name, value in vars(args).items() if name not in _STAY})
 
 
@@ -116,15 +116,15 @@ def _options(args: argparse.Namespace, limits: Any) -> Any:
 
 
 def _connect(args: argparse.Namespace) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     import ray
 
     mine = not (args.ray_address or os.environ.get("RAY_ADDRESS"))
-    # Of a cluster of our own: no page of Ray's, and as many cores as the replicas are said to need.
+    # For our own cluster: without Ray's dashboard, and with as many cores as the replicas need.
     cores = {"num_cpus": max(os.cpu_count() or 1, int(args.replicas * args.replica_cpus) + 1)}
     own: dict[str, Any] = {"include_dashboard": False, **cores} if mine else {}
     try:
-        # Without an address Ray would join whatever cluster somebody started on this machine.
+        # Without an address, Ray would join any cluster that runs on this machine.
         ray.init(address="local" if mine else args.ray_address, logging_level=logging.WARNING, **own)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise DFlashError(f"no Ray cluster: {error}", hint="start one, or leave --ray-address out") from None
@@ -145,7 +145,7 @@ def _end(ended: threading.Event) -> None:
 
 
 def _host(args: argparse.Namespace) -> str:
-    """The one address. Raises RequestError for what Ray's own HTTP servers cannot do."""
+    """The one address. Raises RequestError for flags that Ray's own HTTP servers do not support."""
     hosts = [args.host] if isinstance(args.host, str) else list(args.host)
     wrong = {
         "--host": len(hosts) != 1 or hosts[0].endswith(".sock"),

@@ -1,4 +1,4 @@
-"""Flags of `serve` that say what a request wants when it does not say so itself."""
+"""Flags of `serve` with the defaults of requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.engine_flags import add_flag, count, json_object, one_of, read_text, sampling_options, truth
+from dflash_local.cli.engine_flags import (
+    add_flag,
+    count,
+    json_object,
+    on_off_auto,
+    one_of,
+    read_text,
+    sampling_options,
+)
 from dflash_local.cli.logs import is_verbose
 from dflash_local.errors import RequestError
 
@@ -21,7 +29,7 @@ REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
 def add_request_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `request_defaults` reads, but for the numbers of SamplingParams."""
+    """Add the flags that `request_defaults` reads, except the numbers of SamplingParams."""
     flag = partial(add_flag, parser.add_argument_group("requests", "defaults for requests that do not say"))
     flag(
         "-n", "--predict", "--n-predict", env="LLAMA_ARG_N_PREDICT", type=_predict, default=-1, metavar="N",
@@ -32,8 +40,8 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         help="an answer ends before this text; may be given several times",
     )  # fmt: skip
     flag(
-        "--cache-prompt", env="LLAMA_ARG_CACHE_PROMPT", off=("--no-cache-prompt",), off_help="read all of it",
-        action="store_true", default=True, help="do not read again what is known of a prompt (default)",
+        "--cache-prompt", env="LLAMA_ARG_CACHE_PROMPT", off=("--no-cache-prompt",), off_help="read it all again",
+        action="store_true", default=True, help="reuse the cached beginning of a prompt (default)",
     )  # fmt: skip
     flag("-sp", "--special", action="store_true", help="show control tokens in the text")
     _add_chat(flag)
@@ -43,29 +51,29 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
 def _add_chat(flag: Any) -> None:
     flag(
         "--reasoning-format", env="LLAMA_ARG_THINK", type=one_of(*REASONING_FORMATS), default="auto",
-        metavar="none|auto|deepseek", help="where thoughts go: none leaves them in the text (default: auto)",
+        metavar="none|auto|deepseek", help="format of the reasoning; none leaves it in the text (default: auto)",
     )  # fmt: skip
     flag(
-        "-rea", "--reasoning", env="LLAMA_ARG_REASONING", type=_on_off_auto, default="auto", metavar="on|off|auto",
-        help="whether the model thinks before it answers (default: auto, as its template has it)",
+        "-rea", "--reasoning", env="LLAMA_ARG_REASONING", type=on_off_auto, default="auto", metavar="on|off|auto",
+        help="let the model reason before it answers (default: auto, the template's)",
     )  # fmt: skip
     flag(
         "--reasoning-effort", env="LLAMA_ARG_REASONING_EFFORT", default="default", metavar="LEVEL",
-        help="how hard it thinks, in the template's words: low, medium, high, ... (default: the template's)",
+        help="reasoning effort, in the template's words: low, medium, high, ... (default: the template's)",
     )  # fmt: skip
     flag(
         "--reasoning-budget-message", env="LLAMA_ARG_THINK_BUDGET_MESSAGE", metavar="TEXT",
-        help="what it says before its thoughts are cut off (default: nothing)",
+        help="text that it writes before its reasoning is cut off (default: nothing)",
     )  # fmt: skip
     flag(
         "--reasoning-preserve", env="LLAMA_ARG_REASONING_PRESERVE", off=("--no-reasoning-preserve",),
         off_help="forget them", action="store_true", default=None,
-        help="keep the thoughts of earlier turns, if the template can (default: as the template has it)",
+        help="keep the reasoning of earlier turns, if the template can (default: the template's)",
     )  # fmt: skip
     flag(
         "--skip-chat-parsing", env="LLAMA_ARG_SKIP_CHAT_PARSING", off=("--no-skip-chat-parsing",),
-        off_help="tell them apart (default)", action="store_true", default=False,
-        help="the whole answer is content, thoughts and calls of tools included, as the model writes it",
+        off_help="parse them (default)", action="store_true", default=False,
+        help="the whole answer is content, with reasoning and tool calls, as the model writes it",
     )  # fmt: skip
     flag(
         "--chat-template-kwargs", env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS", metavar="JSON",
@@ -87,23 +95,23 @@ def _add_constraints(flag: Any) -> None:
         "--samplers", type=_samplers, metavar="NAME;NAME", help="the samplers, in order (default: llama.cpp's)",
     )  # fmt: skip
     flag("--sampler-seq", "--sampling-seq", dest="samplers", metavar="LETTERS", help="the same by their initials")
-    flag("--ignore-eos", action="store_true", help="never end an answer by itself")
+    flag("--ignore-eos", action="store_true", help="never end the answer by an end-of-generation token")
     flag(
         "-l", "--logit-bias", type=_bias, action="append", default=[], metavar="TOKEN(+|-)BIAS",
         help="make a token likelier or less likely; may be given several times",
     )  # fmt: skip
     flag(
         "--dry-sequence-breaker", action="append", default=[], metavar="TEXT",
-        help="DRY looks for no repetition across this text, instead of the usual ones; none: there is no such text",
+        help="DRY sees no repetition across this text, in place of the default ones; none: no such text",
     )  # fmt: skip
     flag(
-        "-e", "--escape", off=("--no-escape",), off_help="take them as they are", action="store_true", default=True,
+        "-e", "--escape", off=("--no-escape",), off_help="do not", action="store_true", default=True,
         help="read escapes such as \\n in -r and --dry-sequence-breaker (default)",
     )  # fmt: skip
 
 
 def request_defaults(args: argparse.Namespace) -> Defaults:
-    """What requests get that do not say.
+    """The defaults of requests.
 
     Raises:
         RequestError: a file cannot be read, or a value is out of range or malformed.
@@ -175,7 +183,7 @@ def _breakers(args: argparse.Namespace) -> list[str] | None:
 
 
 def _unescaped(text: str, args: argparse.Namespace) -> str:
-    """`text` with llama.cpp's escapes read; others stay as they are."""
+    """`text` with llama.cpp's escapes replaced; others stay."""
     return _ESCAPE.sub(_character, text) if args.escape else text
 
 
@@ -186,10 +194,6 @@ def _character(escape: re.Match[str]) -> str:
 
 def _predict(text: str) -> int:
     return max(count(-2)(text), -1)  # -2 is llama.cpp's other name for "until the context is full"
-
-
-def _on_off_auto(text: str) -> str:
-    return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
 
 
 def _samplers(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Flags of `serve` for several models behind one endpoint, and the router that they make."""
+"""Flags of `serve` for several models behind one endpoint, and their router."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Flags, by their places in the parser, that are the router's own: instances get none of them.
+# The router's own flags, by `dest` in the parser; instances do not get them.
 _OWN = frozenset({
     "host", "port", "reuse_port", "api_prefix", "path", "webui", "ui_config", "ui_config_file", "ssl_key_file",
     "ssl_cert_file", "api_key", "api_key_file", "allowed_hosts", "cors_origins", "cors_methods", "cors_headers",
@@ -30,7 +30,7 @@ _OWN = frozenset({
     "models_dir", "models_preset", "models_max", "models_autoload", "parent_pipes", "hf_token", "replicas",
     "replica_requests", "replica_cpus", "replica_gpus", "ray_address",
 })  # fmt: skip
-# Flags that name models, which differ between instances.
+# Flags that name models.
 _TARGETS = ("model", "hf_repo", "embedding_model", "rerank_model")
 _MODELS = frozenset((*_TARGETS, "hf_file", "drafter", "hf_repo_draft", "alias", "tags"))
 PRESET = "--models-preset"
@@ -62,10 +62,10 @@ def add_router_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def is_router(args: argparse.Namespace) -> bool:
-    """Does this command line start a router? Of two that say otherwise, what was typed beats variables.
+    """Does this command line start a router? Typed flags take precedence over variables.
 
     Raises:
-        RequestError: one model is named, and several are.
+        RequestError: both a single model and several models are named.
     """
     if not any(getattr(args, name) for name in _TARGETS):
         return True
@@ -77,7 +77,7 @@ def is_router(args: argparse.Namespace) -> bool:
         raise RequestError(
             "--models-dir and --models-preset make a router of many models, and another flag names one model",
             param="--models-dir",
-            hint=f"leave one of them out; a model of its own is a section of {PRESET}",
+            hint=f"leave one of them out; a separate model is a section of {PRESET}",
         )
     return several
 
@@ -111,7 +111,7 @@ def serve_router(args: argparse.Namespace, settings: Settings) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # instances log their requests themselves
     with tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True) as folder:
         command = (sys.executable, "-m", "dflash_local.cli", "serve")
-        # A token is no part of a command line, which GET /models shows.
+        # Not on the command line, which GET /models shows.
         token = {"HF_TOKEN": args.hf_token} if args.hf_token else {}
         launch = Launch(command, flags.environment(os.environ) | token, Path(folder))
         options = RouterOptions(args.models_max, args.models_autoload, args.max_queue)
@@ -130,7 +130,7 @@ def _cached(flags: ServeFlags) -> Iterator[Cached]:
 
 
 def _cached_files(flags: ServeFlags, options: Options) -> set[Path]:
-    """Files of the cache that these flags mean."""
+    """The cached files of the models that these flags name."""
     from dflash_local.hub.cache import Cache, cache_root
     from dflash_local.hub.inventory import path_of
 
@@ -142,7 +142,7 @@ def _cached_files(flags: ServeFlags, options: Options) -> set[Path]:
 
 
 class ServeFlags:
-    """The flags of `serve`, as a router needs them: by their places in the parser, as words of a command line."""
+    """The flags of `serve` for a router: words of a command line, by `dest` in the parser."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parser = parser
@@ -157,7 +157,7 @@ class ServeFlags:
     # ---- sections of presets ----
 
     def options(self, pairs: Mapping[str, str], section: str) -> dict[str, tuple[str, ...]]:
-        """Flags from the keys and values of a section.
+        """The flags for the keys and values of a section.
 
         Raises:
             RequestError: there is no such flag, it is refused, or its value is wrong.
@@ -169,7 +169,7 @@ class ServeFlags:
                 raise _wrong(section, key, "there is no such flag", "see 'dflash-local serve --help'")
             place = _place(action)
             if place in _OWN:
-                log.warning("[%s] %s: the router decides about this, and the key changes nothing", section, key)
+                log.warning("[%s] %s: the router decides this, so the key has no effect", section, key)
                 continue
             try:
                 found[place] = self._words(action, value, negated=key.startswith("LLAMA_ARG_NO_"))
@@ -188,7 +188,7 @@ class ServeFlags:
         return (_longest(opposite),) if opposite else ()
 
     def _opposite(self, action: argparse.Action) -> argparse.Action | None:
-        """The switch that says the contrary."""
+        """The opposite switch."""
         place, foreign = action.dest, getattr(action, "foreign", None)
         for other in self._parser._actions:
             same = getattr(other, "foreign", None) is foreign if foreign else other.dest == place
@@ -233,7 +233,8 @@ class ServeFlags:
         return found
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Without what is the router's own, and without what names one model, which is told."""
+        """The variables for instances: without the router's own, and (with a warning) without those that name one
+        model."""
         own: set[str] = set()
         for action in self._parser._actions:
             if _place(action) in _OWN | _MODELS:
@@ -246,12 +247,12 @@ class ServeFlags:
     # ---- single flags ----
 
     def given(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Flags by their places, with these values."""
+        """Flags with these values, by `dest`."""
         actions = {action.dest: action for action in reversed(self._parser._actions)}
         return {place: (f"{_longest(actions[place])}={value}",) for place, value in values.items()}
 
     def value(self, options: Options, place: str) -> str | None:
-        """What a flag says; None if it is not given."""
+        """A flag's value; None if it is not given."""
         words = options.get(place)
         if not words:
             return None
@@ -263,7 +264,7 @@ class ServeFlags:
         return tuple(sorted({name.strip() for name in listed} - {""}))
 
     def has_model(self, options: Options) -> bool:
-        """Do they say which model is meant?"""
+        """Do they name a model?"""
         return any(place in options for place in _TARGETS)
 
     def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
@@ -272,7 +273,7 @@ class ServeFlags:
 
 
 def _place(action: argparse.Action) -> str:
-    """Where its value is kept; llama-server's flags that have no place here go by their names."""
+    """The `dest` of a flag; foreign flags, which have none, go by their names."""
     return action.option_strings[0] if action.dest == SILENT and action.option_strings else action.dest
 
 
@@ -285,4 +286,4 @@ def _longest(action: argparse.Action) -> str:
 
 
 def _wrong(section: str, key: str, why: str, hint: str | None = None) -> RequestError:
-    return RequestError(f"[{section}] {key}: {why}", param=PRESET, hint=hint or f"mend or remove {key} there")
+    return RequestError(f"[{section}] {key}: {why}", param=PRESET, hint=hint or f"correct or remove {key} there")

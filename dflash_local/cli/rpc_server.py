@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     cache = cache_dir() / "rpc"
     if args.cache:
         cache.mkdir(parents=True, exist_ok=True)
-    # It waits inside native code, where Python does not see signals.
+    # It waits in native code, where Python does not handle signals.
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     print(f"RPC server on {args.host}:{args.port}, for one program at a time", flush=True)

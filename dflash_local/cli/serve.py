@@ -90,8 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _parent(args: argparse.Namespace) -> Parent:
-    """The router that started this process. If it was killed, this removes what it left behind: the socket, and the
-    folder around it once that is empty."""
+    """The router that started this process. If it was killed, the socket is removed, and its folder once empty."""
     from dflash_local.server.children.parent import Parent
 
     def clean_up() -> None:
@@ -110,7 +109,7 @@ def _spec_type(text: str) -> str:
     if text in ("none", "draft-dflash", "draft-dspark"):
         return text
     if text.startswith("ngram"):
-        raise argparse.ArgumentTypeError(f"{text} is not here: --lookup on drafts from the prompt, and is the default")
+        raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
     raise argparse.ArgumentTypeError(
         f"must be none, draft-dflash or draft-dspark, got {text!r}: drafters are DFlash models ('dflash-local pairs')"
     )

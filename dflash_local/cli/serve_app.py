@@ -1,4 +1,4 @@
-"""The app that the flags of `serve` describe: for a server of its own, and for each replica."""
+"""Makes the app from the flags of `serve`, for a server and for each replica."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 
 
 def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
-    """The app, after downloads. llama.cpp is heard from `native_level` on.
+    """The app, after downloads. llama.cpp's messages are logged from `native_level` on.
 
     Raises:
-        DFlashError: the flags, the library or the files are not as they must be.
+        DFlashError: something is wrong with the flags, the library or the files.
     """
     from dflash_local.native import load, set_log_level
     from dflash_local.server.app import create_app
@@ -43,8 +43,8 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
         args.draft = "off"
     repository = target_repository(args) if writes or args.embedding or args.rerank else None
     settings = make_settings(args)
-    load()  # a missing library is told now, neither after a download nor after the socket is open
-    chat_template(args)  # and so is a broken template
+    load()  # so that a missing library is reported before a download and before the socket is open
+    chat_template(args)  # likewise a broken template
     if repository or args.model:
         take_models(args)
     names = settings.aliases or (repository or Path(args.model or "").name,)
@@ -91,7 +91,7 @@ def serve_at(args: argparse.Namespace, app: FastAPI, tls: Tls | None, what: str,
 
 
 def make_settings(args: argparse.Namespace) -> Settings:
-    """The HTTP side of the flags.
+    """The server's settings from the flags.
 
     Raises:
         RequestError: a file cannot be read, or a value is malformed.

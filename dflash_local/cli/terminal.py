@@ -1,10 +1,10 @@
-"""What goes to the terminal besides answers, and what must not get there from one."""
+"""Output to the terminal: notes besides answers, and text without control characters."""
 
 from __future__ import annotations
 
 import sys
 
-# Control characters as their pictures: an answer may not move the cursor, name the window or change the terminal.
+# Pictures of control characters, so that an answer cannot move the cursor or change the terminal.
 _PICTURES: dict[int, int | None] = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
     0x0D: None,
@@ -14,13 +14,13 @@ _PICTURES: dict[int, int | None] = {
 
 
 def visible(text: str) -> str:
-    """A text without what a terminal would obey: other control characters than line ends and tabs are pictures, and
-    carriage returns are left out."""
+    """A text without control characters: carriage returns are removed, line ends and tabs stay, all others become
+    pictures."""
     return text.translate(_PICTURES)
 
 
 def note(text: str, end: str = "\n") -> None:
-    """Print aside, dimmed on a terminal."""
+    """Print a note to standard error, dimmed on a terminal."""
     dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
     sys.stdout.flush()
     print(f"{dim}{text}{plain}", end=end, file=sys.stderr, flush=True)

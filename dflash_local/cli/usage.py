@@ -1,4 +1,4 @@
-"""The command line's parser: what it refuses comes with the next thing to type."""
+"""The command line's parser, with advice in its errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, NoReturn, overload
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors are two lines, like all others here. Subcommands get one of their own."""
+    """An argparse parser with errors of two lines, like all others here. Subcommands have their own."""
 
     @overload  # type: ignore[override]
     def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace: ...
     @overload
     def parse_args(self, args: Sequence[str] | None, namespace: Any) -> Any: ...
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        """As argparse's; an argument that is left over is blamed on the command that did not take it."""
+        """Like argparse's, but unrecognized arguments are reported for the command that was typed."""
         known, left = self.parse_known_args(args, namespace)
         if left:
             self._command(args or ())._refuse(left)
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         self.refuse(message, self._advice(message))
 
     def refuse(self, message: str, advice: str) -> NoReturn:
-        """End with status 2 and say what to type."""
+        """End with status 2, with advice."""
         self.exit(2, f"error: {message}\n  fix: {advice}\n")
 
     def _commands(self) -> dict[str, Any]:
@@ -51,7 +51,8 @@ class Parser(argparse.ArgumentParser):
         self.refuse(message, self._see())
 
     def _model_flags(self, text: str) -> str:
-        """A model that was named without its flag, with it; "" if this is none, or the command takes none."""
+        """The missing flag and the model, if `text` is a model without its flag and the command has such a flag; else
+        ""."""
         if "-m" not in self._option_string_actions:
             return ""
         if text.endswith(".gguf"):
@@ -59,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         return f"-hf {text}" if text.count("/") == 1 and not Path(text).exists() else ""
 
     def _advice(self, message: str) -> str:
-        """What to type after `message` of argparse."""
+        """Advice for an error message of argparse."""
         commands = self._commands()
         if not commands:
             return self._see()

@@ -1,2 +1,2 @@
-"""The pocket pairs: small models, trained for this project, that ship with it; and copies of them as large as real
-ones."""
+"""The pocket pairs: small models that were trained for this project and ship with it, and copies inflated to real
+sizes."""

@@ -1,5 +1,5 @@
-"""The pocket pairs: a small real target with five drafters, and a hybrid one with its own. Inflated copies are in the
-cache."""
+"""The pocket pairs: a small real target with five drafters, and a hybrid one with its own. The cache holds inflated
+copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHIPPED = ("dflash", "dspark")  # with every installation (pyproject.toml); the 
 
 
 def bundled_pair(drafter: str = "dflash") -> Pair:
-    """One of `PAIRS` as it was trained (f16): the pocket target with that drafter, or the hybrid target with its own.
+    """One of `PAIRS` as trained (f16): the pocket target with that drafter, or the hybrid target with its own.
 
     Raises:
         DFlashError: this installation has no such pair.
@@ -31,7 +31,7 @@ def bundled_pair(drafter: str = "dflash") -> Pair:
     pair = Pair(*(_HERE / f"pocket-{name}.gguf" for name in names))
     if not _complete(pair):
         raise DFlashError(
-            f"the pocket pair {drafter!r} is part of a checkout of dflash-local, and this is none",
+            f"the pocket pair {drafter!r} is only in a checkout of dflash-local, and this is not one",
             hint=f"take {' or '.join(SHIPPED)}, or run `make demo DEMO_ARGS='--drafter {drafter}'` in a checkout",
         )
     return pair
@@ -51,10 +51,8 @@ def inflated_pair(
     quantize: Quantizer | None = None,
     progress: Progress = lambda name, n_bytes: None,
 ) -> Pair:
-    """A bundled pair in the shape that `shape_of` gives, quantized; made once and then found in the cache by everything
-    that it depends on.
-
-    A pair appears in the cache complete or not at all, however many processes make it.
+    """A bundled pair in the shape of `shape_of`, quantized. It is made once and kept in the cache, under a hash of
+    everything that it depends on. It appears there complete or not at all, even if several processes make it.
 
     Raises:
         DFlashError: the cache folder cannot be read or written, or is full.
@@ -79,7 +77,7 @@ def inflated_pair(
 
 
 def _publish(make: Callable[[Path], None], pair: Pair) -> None:
-    """Let `make` write a pair into a folder beside its own, and put that in place."""
+    """Let `make` write a pair into a temporary folder beside its own, then move that into place."""
     folder = pair.target.parent
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -88,7 +86,7 @@ def _publish(make: Callable[[Path], None], pair: Pair) -> None:
         try:
             unfinished.rename(folder)
         except OSError:
-            # Another process was faster; its files are the same. Anything else in the way is an error.
+            # Another process was faster; its files are the same. Anything else is an error.
             if not _complete(pair):
                 raise
 
@@ -98,7 +96,7 @@ def _complete(pair: Pair) -> bool:
 
 
 def sources() -> list[Path]:
-    """The code that an inflated pair depends on."""
+    """The source files that an inflated pair depends on."""
     return [*sorted(Path(inflate.__file__).parent.glob("*.py")), Path(shapes.__file__), Path(quantizer.__file__)]
 
 

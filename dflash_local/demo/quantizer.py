@@ -1,9 +1,8 @@
-"""Quantize tensors one chunk of rows at a time, into the bytes that llama-quantize would have made of a whole f16 file.
+"""Quantize tensors one chunk of rows at a time, into the same bytes that llama-quantize makes from a whole f16 file.
 
-llama-quantize wants that f16 file first, which for a 27b model is 54 GB that nobody needs afterwards. The row functions
-here are ggml's own, called through libdflash, and the choice of types is llama-quantize's (`llama_tensor_get_type` in
-src/llama-quant.cpp) as far as qwen3, qwen3moe, qwen35 and dflash models go; tests/demo/test_inflate.py holds the two
-against each other.
+llama-quantize needs that f16 file first: for a 27b model 54 GB that are useless afterwards. The row functions here are
+ggml's own, called through libdflash, and the choice of types is llama-quantize's (`llama_tensor_get_type` in
+src/llama-quant.cpp) for qwen3, qwen3moe, qwen35 and dflash models; tests/demo/test_inflate.py compares the two.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SMALLER_BLOCKS = {Type.Q4_K: Type.Q5_0, Type.Q5_K: Type.Q5_1, Type.Q6_K: Type.Q
 
 
 def quantized(tensor: OutputTensor, ftype: str, *, n_layer: int, n_expert: int = 0) -> OutputTensor:
-    """The f32 `tensor` as it stands in a file of `ftype`, one of FILE_TYPES; the sizes are those of its model."""
+    """The f32 `tensor` as in a file of `ftype`, one of FILE_TYPES; `n_layer` and `n_expert` are its model's."""
     kind = _type(tensor.name, tensor.shape, ftype, n_layer, n_expert)
     if kind == tensor.type:
         return tensor
@@ -91,6 +90,6 @@ def _to_f16(rows: Array) -> Array:
 
 
 def _quantize(kind: Type, rows: Array) -> Array:
-    """Rows [n, columns] as bytes; f16 in between, as if they had been read from an f16 file."""
+    """Rows [n, columns] as bytes, by way of f16, as if read from an f16 file."""
     values = rows.astype(np.float16).astype(np.float32)
     return native.quantize_rows(kind, values)

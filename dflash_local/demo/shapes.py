@@ -1,4 +1,4 @@
-"""Sizes of models that the pocket pairs can be inflated to, and what a pair of files is."""
+"""Pair: two model files. Shape: a size to which the pocket pairs can be inflated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Pair(NamedTuple):
 
 
 class Experts(NamedTuple):
-    """What a MoE target has in place of each feed-forward."""
+    """The experts of a MoE target, in place of each feed-forward."""
 
     n: int
     n_used: int
@@ -34,8 +34,8 @@ class DeltaNet(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of an inflated pair. With experts, `n_ff` is the drafter's alone. A hybrid pair, and no other, takes one
-    with `delta`."""
+    """The size of an inflated pair. With experts, `n_ff` is only the drafter's. `delta` is for hybrid pairs only, which
+    need it."""
 
     n_layer: int
     n_embd: int
@@ -44,7 +44,7 @@ class Shape:
     n_head_kv: int
     n_vocab: int
     n_layer_drafter: int
-    head: int | None = None  # None: that of the small pair
+    head: int | None = None  # None: as in the small pair
     experts: Experts | None = None
     delta: DeltaNet | None = None
 

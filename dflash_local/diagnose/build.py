@@ -15,8 +15,8 @@ from dflash_local.diagnose.machine import cpu_flags
 from dflash_local.diagnose.sizes import size_text
 from dflash_local.errors import BuildError, DFlashError
 
-# /proc/cpuinfo's name -> ggml's: instruction sets that change the speed of quantized matrices, or stop the process if
-# they are missing.
+# /proc/cpuinfo's name -> ggml's: instruction sets that matter for the speed of quantized matrices, or crash the process
+# if missing.
 CPU_FEATURES = {
     "avx": "AVX",
     "avx2": "AVX2",
@@ -37,7 +37,7 @@ BUILD = "dflash-local build"
 
 
 def look_at_build() -> Iterator[Finding]:
-    """The stamp that `dflash-local build` left, against this processor, this checkout and the devices here."""
+    """Compare the stamp of `dflash-local build` with this processor, this checkout and the devices here."""
     yield ok("dflash-local", __version__)
     if override := os.environ.get("DFLASH_LIBRARY"):
         yield warn("build", f"DFLASH_LIBRARY points at {override}", "unset it to use the installed build")
@@ -60,7 +60,7 @@ def look_at_build() -> Iterator[Finding]:
                 f"run: {BUILD} --backend {backend}",
             )
     except BuildError:
-        pass  # no compiler: nothing could be built anew, and what is installed runs without one
+        pass  # no compiler: nothing could be rebuilt, and the installed build runs without one
     best, why = recipe.detect_backend()
     if backend == "cpu" and best != "cpu":
         yield warn("build", f"the build is for the CPU, but {why}", f"run: {BUILD} --backend {best}")
@@ -74,7 +74,7 @@ def look_at_build() -> Iterator[Finding]:
 
 
 def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
-    """Load libdflash and ask it; what it says about itself is added to `info`."""
+    """Load libdflash; its `library_info` is added to `info`."""
     try:
         info.update(native.library_info())
     except DFlashError as error:
@@ -103,16 +103,16 @@ def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
 
 
 def cpu_variants() -> list[str]:
-    """Those of the CPU backend that the build has; none if there is only the one that it was compiled for."""
+    """The CPU backend's variants in the build; empty if it has only one."""
     names = (file.stem.removeprefix("lib") for file in native.library_path().parent.glob("*ggml-cpu-*"))
     return sorted(name.removeprefix("ggml-cpu-") for name in names)
 
 
 def look_at_cpu_features(compiled: dict[str, str], here: Iterable[str]) -> Iterator[Finding]:
-    """What the CPU code was compiled for (ggml's names) against what this processor has (Linux's names)."""
+    """Compare the features that the CPU code was compiled for (ggml's names) with this processor's (Linux's names)."""
     used = [name for name in CPU_FEATURES.values() if compiled.get(name, "0") != "0"]
     unused = [name for flag, name in CPU_FEATURES.items() if flag in here and name not in used]
-    # ggml reports AVX_VNNI only where its AVX-512 twin is missing.
+    # ggml reports AVX_VNNI only without AVX512_VNNI.
     if "AVX512_VNNI" in used and "AVX_VNNI" in unused:
         unused.remove("AVX_VNNI")
     if unused:

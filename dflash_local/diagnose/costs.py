@@ -1,7 +1,6 @@
-"""Where the measured pass times of a pair are kept between two starts: one small file per pair, machine, build and
-setting.
+"""The file that keeps measured pass times between two starts: one for each pair, machine, build and setting.
 
-libdflash reads and writes the file. Its name, a hash of everything that changes what a pass costs, is made here.
+libdflash reads and writes the file. Its name, made here, is a hash of everything that changes the cost of a pass.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from dflash_local.engine_options import COST_OPTIONS, EngineOptions
 def cost_file(
     model: str | os.PathLike[str], drafter: str | os.PathLike[str] | None, arguments: Mapping[str, Any]
 ) -> Path:
-    """The file for a pair with these values of options.COST_OPTIONS, here and with this build.
+    """The file for a pair with these values of COST_OPTIONS, on this machine and with this build.
 
     Raises:
-        NativeLibraryError: there is no build.
+        NativeLibraryError: the patched llama.cpp is missing.
     """
     library, machine = native.library_info(), this_machine()
     conditions = {
@@ -50,13 +49,12 @@ def cost_file(
 
 
 def folder() -> Path:
-    """Where the files are."""
+    """The folder of these files."""
     return cache_dir() / "costs"
 
 
 def usable(file: Path) -> str | None:
-    """The path for libdflash if the file's folder can be written, else None: without a cache, every start measures
-    anew."""
+    """The path for libdflash if the file's folder can be written, else None: then every start measures again."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -76,7 +74,7 @@ def look_at_costs(options: EngineOptions) -> Finding:
         if usable(file) is None:
             return warn(
                 "pass times",
-                f"{file.parent} cannot be written: every start measures anew",
+                f"{file.parent} cannot be written: every start measures again",
                 "point DFLASH_CACHE elsewhere",
             )
         return ok("pass times", f"not measured yet; the first start will keep them in {file}")

@@ -1,4 +1,4 @@
-"""Devices that are not what they look like."""
+"""Software devices, which look like GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from dflash_local import native
 
-# As Mesa's and Google's software drivers name themselves; ggml calls them GPUs like all others.
+# Mesa's and Google's software drivers, which ggml lists as GPUs.
 _SOFTWARE = ("llvmpipe", "softpipe", "swiftshader")
 ADVICE = "keep the layers off it (-ngl 0), or unset GGML_VK_VISIBLE_DEVICES: a CPU build computes several times faster"
 
@@ -15,11 +15,11 @@ log = logging.getLogger("dflash_local.diagnose.devices")
 
 
 def software_devices(info: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that `native.library_info()` lists as GPUs, while a driver computes them on the CPU."""
+    """Devices that `native.library_info()` lists as GPUs, although their driver computes on the CPU."""
     return [device for device in info.get("devices", ()) if str(device["description"]).lower().startswith(_SOFTWARE)]
 
 
 def warn_of_software_devices() -> None:
-    """For an engine that may put layers on one."""
+    """Log a warning for an engine that may put layers on one."""
     for device in software_devices(native.library_info()):
         log.warning("%s is %s, a driver that computes on the CPU: %s", device["name"], device["description"], ADVICE)

@@ -1,4 +1,4 @@
-"""Finding: one thing that was looked at, what was found, and what to do about it."""
+"""Finding: the result of one check, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Level(str, Enum):
-    """How bad it is: FAIL means that it will not run (or must not), WARN that it runs worse than it could."""
+    """Severity: FAIL means that it will not or must not run, WARN that it runs worse than it could."""
 
     OK = "OK"
     WARN = "WARN"
@@ -18,7 +18,7 @@ class Level(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """`subject` is the thing looked at, `advice` one line on what mends it, `field` the GGUF key or tensor to blame."""
+    """`subject` is what was checked, `advice` one line on how to fix it, `field` the GGUF key or tensor to blame."""
 
     level: Level
     subject: str

@@ -1,4 +1,4 @@
-"""What tells a file, and a build of the native libraries, from every other: measurements hold for one of each."""
+"""Identities of files and of builds of the native libraries, since a measurement holds for one of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dflash_local.convert.gguf_parts import part_paths
 
 
 def file_identity(path: Path) -> list[Any]:
-    """A file's path, size and time of change. What cannot be read has none: loading will say so."""
+    """A file's path, size and modification time; only the path if it cannot be read, since loading reports that."""
     try:
         stat = path.stat()
     except OSError:
@@ -27,14 +27,14 @@ def model_identity(path: Path) -> list[Any]:
 
 
 def build_identity() -> list[Any]:
-    """Versions of the library and of llama.cpp, and the libraries' files. NativeLibraryError: there is no build."""
+    """Versions of the library and of llama.cpp, and the libraries' files. Raises NativeLibraryError."""
     library = native.library_info()
     return [library.get("version"), library.get("llama"), *map(file_identity, _libraries(native.library_path()))]
 
 
 def build_key() -> str:
-    """The key of the installed build, which its version begins; of libraries that DFLASH_LIBRARY names, a hash. "" if
-    there is no build. Nothing is loaded."""
+    """The key of the installed build, or a hash of the libraries that DFLASH_LIBRARY names; "" without a build. Loads
+    nothing."""
     if override := os.environ.get("DFLASH_LIBRARY"):
         digest = hashlib.sha256()
         for file in _libraries(Path(override)):
@@ -44,5 +44,5 @@ def build_key() -> str:
 
 
 def _libraries(library: Path) -> list[Path]:
-    """A native library and those beside it."""
+    """The native library and those beside it."""
     return sorted(library.resolve().parent.glob("*.[sd][oyl]*"))

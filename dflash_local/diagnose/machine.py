@@ -1,4 +1,4 @@
-"""The machine that a figure was measured on, in words and numbers."""
+"""The machine of a measurement, in words and numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Machine:
-    """One computer. Memory in bytes (0 = unknown); `load` is the one-minute load average (-1 = unknown)."""
+    """A computer. Memory in bytes (0: unknown); `load` is the one-minute load average (-1: unknown)."""
 
     cpu: str
     cores: int
@@ -37,13 +37,13 @@ class Machine:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Machine:
-        """What `to_json` made, perhaps of an older version; what it lacks is unknown."""
+        """From `to_json`, perhaps of an older version; missing fields are unknown."""
         unknown = cls("unknown processor", 0, 0, 0, 0, "unknown system", "", -1.0)
         return replace(unknown, **{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
 
 def this_machine() -> Machine:
-    """Describe the computer that runs this process; unknown parts are empty, never an error."""
+    """This computer; unknown parts are empty, never an error."""
     memory = _meminfo()
     cpu, cores = _cpuinfo()
     logical = os.cpu_count() or 1
@@ -60,17 +60,17 @@ def this_machine() -> Machine:
 
 
 def load_average() -> float:
-    """Of the last minute; -1 if unknown."""
+    """The one-minute load average; -1 if unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else -1.0
 
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """Bytes of this process' memory, 0 if unknown.
+    """Memory of this process in bytes, 0 if unknown.
 
     Attributes:
-        resident: what lies in memory now; `peak` is the most that it ever was.
-        files: the part of it that is mapped from files, which the system takes back when it needs room.
+        resident: in memory now; `peak`: its maximum so far.
+        files: the part mapped from files, which the system can drop.
     """
 
     resident: int
@@ -79,13 +79,13 @@ class ProcessMemory:
 
 
 def process_memory() -> ProcessMemory:
-    """Of this process, as Linux and Windows tell it; zeros elsewhere."""
+    """The memory of this process on Linux and Windows; zeros elsewhere."""
     sizes = windows_memory.process_sizes() if sys.platform == "win32" else _sizes("/proc/self/status")
     return ProcessMemory(sizes.get("VmRSS", 0), sizes.get("RssFile", 0), sizes.get("VmHWM", 0))
 
 
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets of the first CPU as Linux names them ("avx2", "avx512f", ...); empty elsewhere."""
+    """Instruction sets of the first CPU by Linux's names ("avx2", "avx512f", ...); empty elsewhere."""
     for line in _lines("/proc/cpuinfo"):
         key, _, value = line.partition(":")
         if key.strip() in ("flags", "Features"):
@@ -99,9 +99,9 @@ def usable_cores() -> int:
 
 
 def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
-    """The computer, and whether something else keeps it busy."""
+    """The computer, and whether other programs keep it busy."""
     if machine.load > machine.cores:
-        advice = "end what else runs: drafting pays by using idle compute, and there is none"
+        advice = "stop other programs: drafting needs idle cores"
         yield warn("machine", f"{machine}; load {machine.load:.1f}", advice)
     else:
         yield ok("machine", str(machine))
@@ -129,18 +129,18 @@ def _cpuinfo() -> tuple[str, int]:
 
 
 def free_memory() -> int:
-    """Bytes that this process may still use, 0 if unknown: what the system has left, or its container."""
+    """Bytes that this process may still use, by the system's and its container's limits; 0 if unknown."""
     free = [size for size in (_meminfo().get("MemAvailable", 0), _container_memory()) if size]
     return min(free, default=0)
 
 
 def free_swap() -> int:
-    """Bytes of memory that the system may write to a disk, 0 if it has no such place or it is unknown."""
+    """Bytes of free swap; 0 if there is none or it is unknown."""
     return _meminfo().get("SwapFree", 0)
 
 
 def _container_memory() -> int:
-    """What a control group's limit leaves, 0 if there is none. Files that the kernel keeps in memory count as free."""
+    """Bytes left by the control groups' limits, 0 if there are none. The kernel's file cache counts as free."""
     left = []
     for folder in _container_folders():
         limit = _number(f"{folder}/memory.max") or _number(f"{folder}/memory.limit_in_bytes")
@@ -156,7 +156,7 @@ def _container_memory() -> int:
 
 
 def _container_folders() -> Iterator[str]:
-    """Where limits may be: of this process' own groups, and, as containers see it, at the top. Both versions."""
+    """The folders of this process' control groups and, as seen inside containers, the top. Both versions."""
     yield from ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")
     for line in _lines("/proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
@@ -172,7 +172,7 @@ def _number(path: str) -> int:
 
 
 def _meminfo() -> dict[str, int]:
-    """Memory in bytes by /proc/meminfo's names; other systems than Linux and Windows report the total at most."""
+    """Memory in bytes by /proc/meminfo's names; only the total, if anything, except on Linux and Windows."""
     if sys.platform == "win32":
         return windows_memory.machine_sizes()
     sizes = _sizes("/proc/meminfo")

@@ -1,4 +1,4 @@
-"""What the weights and caches of a pair take, against what is free where they go."""
+"""Compares the memory of a pair's weights and caches with the free memory of their device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KV_BYTES = {
 def look_at_memory(
     options: EngineOptions, target: Path, drafter: Path | None, machine: Machine, info: dict[str, Any]
 ) -> Iterator[Finding]:
-    """What weights and caches take, against what is free where they go. An estimate: compute buffers come on top."""
+    """Compare the memory of weights and caches with what is free. An estimate: compute buffers come on top."""
     on_gpu = bool(gpus(info)) and options.n_gpu_layers != 0
     free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
     weights = model_size(target) + (model_size(drafter) if drafter else 0)
@@ -60,8 +60,8 @@ def look_at_memory(
 
 
 def default_context(options: EngineOptions, target: Path, spare: int) -> int:
-    """Tokens of context for all slots together if none are asked for: what the model was trained with, as far as half
-    of `spare` bytes (0: unknown) holds them. The engine, which knows windows and recurrent layers, may have more.
+    """The default context of all slots together, in tokens: the trained one, as far as half of `spare` bytes (0:
+    unknown) holds it. The engine, which knows windows and recurrent layers, may have more.
     """
     trained = int(_sizes(target)("context_length"))
     each = not options.share_ctx or options.n_ctx_slot > 0
@@ -73,7 +73,7 @@ def default_context(options: EngineOptions, target: Path, spare: int) -> int:
 
 
 def _bytes_per_token(path: Path, type_k: str, type_v: str) -> float:
-    """K/V bytes of a token. An upper bound: windows and recurrent layers take less."""
+    """Upper bound for the K/V bytes of a token: windows and recurrent layers take less."""
     size = _sizes(path)
     layers, heads = size("block_count"), size("attention.head_count", 1)
     heads_kv = size("attention.head_count_kv", heads)
@@ -90,7 +90,7 @@ def _bytes_per_token(path: Path, type_k: str, type_v: str) -> float:
 
 
 def _sizes(path: Path) -> Callable[..., Any]:
-    """The architecture's own keys of a file, by the end of their names."""
+    """A function that reads the architecture's own keys of a file, by the end of their names."""
     keys = read_metadata(path)
     arch = bytes(keys["general.architecture"].data).decode(errors="replace")
 

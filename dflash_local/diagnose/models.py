@@ -1,4 +1,4 @@
-"""A target, and the drafter if there is one: are the files sound, do they fit each other and this machine?"""
+"""Checks a target and its drafter, if any: are the files sound, do they fit each other and this machine?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dflash_local.errors import ModelError
 
 
 def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:
-    """The target, and the drafter if there is one: are the files sound, do they fit, what memory do they need."""
+    """The findings about the target and its drafter, if any."""
     target_path, drafter_path = Path(options.model), Path(options.drafter) if options.drafter else None
     try:
         for path in filter(None, (target_path, drafter_path)):
@@ -38,7 +38,7 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
             drafter = Drafter.read(drafter_path, target_path)
             yield from compare(target, drafter)
             if options.accept == "block" and (why := block_refusal(drafter)):
-                yield fail("accept", why, "leave --accept away")
+                yield fail("accept", why, "leave --accept out")
         else:
             yield warn(
                 "pair",

@@ -1,8 +1,8 @@
 """Do a target and a drafter belong together? Answered from their GGUF headers, in pure Python and well under a second.
 
-A drafter is trained on the hidden states and the vocabulary of one target. With another one it may load and run, and
-just never guess a token; so everything that can be told from the two headers is checked before any model is loaded.
-Source for what llama.cpp demands: src/models/dflash.cpp and common/speculative.cpp of the pinned source.
+A drafter is trained on the hidden states and the vocabulary of one target. With another one it may load and run, but
+never guess a token; so everything that the two headers show is checked before any model is loaded.
+Source of llama.cpp's requirements: src/models/dflash.cpp and common/speculative.cpp of the pinned source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
 from dflash_local.errors import ModelError, PairError
 from dflash_local.native import MAX_NODES
 
-# Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in
+# Architectures (general.architecture) whose graphs expose the inputs of their layers: `t_layer_inp` in
 # src/models/*.cpp, or by patches/0015. This list and the two below repeat what the library knows, because pairing must
 # not load it; tests/test_taps.py compares them with the library and with the pinned source.
 TAPPED_ARCHS = frozenset({
@@ -39,13 +39,12 @@ TAPPED_ARCHS = frozenset({
     "qwen3vl", "qwen3vlmoe", "qwen4exp", "refact", "seed_oss", "smallthinker", "smollm3", "spark2_5", "stablelm",
     "starcoder2", "step35", "xverse",
 })  # fmt: skip
-# Of those, the ones that also give out the output of the last layer.
+# Those of them that also expose the output of the last layer.
 TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
-# Of those, the recurrent ones whose state cannot go back to before a refused draft: neither llama.cpp
-# (`llm_arch_supports_rs_rollback`) nor our tapes (docs/hybrid.md) roll it back.
+# The recurrent ones whose state neither llama.cpp (`llm_arch_supports_rs_rollback`) nor our tapes (docs/hybrid.md) can
+# roll back after a refused draft.
 NO_ROLLBACK = frozenset({"minimax-01"})
-# Tokens that may be spelled differently before two vocabularies count as two: padding and added tokens differ between
-# converters.
+# Tokens that may differ in the same vocabulary: converters treat padding and added tokens differently.
 FEW_TOKENS = 128
 
 TOKENS, PRE_TOKENIZER = "tokenizer.ggml.tokens", "tokenizer.ggml.pre"
@@ -54,21 +53,21 @@ CONVERT_AGAIN = "convert the drafter again: dflash-local convert DRAFTER_DIR --t
 
 @dataclass(frozen=True)
 class Drafter:
-    """What pairing needs to know of a drafter. `taps` are layer inputs: tap k is what enters the target's layer k."""
+    """The facts of a drafter that pairing needs. `taps` are layer inputs: tap k is what enters the target's layer k."""
 
     path: Path
     n_embd: int
     taps: tuple[int, ...]
     block_size: int
-    mask_token: int  # -1: none is named
+    mask_token: int  # -1: none
     kind: type[Kind]
     tokens: list[bytes]
     pre_tokenizer: bytes
-    keys: Mapping[str, Value] = field(default_factory=dict, repr=False)  # all that the file has
+    keys: Mapping[str, Value] = field(default_factory=dict, repr=False)  # all of the file's
 
     @classmethod
     def read(cls, path: Path, target: Path | None = None) -> Drafter:
-        """Raises ModelError whose `field` is the key that is missing or wrong; its hint may name the file `target`."""
+        """Raises ModelError; `field` is the missing or wrong key. Its hint names the file `target`, if given."""
         keys = read_metadata(path)
 
         def known(key: str, kind: type, default: Any = None) -> Any:
@@ -101,8 +100,7 @@ class Drafter:
 
 
 def block_refusal(drafter: Drafter | None) -> str:
-    """Why accept=block cannot be used, "" if it can: what has to be told before a model loads. libdflash decides for
-    requests."""
+    """Why an engine cannot use accept=block, "" if it can; known before a model loads. libdflash checks requests."""
     if drafter is not None and drafter.kind.lattice:
         return ""
     # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
@@ -111,10 +109,10 @@ def block_refusal(drafter: Drafter | None) -> str:
 
 
 def check(target: Path, drafter: Path) -> None:
-    """Raise unless the two belong together.
+    """Raise an error unless the two belong together.
 
     Raises:
-        ModelError: a file cannot be read, or is no target or no drafter.
+        ModelError: a file cannot be read, or is not a target or a drafter.
         PairError: they do not fit each other; `field` is the drafter's key to blame.
     """
     for finding in compare(Target.read(target), Drafter.read(drafter, target)):
@@ -123,7 +121,7 @@ def check(target: Path, drafter: Path) -> None:
 
 
 def convert_command(drafter: Path, target: Path | None) -> str:
-    """What to type so that a drafter of another dialect can run."""
+    """The command that makes a drafter of another dialect usable."""
     return f"dflash-local convert {shlex.quote(str(drafter))} --target {shlex.quote(str(target or 'TARGET.gguf'))}"
 
 
@@ -139,8 +137,8 @@ def _foreign(path: Path, arch: str, target: Path | None) -> ModelError:
 
 
 def refuse_foreign(drafter: Path, target: Path) -> None:
-    """Raise ModelError, which names the command to run, if `drafter` is in another project's dialect: what else is
-    wrong with such a file does not matter."""
+    """Raise ModelError, with the command to run, if `drafter` is in another project's dialect. This comes first, since
+    nothing else matters for such a file."""
     try:
         keys = read_metadata(drafter)
         arch = keys["general.architecture"].data.decode()
@@ -151,7 +149,7 @@ def refuse_foreign(drafter: Path, target: Path) -> None:
 
 
 def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:
-    """Everything that can be said about the pair from the two headers, one finding per subject."""
+    """All findings about the pair that the two headers allow, one per subject."""
     yield from _architecture(target)
     yield from _width(target, drafter)
     yield from _taps(target, drafter)
@@ -160,21 +158,21 @@ def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:
     yield from _rotation(target, drafter)
 
 
+def no_drafting(arch: str) -> str:
+    """Why no drafter at all works with targets of an architecture; "" if one can."""
+    if arch not in TAPPED_ARCHS:
+        return f"llama.cpp gives out no hidden states of {arch!r} models, which a drafter reads"
+    return f"the recurrent state of {arch!r} cannot be rolled back" if arch in NO_ROLLBACK else ""
+
+
 def _architecture(target: Target) -> Iterator[Finding]:
-    if target.arch not in TAPPED_ARCHS:
-        yield fail(
-            "architecture",
-            f"llama.cpp gives out no hidden states of {target.arch!r} models, which a drafter reads",
-            "run it without -md; docs/limits.md lists the architectures with drafting",
-            "general.architecture",
-        )
-    elif target.arch in NO_ROLLBACK:
-        yield warn(
-            "architecture",
-            f"the recurrent state of {target.arch!r} cannot be rolled back, so nothing will be drafted",
-            "run it without -md, which saves the drafter's memory",
-            "general.architecture",
-        )
+    key, why = "general.architecture", no_drafting(target.arch)
+    if target.arch in NO_ROLLBACK:
+        advice = "run it without -md, which saves the drafter's memory"
+        yield warn("architecture", f"{why}, so nothing will be drafted", advice, key)
+    elif why:
+        advice = "run it without -md; docs/limits.md lists the architectures with drafting"
+        yield fail("architecture", why, advice, key)
     else:
         yield ok("architecture", f"{target.arch}, {target.n_layer} layers")
 
@@ -224,7 +222,7 @@ def _vocabulary(target: Target, drafter: Drafter) -> Iterator[Finding]:
     pre = target.tokenizer.get(PRE_TOKENIZER)
     if pre is not None and pre.data != drafter.pre_tokenizer:
         what = f"pre-tokenizer {_shown(drafter.pre_tokenizer)} in the drafter, {_shown(pre.data)} in the target"
-        # Text is tokenized by the target alone: this only hints at files of different origin.
+        # Only the target tokenizes text, so this is just a sign of files of different origin.
         yield warn("vocabulary", what, CONVERT_AGAIN, PRE_TOKENIZER)
 
 
@@ -248,9 +246,9 @@ def _rotation(target: Target, drafter: Drafter) -> Iterator[Finding]:
     if has_copied_rotation(drafter.keys, target):
         yield warn(
             "rotation",
-            "the drafter rotates a part of each head, as its target does: its converter copied that from the target's "
+            "the drafter rotates a part of each head, like its target: its converter copied that from the target's "
             "configuration, and few of its guesses are right",
-            f"mend it: {convert_command(drafter.path, target.path)}",
+            f"fix it: {convert_command(drafter.path, target.path)}",
             f"{ARCH}.rope.dimension_count",
         )
 

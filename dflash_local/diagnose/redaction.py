@@ -1,7 +1,7 @@
-"""Text without what is nobody's business: secrets, the user's name, the machine's name, where his home is.
+"""Removes private data from texts: secrets, the names of user and machine, the path of the home folder.
 
-Two nets, one behind the other. What the environment calls a secret is taken out by its value, wherever it turns up;
-then whatever looks like one. Too much taken out costs a question; too little costs a key.
+First the values of secret environment variables are removed wherever they appear, then all that looks like a secret.
+Removing too much costs a question, too little costs a key.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 GONE = "<removed>"
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|PWD|KEY|CREDENTIAL|AUTH|COOKIE|SESSION|SIGNATURE", re.IGNORECASE)
-_SAID = re.compile(r"PROMPT|TEMPLATE|KWARGS")  # what was said to a model
-_SHORTEST = 6  # of a value that is looked for: a shorter one is a word of any text
+_SAID = re.compile(r"PROMPT|TEMPLATE|KWARGS")  # texts for a model
+_SHORTEST = 6  # characters of a searched value: shorter ones may be ordinary words
 _NAMES_PATHS = {"PWD", "OLDPWD"}
 _LOOKS_SECRET: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.DOTALL), GONE),
@@ -28,7 +28,7 @@ _LOOKS_SECRET: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     (re.compile(r"\b(sk|pk|rk)-[\w-]{8,}"), GONE),
     (re.compile(r"\bA(KI|SI)A[0-9A-Z]{12,}\b"), GONE),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), GONE),
-    # NAME=value, --name value and "name": "value", where the name says what it is.
+    # NAME=value, --name value and "name": "value" with a telling name.
     (
         re.compile(
             r"([\w-]*(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|private[-_]?key|credential)[\w-]*"
@@ -42,7 +42,7 @@ _LOOKS_SECRET: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 
 
 class Redaction:
-    """Takes secrets out of texts. `environment` and `home` are this process' own, unless a test has others."""
+    """Removes private data from texts. `environment` and `home` default to this process's own."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, home: Path | None = None) -> None:
         self._environment = os.environ if environment is None else environment
@@ -51,7 +51,7 @@ class Redaction:
         self._words = {word: name for word, name in self._identity() if len(word) > 2}
 
     def __call__(self, text: str) -> str:
-        """The text with ~ for the home, and without secrets."""
+        """The text without secrets, and with ~ for the home folder."""
         for value in self._secrets:
             text = text.replace(value, GONE)
         for home in self._homes:
@@ -64,7 +64,7 @@ class Redaction:
         return text
 
     def variables(self, prefixes: tuple[str, ...]) -> Iterator[str]:
-        """NAME=value of the variables that begin so; of secret ones only that they are set."""
+        """NAME=value of the variables with one of the prefixes; without the values of secrets."""
         for name, value in sorted(self._environment.items()):
             if name.startswith(prefixes):
                 hidden = _is_secret(name) or _SAID.search(name)
@@ -79,12 +79,12 @@ class Redaction:
         for path in (home or Path.home(), (home or Path.home()).resolve()):
             if len(path.parts) > 1:
                 yield str(path)
-                yield str(path).replace("\\", "\\\\")  # as JSON has it, on Windows
+                yield str(path).replace("\\", "\\\\")  # as in JSON, on Windows
 
     def _identity(self) -> Iterator[tuple[str, str]]:
         with suppress(OSError, KeyError, ImportError):
             user = getpass.getuser()
-            if user != "root":  # which says nothing of anybody
+            if user != "root":  # identifies nobody
                 yield user, "<user>"
         with suppress(OSError):
             host = socket.gethostname()

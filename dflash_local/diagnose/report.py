@@ -1,4 +1,4 @@
-"""The file that goes with a bug report: what `doctor` found, versions, settings and the end of the last build's log."""
+"""The file for a bug report: `doctor`'s findings, versions, settings and the end of the last build's log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dflash_local.diagnose.finding import Finding
 from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.redaction import Redaction
 
-# Settings that change what runs. All other variables are left out, whatever they hold.
+# Settings that change what runs; all other variables are left out.
 VARIABLES = (
     "CC=", "CFLAGS", "CMAKE_", "CUDA", "CXX", "DFLASH_", "GGML_", "HIP_", "HF_ENDPOINT", "HF_HOME", "HF_HUB_",
     "LDFLAGS", "LLAMA_", "OMP_", "ROCR_", "VK_",
@@ -32,8 +32,7 @@ _STAMP = ("version", "backend", "flags", "compilers", "platform", "llama_cpp_com
 def report(
     findings: Sequence[Finding], machine: Machine, library: Mapping[str, Any], redact: Redaction | None = None
 ) -> str:
-    """The report as Markdown, with nothing in it that `Redaction` knows to take out. It has no prompts, no answers and
-    no names of models but those that were given to `doctor`."""
+    """The report as Markdown, redacted. It has no prompts or answers, and of models only those given to `doctor`."""
     redact = redact or Redaction()
     sections = {
         "findings": "\n".join(map(str, findings)),
@@ -56,7 +55,7 @@ def _lines(values: Mapping[str, Any]) -> str:
 
 
 def _software() -> Iterator[str]:
-    """Versions of Python, of the system, and of every package that this one asks for."""
+    """Versions of Python, of the system, and of all our dependencies."""
     yield f"python {sys.version.split()[0]} ({platform.python_implementation()}), {sys.prefix}"
     yield f"{platform.platform()}, {' '.join(platform.libc_ver())}".strip(", ")
     for name in sorted({*_dependencies(), "llama-cpp-python", "ray"}):

@@ -10,7 +10,7 @@ from dflash_local.errors import ModelError
 
 
 def model_size(path: Path) -> int:
-    """Bytes of a model's file, or of all its parts that are there if `path` is the first. ModelError: it cannot be
+    """Bytes of a model's file, or of all its existing parts if `path` is the first. Raises ModelError: it cannot be
     read."""
     try:
         return sum(part.stat().st_size for part in part_paths(path) if part == path or part.exists())

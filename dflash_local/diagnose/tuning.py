@@ -1,10 +1,10 @@
-"""From how many rows on a device's matrix kernel is faster than its vector kernel: measured, kept on disk, set at every
+"""The number of rows from which a device's matrix kernel beats its vector kernel: measured, kept on disk, set at every
 start.
 
-A device may have two kernels for products with quantized weights, one made for few rows and one for many
-(ggml_ops/tune/kernel_timing.h). Where they cross is a guess of the backend, or was measured elsewhere; `dflash-local
-doctor --tune` measures it here. What it finds is kept in one small file per machine, which says with which build, and
-every engine sets it before it measures its pass times.
+A device may have two kernels for products with quantized weights, one for few rows and one for many
+(ggml_ops/tune/kernel_timing.h). The backend guesses where they cross, or has measured it elsewhere; `dflash-local
+doctor --tune` measures it here. The result is kept in one small file per machine, valid for one build, and every engine
+sets it before it measures its pass times.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TYPES = (
     "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq1_s", "iq1_m", "iq2_xxs",
     "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4",
 )  # fmt: skip
-# One more than the rows of the widest pass that is timed: from there on means never.
+# One more than the rows of the widest timed pass: means never.
 MOST_ROWS = native.MAX_NODES + 1
 _MOST_BYTES = 1 << 16
 
 Table = dict[str, dict[str, int]]
-"""Device -> type -> rows from which on the matrix kernel serves."""
+"""Device -> type -> rows from which the matrix kernel is used."""
 
 log = logging.getLogger("dflash_local.diagnose.tuning")
 
@@ -70,9 +70,8 @@ def measure(
     """Time both kernels of `device` on the matrices of `shape`; `params` are further fields of native.TuneParams.
 
     Returns:
-        device, type, shape, now (the count in force), rows_max (what means never), vector_ms and matrix_ms:
-        milliseconds of a product with each of the matrices, for 1, 2, ... rows; None where the vector kernel cannot
-        serve.
+        device, type, shape, now (the current count), rows_max (means never), vector_ms and matrix_ms: milliseconds of
+        a product with each of the matrices, for 1, 2, ... rows; None where the vector kernel cannot be used.
     """
     sizes = matrices(shape)
     interrupted = False
@@ -82,7 +81,7 @@ def measure(
         nonlocal interrupted
         try:
             progress((len(runs) + done) / len(sizes))
-        except KeyboardInterrupt:  # would be lost on its way through C
+        except KeyboardInterrupt:  # would be lost in C
             interrupted = True
         return not interrupted
 
@@ -109,12 +108,12 @@ def measure(
 
 
 def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
-    """From how many rows on the matrix kernel should be used; `runs` are results of measure() for one type and several
-    shapes.
+    """The number of rows from which the matrix kernel should be used; `runs` are results of measure() for one type and
+    several shapes.
 
-    The count with the least loss. The loss is the extra time of the kernel in use over the other one, relative, summed
-    over all row counts that both kernels can compute; differences up to MARGIN do not count. Among equal counts `now`
-    is kept, else the smallest is taken.
+    It is the count with the least loss: the relative extra time of the used kernel over the other one, summed over all
+    row counts that both kernels can compute, ignoring differences up to MARGIN. Of equal counts `now` is kept, else the
+    smallest is chosen.
     """
     ratios = [
         (n, vector / matrix, matrix / vector)
@@ -138,7 +137,7 @@ def tuned_file() -> Path:
     """The file of this machine with these devices.
 
     Raises:
-        NativeLibraryError: there is no build.
+        NativeLibraryError: the patched llama.cpp is missing.
     """
     conditions = [
         this_machine().cpu,
@@ -150,8 +149,8 @@ def tuned_file() -> Path:
 
 
 def read_table() -> tuple[Table, str]:
-    """The table that is kept for this machine and build, and the reason if it is ignored, else "". An empty table
-    without a reason: none is kept."""
+    """The kept table of this machine and build, and the reason if it is ignored, else "". An empty table without a
+    reason: none is kept."""
     file = tuned_file()
     try:
         document = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
@@ -169,7 +168,7 @@ def read_table() -> tuple[Table, str]:
 
 
 def keep(table: Table) -> Path:
-    """Add to what is kept, and return the file.
+    """Add to the kept table, and return its file.
 
     Raises:
         OSError: the cache folder cannot be written.
@@ -185,7 +184,7 @@ def keep(table: Table) -> Path:
 
 
 def apply() -> Table:
-    """Set the counts of the kept table, for the whole process, and give every other choice back to its device. Returns
+    """Set the counts of the kept table, for the whole process, and reset all others to the devices' defaults. Returns
     the counts that were set."""
     table, ignored = read_table()
     if ignored:
@@ -201,12 +200,12 @@ def apply() -> Table:
 
 
 def choices(device: str, types: Sequence[str] = TYPES) -> list[str]:
-    """Those of `types` for which the device has two kernels."""
+    """The `types` for which the device has two kernels."""
     return [weights for weights in types if native.matrix_rows(device, weights)]
 
 
 def in_force() -> Table:
-    """The counts that hold now, tuned or not, of all devices and types with two kernels."""
+    """The current counts, tuned or not, of all devices and types with two kernels."""
     counts = {
         device["name"]: {weights: rows for weights in TYPES if (rows := native.matrix_rows(device["name"], weights))}
         for device in _devices()
@@ -215,8 +214,7 @@ def in_force() -> Table:
 
 
 def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
-    """Was it measured here from how many rows on the matrix kernels are faster? No finding where no device has two
-    kernels and nothing is kept."""
+    """Were the row counts measured here? No finding if no device has two kernels and nothing is kept."""
     table, ignored = read_table()
     if ignored:
         yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")

@@ -1,4 +1,4 @@
-"""Memory as Windows tells it: of the machine and of this process, by the names of Linux's files under /proc."""
+"""Memory of the machine and of this process on Windows, by the names of Linux's files under /proc."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class _Counters(ctypes.Structure):
 
 
 def machine_sizes() -> dict[str, int]:
-    """MemTotal and MemAvailable, in bytes; empty where Windows refuses."""
+    """MemTotal and MemAvailable, in bytes; empty if the call fails."""
     status = _Status(size=ctypes.sizeof(_Status))
     known = ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status))  # type: ignore[attr-defined,unused-ignore]
     return {"MemTotal": status.n0, "MemAvailable": status.n1} if known else {}
 
 
 def process_sizes() -> dict[str, int]:
-    """VmRSS and VmHWM, in bytes; empty where Windows refuses."""
+    """VmRSS and VmHWM, in bytes; empty if the call fails."""
     kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined,unused-ignore]
     kernel.GetCurrentProcess.restype = c_void_p
     counters = _Counters(size=ctypes.sizeof(_Counters))

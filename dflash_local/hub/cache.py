@@ -1,12 +1,12 @@
-"""The cache of models, shared with llama.cpp and huggingface_hub: the same root, the same layout.
+"""The model cache, shared with llama.cpp and huggingface_hub: the same root and layout.
 
     models--USER--NAME/refs/BRANCH                 the commit, 40 hexadecimal digits
     models--USER--NAME/blobs/OID                   a file's content; OID is its sha256 (LFS) or its git sha1
     models--USER--NAME/snapshots/COMMIT/PATH       a relative symlink to the blob; where there are none, the file itself
     .locks/models--USER--NAME/OID.lock             held while a blob is downloaded
 
-Sources: common/hf-cache.cpp of the pinned llama.cpp; `file_download.py` of huggingface_hub. Files of others are read,
-never changed or removed.
+Sources: common/hf-cache.cpp of the pinned llama.cpp; `file_download.py` of huggingface_hub. Files of these programs are
+read, never changed or removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REPOSITORY = re.compile(r"\w+(?:[.-]\w+)*/\w+(?:[.-]\w+)*", re.ASCII)
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a repository at a commit. `oid` is "" and `size` None where only the cache is known."""
+    """A file of a repository at a commit. `oid` is "" and `size` None if known from the cache only."""
 
     repo: str
     commit: str
@@ -36,12 +36,12 @@ class HubFile:
 
     @property
     def name(self) -> str:
-        """Without its folders."""
+        """The name without folders."""
         return PurePosixPath(self.path).name
 
 
 def cache_root() -> Path:
-    """llama.cpp's order of variables. As in huggingface_hub, ~ and $NAME mean something in those that it knows."""
+    """By llama.cpp's order of variables. ~ and $NAME are expanded in huggingface_hub's variables, as it does itself."""
     if own := os.environ.get("LLAMA_CACHE"):
         return Path(own)
     for variable, below in (
@@ -56,7 +56,7 @@ def cache_root() -> Path:
 
 
 def is_repository(name: str) -> bool:
-    """Whether `name` can be USER/NAME."""
+    """Can `name` be USER/NAME?"""
     return len(name) <= 256 and _REPOSITORY.fullmatch(name) is not None
 
 
@@ -65,7 +65,7 @@ def is_oid(text: str) -> bool:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path that came from outside stays below the folder that it is taken relative to."""
+    """Does an untrusted relative path stay inside its folder?"""
     parts = PurePosixPath(path).parts
     return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
 
@@ -89,8 +89,8 @@ class Cache:
         return self.root / ".locks" / self.repository(file.repo).name / f"{file.oid}.lock"
 
     def commit(self, repo: str, revision: str | None = None) -> str | None:
-        """The commit that `revision` named when it was last looked up: a branch, a tag, or the beginning of a commit.
-        None for `revision` is main, else any branch."""
+        """The commit of `revision` (a branch, a tag, or the beginning of a commit) at its last look-up. None means
+        main, else any branch."""
         refs = self.repository(repo) / "refs"
         if revision:
             if is_inside(revision) and (commit := _read_ref(refs / revision)):
@@ -101,16 +101,16 @@ class Cache:
         return _read_ref(refs / "main") or next(filter(None, others), None)
 
     def files(self, repo: str, revision: str | None = None) -> list[HubFile]:
-        """What the cache has of a repository at the commit that `revision` named; empty: nothing."""
+        """The cached files of a repository at the commit of `revision`."""
         commit = self.commit(repo, revision)
         if commit is None:
             return []
         folder = self.repository(repo) / "snapshots" / commit
-        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())  # not a link to a blob that is gone
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())  # no broken links
         return [HubFile(repo, commit, path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
 
     def find(self, file: HubFile) -> Path | None:
-        """The file's path if it is there, in full. A blob that another commit brought is linked.
+        """The file's path if it is cached in full. A blob of another commit is linked.
 
         Raises:
             OSError: the link cannot be made.
@@ -123,7 +123,7 @@ class Cache:
         return None
 
     def link(self, file: HubFile) -> Path:
-        """Make the snapshot's entry for a blob that is there. Raises OSError."""
+        """Make the snapshot's entry for a cached blob. Raises OSError."""
         blob, path = self.blob(file), self.snapshot(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f"{path.name}.{os.getpid()}.link")
@@ -136,7 +136,7 @@ class Cache:
         return path
 
     def keep_ref(self, repo: str, name: str, commit: str) -> None:
-        """Remember what a branch or tag names. Raises OSError."""
+        """Store the commit of a branch or tag. Raises OSError."""
         path = self.repository(repo) / "refs" / name
         if _read_ref(path) == commit:
             return

@@ -1,4 +1,4 @@
-"""The disk below the cache: room for a download, and one error for what goes wrong there."""
+"""The cache's disk: a check for free space, and errors of writing there."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ def check_space(folder: Path, needed: int) -> None:
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
-        return  # writing will tell
+        return  # unknown; writing will fail if it is full
     if needed > free:
         raise HubError(
-            f"not enough disk space in {folder}: {size_text(free)} free, {size_text(needed)} needed", hint=_ELSEWHERE
+            f"not enough disk space in {folder}: {decimal_size_text(free)} free, {decimal_size_text(needed)} needed",
+            hint=_ELSEWHERE,
         )
 
 
 def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
-    """The error for one that came up while writing below `folder`; `part` is what there is of a file so far."""
+    """The HubError for an error while writing below `folder`; `part` is the partial download."""
     if error.errno not in _FULL:
         return HubError(
             f"cannot write to the cache {folder}: {error.strerror or error}",
@@ -35,20 +36,20 @@ def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
         )
     kept = ""
     if part and (size := size_of(part)):
-        kept = f"; {size_text(size)} are kept in {part} and taken up by the next try"
+        kept = f"; {decimal_size_text(size)} are kept in {part} for the next try"
     return HubError(f"the disk of {folder} is full ({error.strerror}){kept}", hint=_ELSEWHERE)
 
 
 def size_of(path: Path) -> int:
-    """In bytes; 0 if it is not there."""
+    """Size in bytes; 0 if the file does not exist."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def size_text(n_bytes: int) -> str:
-    """Such as 4.7 GB: decimal, as the Hub shows sizes."""
+def decimal_size_text(n_bytes: int) -> str:
+    """A size like "4.7 GB", in decimal units as on the Hub."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n_bytes >= size:
             return f"{n_bytes / size:.1f} {unit}"

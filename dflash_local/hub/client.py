@@ -1,7 +1,7 @@
-"""The Hub: what a repository holds, the first bytes of a file, and whole files into the cache.
+"""The Hub: list a repository, read the first bytes of a file, download files into the cache.
 
-Transfers are ours, not `hf_hub_download`'s: that one neither takes up what another process left off, nor compares
-hashes. While `Hub.offline` holds, nothing that could open a socket is imported.
+Downloads do not use `hf_hub_download`, which neither resumes the download of another process nor compares hashes. While
+`Hub.offline` is set, nothing that could open a socket is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dflash_local.hub import cache_space
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
 from dflash_local.hub.transport import Transport
 
-# file name, bytes there so far, bytes in all
+# file name, bytes so far, total bytes
 Progress = Callable[[str, int, int], None]
 
 _CHUNK = 1 << 20
@@ -30,12 +30,12 @@ _GO_ONLINE = "run it once without --offline and HF_HUB_OFFLINE"
 
 
 def is_offline() -> bool:
-    """Whether huggingface_hub's variables forbid the network."""
+    """Do huggingface_hub's variables forbid the network?"""
     return any(os.environ.get(name, "").lower() in _ON for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
 
 
 def hub_endpoint() -> str:
-    """The Hub's address, without a slash at its end: llama.cpp's variable, then huggingface_hub's."""
+    """The Hub's address without a trailing slash, from llama.cpp's variable, then huggingface_hub's."""
     return (os.environ.get("MODEL_ENDPOINT") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
@@ -47,7 +47,7 @@ def _silent_note(text: str) -> None: ...
 
 @dataclass
 class Hub:
-    """The Hub as one user sees it. `progress` hears of every chunk, `note` of what a user should know."""
+    """The Hub with a user's token and cache. `progress` is called for every chunk, `note` with messages to the user."""
 
     token: str | None = None
     offline: bool = False
@@ -63,7 +63,7 @@ class Hub:
     def files(self, repo: str, revision: str | None = None) -> list[HubFile]:
         """Every file of the repository at `revision`: a branch, a tag, or a commit or its beginning. None is main.
 
-        If the Hub cannot be asked, what the cache has.
+        The cached ones if the Hub cannot be reached.
 
         Raises:
             HubError: neither the Hub nor the cache has it; or the cache cannot be written.
@@ -75,7 +75,7 @@ class Hub:
                 return self._listed(repo, revision)
             except HubError as error:
                 if error.status == 0:
-                    self._unreachable = error  # the next repository need not wait for it again
+                    self._unreachable = error  # so that the next repository does not wait again
                 if not (files := self.cache.files(repo, revision)):
                     raise
                 self.note(f"{error.message}; using what the cache has of {repo}")
@@ -97,7 +97,7 @@ class Hub:
         return files
 
     def _commit(self, repo: str, revision: str | None) -> str:
-        """The commit that `revision` names; what a branch or tag names is kept, for llama.cpp and for later."""
+        """The commit of `revision`; that of a branch or tag is stored in the cache, for llama.cpp and for later."""
         if revision and COMMIT.fullmatch(revision):
             return revision.lower()
         refs = next(self._transport.json(repo, "refs"))
@@ -121,14 +121,14 @@ class Hub:
         )
 
     def find(self, file: HubFile) -> Path | None:
-        """The file's path, if the cache has it in full."""
+        """The file's path if it is cached in full."""
         try:
             return self.cache.find(file)
         except OSError as error:
             raise cache_space.failed(self.cache.root, error) from None
 
     def head(self, file: HubFile, length: int) -> bytes:
-        """The first `length` bytes of a file, or all if it is shorter: by a range request, unless it is cached."""
+        """The first `length` bytes of a file, or all if it is shorter, from the cache or by a range request."""
         if path := self.find(file):
             with path.open("rb") as cached:
                 return cached.read(length)
@@ -139,13 +139,13 @@ class Hub:
         return bytes(data)
 
     def download(self, files: Sequence[HubFile]) -> list[Path]:
-        """Put the files into the cache, those that are not there. Returns their paths in the snapshot.
+        """Download the files that are not cached. Returns the paths of all in the snapshot.
 
-        A transfer that was cut off goes on where it stopped, also in a later process. Another process that downloads
-        the same file is waited for.
+        An interrupted download is resumed, also by a later process. If another process downloads a file, this one
+        waits for it.
 
         Raises:
-            HubError: a file cannot be had, its hash is wrong, or the disk is full. What is in the cache is whole.
+            HubError: a file cannot be fetched, its hash is wrong, or the disk is full. Files in the cache stay whole.
         """
         missing = [file for file in files if not self.find(file)]
         if missing and self.offline:
@@ -160,7 +160,7 @@ class Hub:
         )
 
     def _part(self, file: HubFile) -> Path:
-        """Where a file grows. Not under huggingface_hub's name, nor llama.cpp's: such a file may be in use."""
+        """The partial download. Its name differs from those of huggingface_hub and llama.cpp, which may be in use."""
         return self.cache.blob(file).with_name(f"{file.oid}.dflash.incomplete")
 
     def _fetch(self, file: HubFile) -> Path:
@@ -169,7 +169,7 @@ class Hub:
             for folder in (lock.parent, self.cache.blob(file).parent):
                 folder.mkdir(parents=True, exist_ok=True)
             with self._locked(lock, file):
-                path = self.cache.find(file)  # another process may have been at it
+                path = self.cache.find(file)  # another process may have downloaded it
                 if path is None:
                     self._transfer(file)
                     path = self.cache.link(file)
@@ -195,7 +195,7 @@ class Hub:
             held.__exit__(None, None, None)
 
     def _transfer(self, file: HubFile) -> None:
-        """Make the blob, by way of its part. If the hash of a part that was taken up is wrong, it is begun anew."""
+        """Download the blob by way of its part. If a resumed part ends with a wrong hash, start over."""
         part = self._part(file)
         for taken_up in (cache_space.size_of(part) > 0, False):
             digest = self._grow(file, part)
@@ -211,7 +211,7 @@ class Hub:
         )
 
     def _grow(self, file: HubFile, part: Path) -> str:
-        """Append what `part` lacks. Returns the hash of all of it, of the kind that names the file's blob."""
+        """Append the missing bytes to `part`. Returns its hash, of the kind that names the blob."""
         total = file.size or 0
         if cache_space.size_of(part) > total:
             part.unlink()
@@ -222,7 +222,9 @@ class Hub:
                 digest.update(chunk)
             done = out.tell()
             if 0 < done < total:
-                self.note(f"{file.name}: going on at {cache_space.size_text(done)} of {cache_space.size_text(total)}")
+                self.note(
+                    f"{file.name}: going on at {cache_space.decimal_size_text(done)} of {cache_space.decimal_size_text(total)}"
+                )
 
             def take(chunk: bytes) -> None:
                 nonlocal done
@@ -245,7 +247,7 @@ class Hub:
 
 
 def _hub_file(repo: str, commit: str, entry: Any) -> HubFile | None:
-    """The file that an entry of a listing describes. None for folders and for what must not touch the cache."""
+    """The file of a listing's entry. None for folders, and for names that are not safe in the cache."""
     if not isinstance(entry, dict) or entry.get("type") != "file":
         return None
     lfs = entry.get("lfs")

@@ -1,4 +1,4 @@
-"""Drafters that were downloaded as checkpoints, converted once and kept: $DFLASH_CACHE/drafters."""
+"""Converted drafters of downloaded checkpoints, kept in $DFLASH_CACHE/drafters."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile
 from dflash_local.native import quantize_rows
 
-# tensor name, bytes written so far, bytes in all
+# tensor name, bytes written so far, total bytes
 Progress = Callable[[str, int, int], None]
 
 
 def kept(file: HubFile, target: Target, outtype: str | None = None) -> Path | None:
-    """A conversion of the checkpoint that `file` is part of, for `target`: of that type, or of whatever type was made
-    last."""
+    """The kept conversion for `target` of the checkpoint that `file` is part of: of type `outtype`, else the newest."""
     found = list(_folder().glob(f"{_name(file, target)}-{outtype or '*'}.gguf"))
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def convert(checkpoint: Path, file: HubFile, target: Target, outtype: str, progress: Progress | None = None) -> Path:
-    """Convert the checkpoint in the folder `checkpoint` for `target`. Raises ConvertError, or HubError if there is no
-    place for it."""
+    """Convert the checkpoint in the folder `checkpoint` for `target`. Raises ConvertError, or HubError if the folder of
+    conversions cannot be made."""
     path = _folder() / f"{_name(file, target)}-{outtype}.gguf"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +44,7 @@ def _folder() -> Path:
 
 
 def _name(file: HubFile, target: Target) -> str:
-    """What decides a conversion, but for its type: the checkpoint, the target's shape and tokenizer, the converter."""
+    """All inputs of a conversion but its type: the checkpoint, the target's shape and tokenizer, the converter."""
     return f"{file.repo.replace('/', '--')}@{file.commit[:12]}-{_target_hash(target)}-{_converter_hash()}"
 
 
@@ -59,7 +58,7 @@ def _target_hash(target: Target) -> str:
 
 @cache
 def _converter_hash() -> str:
-    """Of the converter's source: another converter may write other files."""
+    """A hash of the converter's source, since another version may write other files."""
     digest = hashlib.sha256()
     folder = Path(converter.__file__).parent
     for path in sorted(folder.rglob("*.py")):

@@ -1,7 +1,6 @@
-"""What a model or checkpoint is, told from its headers, before gigabytes of it are downloaded.
+"""The headers of remote models and checkpoints, to check them before gigabytes are downloaded.
 
-A header is a file on this disk that is as long as the real one and has only its beginning; so whatever reads headers of
-local files reads these.
+A header becomes a local sparse file with the length of the real one, so that readers of local files can be used.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _LONGEST_SAFETENSORS = 100 << 20
 
 @contextmanager
 def gguf_header(hub: Hub, *parts: HubFile) -> Iterator[Path]:
-    """The path of the first of a model's `parts` if the cache has them all, else of a file with its header, and beside
-    it such files of the others. Raises HubError, or ModelError for what is no GGUF."""
+    """The path of the first of a model's `parts` if all are cached, else of a file with its header, beside such files
+    of the others. Raises HubError, or ModelError if it is not a GGUF."""
     cached = [hub.find(part) for part in parts]
     if cached[0] and all(cached):
         yield cached[0]
@@ -57,7 +56,7 @@ def _write_gguf_header(hub: Hub, file: HubFile, path: Path) -> None:
 
 @contextmanager
 def checkpoint_headers(hub: Hub, files: Sequence[HubFile]) -> Iterator[Path]:
-    """A folder with the checkpoint's small files, and with the headers of its safetensors. Raises HubError."""
+    """A folder with the checkpoint's small files and the headers of its safetensors. Raises HubError."""
     with tempfile.TemporaryDirectory(prefix="dflash-local-") as folder:
         for file in files:
             path = Path(folder) / file.name
@@ -73,13 +72,13 @@ def checkpoint_headers(hub: Hub, files: Sequence[HubFile]) -> Iterator[Path]:
 def _safetensors_header(hub: Hub, file: HubFile) -> bytes:
     data = hub.head(file, 64 << 10)
     if len(data) < 8:
-        raise HubError(f"{file.path} of {file.repo} is no safetensors file")
+        raise HubError(f"{file.path} of {file.repo} is not a safetensors file")
     length = int(struct.unpack_from("<Q", data)[0])
     if length > _LONGEST_SAFETENSORS:
-        raise HubError(f"{file.path} of {file.repo} is no safetensors file: it claims a header of {length} bytes")
+        raise HubError(f"{file.path} of {file.repo} is not a safetensors file: it claims a header of {length} bytes")
     return data if len(data) >= 8 + length else hub.head(file, 8 + length)
 
 
 def _write(path: Path, data: bytes, file: HubFile) -> None:
     path.write_bytes(data)
-    os.truncate(path, max(file.size or 0, len(data)))  # a hole, which takes no room
+    os.truncate(path, max(file.size or 0, len(data)))  # sparse

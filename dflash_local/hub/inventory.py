@@ -1,4 +1,4 @@
-"""The models that the cache holds, by the names under which llama-server's router lists them."""
+"""The cached models, by the names that llama-server's router gives them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dflash_local.hub.selection import Name
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the cache: USER/NAME:QUANT, and its file, or its first part."""
+    """A cached model: USER/NAME:QUANT, and its file or first part."""
 
     name: str
     path: Path
 
 
 def entries(cache: Cache) -> Iterator[Entry]:
-    """Every model whose name tells its quantization. Drafters are none."""
+    """All models with a quantization in their name, without drafters."""
     for repo in _repositories(cache):
         seen = set()
         for file in selection.models(cache.files(repo)):
@@ -32,7 +32,7 @@ def entries(cache: Cache) -> Iterator[Entry]:
 
 
 def path_of(cache: Cache, name: str, file: str | None = None) -> Path | None:
-    """The file that USER/NAME[:QUANT], or that file of it, means in the cache; None if it is not there."""
+    """The cached file of USER/NAME[:QUANT], or `file` of that repository; None if it is not cached."""
     try:
         wanted = Name.parse(name)
     except HubError:

@@ -1,4 +1,4 @@
-"""A file under a second name, wherever links can be had: Windows keeps symbolic links from ordinary users."""
+"""A second name for a file. Windows does not allow symbolic links to ordinary users."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def link_or_copy(source: Path, path: Path) -> None:
         path.symlink_to(source)
         return
     with suppress(OSError):
-        os.link(source, path)  # the same file: of one disk, and as good for who only reads
+        os.link(source, path)  # on the same disk only, and as good for reading
         return
     shutil.copyfile(source, path)

@@ -1,9 +1,9 @@
-"""Models that are on this disk already: in the cache that `-hf` fills, in those of other programs, and here.
+"""Models on this disk: in the cache of `-hf`, in the folders of other programs, and in this folder.
 
-Nothing is opened but Ollama's small manifests: what a folder lists and what names say is enough to greet somebody with.
-Folders that are not there or may not be read have no models.
+Only Ollama's small manifests are opened; elsewhere, file names are enough for a greeting. Missing or unreadable folders
+have no models.
 
-Sources: `fs_get_cache_directory` of llama.cpp's common/common.cpp, before it took the Hub's layout; LM Studio's
+Sources: `fs_get_cache_directory` of llama.cpp's common/common.cpp, from before it adopted the Hub's layout; LM Studio's
 ~/.lmstudio/models/USER/NAME/FILE; Ollama's manifests, which name the blob of each model.
 """
 
@@ -22,13 +22,13 @@ from dflash_local.hub import inventory, selection
 from dflash_local.hub.cache import Cache, HubFile, cache_root
 
 _OLLAMA_MODEL = "application/vnd.ollama.image.model"
-_MANIFEST_BYTES = 1 << 20  # of a manifest; real ones have some hundred
+_MANIFEST_BYTES = 1 << 20  # limit for a manifest; real ones have some hundred bytes
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A target on this disk. `name` is USER/NAME:QUANT where `-hf` finds it, else what its file or program calls it;
-    `size` is in bytes, of all parts."""
+    """A target on this disk. `name` is USER/NAME:QUANT if `-hf` finds it, else the name of its file or in its program;
+    `size` is in bytes, all parts together."""
 
     place: str
     name: str
@@ -37,7 +37,7 @@ class LocalModel:
 
     @property
     def is_named(self) -> bool:
-        """Whether `-hf` takes it by its name."""
+        """Does `-hf` accept its name?"""
         return self.place == HUB
 
 
@@ -45,7 +45,7 @@ HUB, LLAMA, LM_STUDIO, OLLAMA, HERE = "Hugging Face cache", "llama.cpp", "LM Stu
 
 
 def local_models() -> list[LocalModel]:
-    """Every target found, each file once. Drafters are none."""
+    """All targets found, each file once, without drafters."""
     found: dict[Path, LocalModel] = {}
     for model in _all():
         with suppress(OSError):
@@ -72,7 +72,7 @@ def _llama_folders() -> Iterator[Path]:
 
 
 def _caches() -> Path:
-    """Where programs of this system keep what they can fetch again."""
+    """The system's folder of caches."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
@@ -93,7 +93,7 @@ def _ollama_folders() -> Iterator[Path]:
 
 
 def _files(place: str, folder: Path, pattern: str) -> Iterator[LocalModel]:
-    """The models of a folder; of one in several parts the first."""
+    """The models of a folder; of split ones the first part."""
     with suppress(OSError):
         files = [HubFile("", "", path.relative_to(folder).as_posix()) for path in sorted(folder.glob(pattern))]
         for file in selection.models(files):
@@ -117,5 +117,5 @@ def _ollama(folder: Path) -> Iterator[LocalModel]:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a model, all parts. Raises OSError."""
+    """Bytes of all parts of a model. Raises OSError."""
     return sum(part.stat().st_size for part in part_paths(path))

@@ -1,4 +1,4 @@
-"""A target by name and its drafter: which files they are, whether they fit, and their paths once they are here."""
+"""Finds a target by name and its drafter: their files, whether they fit, and their paths after download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.relabel import relabel
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.pair import NO_ROLLBACK, TAPPED_ARCHS, Drafter, compare
+from dflash_local.diagnose.pair import Drafter, compare, no_drafting
 from dflash_local.errors import DFlashError, HubError, PairError
 from dflash_local.hub import conversions, registry, selection
 from dflash_local.hub.cache import HubFile
@@ -26,8 +26,8 @@ _MOST_LISTED = 12
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from: a file on this disk, or files of a repository, of which the first is the one to load.
-    A checkpoint is converted once it is here."""
+    """The source of a model: a local file, or files of a repository, of which the first is to be loaded. A checkpoint
+    is converted after its download."""
 
     path: Path | None = None
     files: tuple[HubFile, ...] = ()
@@ -42,10 +42,10 @@ class Source:
 
 @dataclass
 class Pairing:
-    """Finds a target and its drafter. `target` and `drafter` are what was found; `fetch()` makes paths of them."""
+    """Finds a target and its drafter, kept in `target` and `drafter`; `fetch()` returns their paths."""
 
     hub: Hub
-    outtype: str | None = None  # of conversions; None: one that is there, else f16
+    outtype: str | None = None  # type of a conversion; None: any kept one, else f16
     target: Source = field(default_factory=Source)
     drafter: Source | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -62,11 +62,11 @@ class Pairing:
     # -- the target
 
     def local_target(self, path: Path) -> None:
-        """Take a file on this disk."""
+        """Choose a local file."""
         self.target = Source(path)
 
     def hub_target(self, name: Name, file: str | None = None) -> None:
-        """Take USER/NAME[:QUANT], or that file of it. Raises HubError."""
+        """Choose USER/NAME[:QUANT], or `file` of that repository. Raises HubError."""
         self._name, self._listing = name, self.hub.files(name.repo, name.revision)
         if any(entry.path == "preset.ini" for entry in self._listing) and file is None:
             raise HubError(
@@ -87,7 +87,7 @@ class Pairing:
     # -- its drafter
 
     def hub_drafter(self, name: Name, file: str | None = None) -> None:
-        """Take the drafter that a repository holds: of several, the best that fits.
+        """Choose the drafter of a repository: of several, the best that fits.
 
         Raises:
             DFlashError: there is none, it cannot run here, or it does not fit the target.
@@ -107,11 +107,11 @@ class Pairing:
         raise failure or _no_drafter(name, listing, file)
 
     def find_drafter(self) -> None:
-        """Take the drafter that lies beside a target of the Hub, or that the list knows for it. If there is none, a
-        note says why, and `drafter` stays None."""
+        """Choose a drafter in the target's own repository, or one from the list. If there is none, note why;
+        `drafter` stays None."""
         assert self._name and self.target.files
-        if why := self._no_drafting():
-            self.hub.note(f"{why}: drafting by prompt lookup alone")
+        if why := no_drafting(self.header().arch):
+            self.hub.note(f"{why}: at most prompt lookup will draft")
             return
         beside = self.target.files[0].path
         for file in selection.drafters(self._listing, beside, self._name.tag):
@@ -133,13 +133,6 @@ class Pairing:
         because = f" ({known.none})" if known.none else ""
         self.hub.note(f"no drafter of {known.name} can be used{because}: drafting by prompt lookup alone")
 
-    def _no_drafting(self) -> str:
-        """Why nothing can be drafted for the target, whatever the drafter; "": it can."""
-        arch = self.header().arch
-        if arch not in TAPPED_ARCHS:
-            return f"llama.cpp gives out no hidden states of {arch!r} models, which a drafter reads"
-        return f"the recurrent state of {arch!r} cannot be rolled back" if arch in NO_ROLLBACK else ""
-
     def _try(self, what: str, take: Callable[[], None]) -> bool:
         try:
             take()
@@ -153,13 +146,13 @@ class Pairing:
         self.drafter = source
 
     def _check(self, source: Source) -> None:
-        """Raise DFlashError unless the drafter can be used, and fits the target."""
-        if why := self._no_drafting():
+        """Raise DFlashError unless the drafter can be used and fits the target."""
+        if why := no_drafting(self.header().arch):
             raise PairError(why, field="general.architecture", hint="run it without a drafter")
         if source.is_checkpoint:
             if conversions.kept(source.files[0], self.header()) or any(
                 file.name.endswith(".bin")
-                for file in source.files  # their headers lie at their ends
+                for file in source.files  # their headers are at their ends
             ):
                 return
             with checkpoint_headers(self.hub, source.files) as folder:
@@ -167,13 +160,13 @@ class Pairing:
             return
         with gguf_header(self.hub, *source.files) as path:
             if relabel(path, self.header().path).is_needed:
-                return  # rewritten once it is here; that it fits is checked for it
+                return  # relabelled after its download, and checked then
             for finding in compare(self.header(), Drafter.read(path)):
                 if finding.level is Level.FAIL:
                     raise PairError(finding.text, field=finding.field, hint=finding.advice)
 
     def suggestion(self) -> str | None:
-        """One line, if a drafter is known for a target that looks like this one. Raises what `header()` does."""
+        """One line if a drafter is known for a target of this shape. Raises the errors of `header()`."""
         header = self.header()
         shape: dict[str, object] = {"architecture": header.arch, "n_embd": header.n_embd, "n_layer": header.n_layer}
         shape["n_vocab"] = header.n_vocab
@@ -189,7 +182,7 @@ class Pairing:
     # -- paths
 
     def missing(self) -> list[HubFile]:
-        """What `fetch` will download."""
+        """The files that `fetch` will download."""
         files = [*self.target.files, *(self.drafter.files if self.drafter else ())]
         if self.drafter and self._converted():
             files = list(self.target.files)
@@ -201,7 +194,7 @@ class Pairing:
         return conversions.kept(self.drafter.files[0], self.header(), self.outtype)
 
     def fetch(self) -> tuple[Path, Path | None]:
-        """Download what is missing, the drafter first, since it is small, and convert it. Returns the paths of target
+        """Download what is missing, the small drafter first, and convert it if necessary. Returns the paths of target
         and drafter (None: there is none). Raises DFlashError."""
         drafter = self._fetch_drafter()
         return self.target.path or self.hub.download(self.target.files)[0], drafter
@@ -224,7 +217,7 @@ def _one(listing: Sequence[HubFile], path: str) -> HubFile | None:
 
 
 def _drafter_sources(name: Name, listing: Sequence[HubFile], file: str | None) -> Iterator[Source]:
-    """Upstream's order: sidecars, then a model file. Then, beyond upstream, a checkpoint."""
+    """In upstream's order: sidecars, then a model file. Beyond upstream: a checkpoint."""
     if file:
         if found := _one(listing, file):
             yield Source(files=(found,))
@@ -259,7 +252,7 @@ def _listed(listing: Sequence[HubFile]) -> str:
 
 
 def _names(path: Path) -> list[str]:
-    """What a GGUF calls itself, and its file."""
+    """The names of a GGUF: its file's, and those in its metadata."""
     metadata = read_metadata(path)
     found = (metadata.get(key) for key in ("general.name", "general.basename"))
     said = [bytes(value.data).decode(errors="replace") for value in found if value and isinstance(value.data, bytes)]

@@ -1,7 +1,7 @@
-"""Which drafters are known for a target: a reviewed list in the package (registry.json), and the user's own.
+"""The known drafters of each target: a reviewed list in the package (registry.json), and the user's own list.
 
-A target is known by the name of its repository, or, as a local file, by its shape. The list says what others published;
-whether a drafter fits is told from the headers of both files before anything large is downloaded.
+A target is recognized by the name of its repository or, as a local file, by its shape. The list names published
+drafters; the headers of both files show whether one fits, before anything large is downloaded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dflash_local.errors import HubError
 from dflash_local.hub.cache import is_repository
 
 _OURS = Path(__file__).with_name("registry.json")
-# What people who quantize models put around a model's name: bartowski's USER_ in front, -GGUF and the like behind.
+# Additions to a model's name by those who quantize it: bartowski's USER_ in front, -GGUF and the like behind.
 _BEFORE, _BEHIND = r"(?:[\w.]+_)?", r"(?:[-_.](?:ud|i1|qat|mxfp4|gguf|128k|unsloth))*"
 _SHAPE = ("architecture", "n_embd", "n_layer", "n_vocab")
 
 
 @dataclass(frozen=True)
 class KnownDrafter:
-    """A drafter in the list. `refused`: why the engine cannot run it. `unverified`: only its name was seen."""
+    """A drafter in the list. `refused`: why the engine cannot run it. `unverified`: known by name only."""
 
     repository: str
     revision: str | None = None
@@ -42,8 +42,8 @@ class KnownDrafter:
 
 @dataclass(frozen=True)
 class KnownTarget:
-    """A target in the list. `repositories` are patterns of names without user and -GGUF; `shape` has what is known of
-    architecture, n_embd, n_layer and n_vocab. `none`: why no drafter is listed."""
+    """A target in the list. `repositories` are patterns of names without user and -GGUF; `shape` has architecture,
+    n_embd, n_layer and n_vocab as far as known. `none`: why no drafter is listed."""
 
     name: str
     repositories: tuple[str, ...]
@@ -52,11 +52,11 @@ class KnownTarget:
     none: str | None = None
 
     def is_named(self, name: str) -> bool:
-        """Whether this is the name of a repository, without its user, or of a file, without its folder."""
+        """Is this the name of a repository of it (without the user), or of a file (without the folder)?"""
         return any(re.fullmatch(_BEFORE + pattern + _BEHIND, name, re.IGNORECASE) for pattern in self.repositories)
 
     def agrees(self, shape: Mapping[str, Any]) -> bool:
-        """Whether nothing that is known of its shape speaks against `shape`."""
+        """Is `shape` consistent with what is known of its shape?"""
         return all(shape.get(key) == value for key, value in self.shape.items())
 
     @property
@@ -65,7 +65,7 @@ class KnownTarget:
 
 
 def user_file() -> Path:
-    """Where a user may list pairs: in the form of registry.json."""
+    """The user's own list of pairs, in the format of registry.json."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base).expanduser() / "dflash-local" / "pairs.json"
 
@@ -77,13 +77,13 @@ def known_targets() -> list[KnownTarget]:
 
 
 def by_name(targets: Sequence[KnownTarget], repository: str) -> KnownTarget | None:
-    """The target that a repository (USER/NAME) holds."""
+    """The target in a repository (USER/NAME)."""
     name = repository.partition("/")[2]
     return next((target for target in targets if target.is_named(name)), None)
 
 
 def by_file_name(targets: Sequence[KnownTarget], name: str) -> KnownTarget | None:
-    """The target that a file or a repository of this name holds, whatever its quantization."""
+    """The target in a file or repository of this name, with any quantization."""
     bare = _bare(name)
     return next((target for target in targets if target.is_named(bare)), None)
 
@@ -91,8 +91,8 @@ def by_file_name(targets: Sequence[KnownTarget], name: str) -> KnownTarget | Non
 def by_shape(
     targets: Sequence[KnownTarget], shape: Mapping[str, Any], names: Callable[[], Sequence[str]]
 ) -> list[KnownTarget]:
-    """The targets that a file may be, whose header says `shape`: those that have one of its `names`, or else all that
-    look like it. Fine-tuned models, and some generations of one family, look alike."""
+    """The possible targets of a file with this shape: those with one of its `names`, or else all with the same shape.
+    Fine-tuned models, and some generations of one family, share a shape."""
     alike = [target for target in targets if target.agrees(shape)]
     found = [_bare(name) for name in names()] if alike else []
     named = [target for target in alike if any(map(target.is_named, found))]
@@ -106,7 +106,7 @@ def _bare(name: str) -> str:
 
 
 def refusal(targets: Sequence[KnownTarget], repository: str) -> str | None:
-    """Why the engine cannot run a drafter, as far as the list knows."""
+    """Why the engine cannot run a drafter, according to the list."""
     drafters = (drafter for target in targets for drafter in target.drafters)
     return next((drafter.refused for drafter in drafters if drafter.repository == repository), None)
 

@@ -1,7 +1,7 @@
-"""Which files of a repository are meant by USER/NAME[:QUANT]: the model, its parts, and drafters beside it.
+"""Resolves USER/NAME[:QUANT] to files of a repository: the model, its parts, and drafters beside it.
 
-The rules are upstream's (common/download.cpp of the pinned llama.cpp), so that a name means here what it means to
-llama-server. Where we go further, it says so.
+The rules are upstream's (common/download.cpp of the pinned llama.cpp), so a name means the same as in llama-server.
+Extensions are marked "beyond upstream".
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile, is_repository
 
 _TAG = re.compile(r"[-.]([A-Za-z0-9_]+)$")
-# A base name with one of these is no model. Drafters of kinds that we do not run (mtp-, eagle3-) are among them.
+# A base name with one of these is not a model. Includes drafters of kinds that we do not run (mtp-, eagle3-).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
-# Sidecars that we can run, best first: a DSpark drafter has a Markov head more than a DFlash one.
+# Sidecars that we can run, best first: DSpark is DFlash with a Markov head.
 SIDECARS = ("dspark-", "dflash-")
 _DRAFTER_NAME = re.compile(r"dflash|dspark", re.IGNORECASE)
 _DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
-# Quantized below 8 bits, drafters with sliding windows lose acceptance; above, they only grow.
+# Below 8 bits, drafters with sliding windows lose acceptance; above, they only grow.
 _DRAFTER_BITS = 8
 
 
@@ -35,7 +35,7 @@ class Name:
 
     @classmethod
     def parse(cls, text: str) -> Name:
-        """Raises HubError if it is no such name."""
+        """Raises HubError if the text is not such a name."""
         match = re.fullmatch(r"([^@:]+)(?:@([^:]+))?(?::([^:]+))?", text)
         if not match or not is_repository(match[1]):
             raise HubError(
@@ -51,7 +51,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a GGUF's name says: `prefix` with the tag but without the number of the part."""
+    """The parts of a GGUF's name; `prefix` includes the tag but not the number of the part."""
 
     prefix: str = ""
     tag: str = ""
@@ -60,7 +60,7 @@ class Parts:
 
     @classmethod
     def of(cls, path: str) -> Parts:
-        """Of a path that is no GGUF: nothing."""
+        """Empty for a path that is not a GGUF."""
         if not path.endswith(".gguf"):
             return cls()
         prefix, index, count = path.removesuffix(".gguf"), 1, 1
@@ -75,15 +75,15 @@ class Parts:
 
 
 def _bits(tag: str) -> int:
-    """The first number in it: Q4_0 -> 4, BF16 -> 16; 0 if there is none."""
+    """The first number in a tag: Q4_0 -> 4, BF16 -> 16; 0 if there is none."""
     number = re.search(r"\d+", tag)
     return int(number[0]) if number else 0
 
 
 def model(files: Sequence[HubFile], tag: str = "") -> HubFile | None:
-    """The model that the tag means, or without one Q4_K_M, Q8_0 or the first; of a split one, the first part.
+    """The model with the tag, or without one Q4_K_M, Q8_0 or the first; of a split one, the first part.
 
-    Beyond upstream: a drafter with another spelling (X-DFlash.Q8_0.gguf) is taken only if there is nothing else.
+    Beyond upstream: a drafter with another spelling (X-DFlash.Q8_0.gguf) is chosen only if there is nothing else.
     """
     usable = [file for file in files if _is_model(file)]
     targets = [file for file in usable if not is_drafter(file)]
@@ -98,12 +98,12 @@ def model(files: Sequence[HubFile], tag: str = "") -> HubFile | None:
 
 
 def models(files: Sequence[HubFile]) -> list[HubFile]:
-    """Every model among them; of split ones the first part. Drafters are none."""
+    """All models; of split ones the first part. Without drafters."""
     return [file for file in files if _is_model(file) and file.path.endswith(".gguf") and not is_drafter(file)]
 
 
 def is_drafter(file: HubFile) -> bool:
-    """Does its name say that it is a drafter?"""
+    """Is it a drafter by its name?"""
     return _DRAFTER_NAME.search(file.name) is not None
 
 
@@ -132,15 +132,15 @@ def all_parts(files: Sequence[HubFile], first: HubFile) -> list[HubFile]:
 
 
 def sidecar(files: Sequence[HubFile], beside: str, keyword: str, tag: str = "") -> HubFile | None:
-    """The best GGUF with `keyword` in its path that lies in the model's folder or above: first the deepest, then the
-    one with the tag, then the nearest in bits to the tag, or to the model `beside` ("" if there is none)."""
+    """The best GGUF with `keyword` in its path, in the model's folder or above: the deepest, then the one with the tag,
+    then the nearest in bits to the tag or to the model `beside` ("" if there is none)."""
     return _nearest([file for file in files if keyword in file.path], beside, tag, _bits(tag) or Parts.of(beside).bits)
 
 
 def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Iterator[HubFile]:
-    """Files that may be the drafter of the model `beside`, best first; what they are, their headers tell.
+    """Files that may be the drafter of the model `beside`, best first; their headers must be checked.
 
-    First upstream's sidecars. Then, beyond upstream, any spelling of dflash or dspark in a base name.
+    First upstream's sidecars. Beyond upstream: any spelling of dflash or dspark in a base name.
     """
     seen = {beside}
     named = [file for file in files if is_drafter(file)]
@@ -166,16 +166,16 @@ def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubF
         return Parts.of(file.path).index == 1 and folders[: len(theirs)] == theirs
 
     usable = [file for file in files if is_beside(file) and file.path != beside]
-    return max(usable, key=rank, default=None)  # the first of equals, as upstream
+    return max(usable, key=rank, default=None)  # of equals the first, as upstream
 
 
 def is_checkpoint(files: Sequence[HubFile]) -> bool:
-    """Whether the repository holds a Hugging Face checkpoint."""
+    """Does the repository hold a Hugging Face checkpoint?"""
     return any(file.path == "config.json" for file in files) and bool(_weights(files))
 
 
 def checkpoint(files: Sequence[HubFile]) -> list[HubFile]:
-    """The files of a checkpoint that a conversion reads: those in the repository's root."""
+    """The files that a conversion reads, all in the repository's root."""
     wanted = {"config.json", "model.safetensors.index.json", "pytorch_model.bin.index.json", "mask_embedding.pt"}
     return [file for file in files if file.path in wanted] + _weights(files)
 

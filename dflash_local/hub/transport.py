@@ -1,8 +1,8 @@
-"""Requests to the Hub that a cut connection, a busy server or a limit of requests does not end at once.
+"""Requests to the Hub with retries after a broken connection, a busy server or a rate limit.
 
-Sessions (proxies, certificates, the user's own client factory), headers and tokens are huggingface_hub's. What it does
-about faults is not: it waits after a 429 for as long as the server says, and some of its calls have no timeout.
-Importing this module imports neither it nor an HTTP client.
+Sessions (proxies, certificates, the user's own client factory), headers and tokens are huggingface_hub's. Its retries
+are not used: after a 429 it waits for as long as the server says, and some of its calls have no timeout. Importing this
+module imports neither it nor an HTTP client.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile
 
 TIMEOUT = 30.0  # seconds without a byte
-MOST_FAILURES = 5  # of a transfer in a row, without a new byte in between
-MOST_REFUSALS = 3  # of a listing: where there is no network, the cache is waiting
-LONGEST_WAIT = 60.0  # seconds that a server may ask us to wait
+MOST_FAILURES = 5  # of a download, without a new byte in between
+MOST_REFUSALS = 3  # of a listing; fewer, because without a network the cache can be used
+LONGEST_WAIT = 60.0  # seconds that a server may demand
 LONGEST_ANSWER = 256 << 20  # bytes of JSON
 _PUBLIC = "https://huggingface.co"
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Retry(Exception):
-    """A fault that may pass; `wait` is what the server asks for, in seconds."""
+    """A temporary fault; `wait` is the server's demand in seconds."""
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
@@ -41,15 +41,15 @@ class _Retry(Exception):
 
 @dataclass
 class Transport:
-    """Requests to `endpoint` (no slash at its end), with `token` or else what huggingface_hub finds: $HF_TOKEN, or the
-    file that `hf auth login` wrote."""
+    """Requests to `endpoint` (no trailing slash), with `token` or else huggingface_hub's: $HF_TOKEN, or the file that
+    `hf auth login` wrote."""
 
     endpoint: str
     token: str | None = None
     note: Callable[[str], None] = lambda text: None
 
     def json(self, repo: str, path: str) -> Iterator[Any]:
-        """The answer to GET api/models/REPO/PATH; of a list in pages, page after page. Raises HubError."""
+        """The response to GET api/models/REPO/PATH, page by page if it has several. Raises HubError."""
         url: str | None = f"{self.endpoint}/api/models/{repo}/{path}"
         while url:
             page, url = self._insist(repo, partial(self._page, repo, url), MOST_REFUSALS)
@@ -78,21 +78,21 @@ class Transport:
         return page, following
 
     def read(self, file: HubFile, start: int, stop: int, take: Callable[[bytes], None]) -> None:
-        """Hand the file's bytes from `start` to `stop` to `take`, in order and each once.
+        """Pass the file's bytes from `start` to `stop` to `take`, in order, each once.
 
         Raises:
-            HubError: they cannot be had.
+            HubError: they cannot be fetched.
         """
         done = start
         url = f"{self.endpoint}/{file.repo}/resolve/{file.commit}/{quote(file.path)}"
 
         def fetch() -> None:
             nonlocal done
-            # Not compressed on the way: ranges count the file's own bytes.
+            # No compression, since ranges count the file's own bytes.
             headers = {"Accept-Encoding": "identity", "Range": f"bytes={done}-{stop - 1}"}
             with self._get(file.repo, url, headers) as response:
                 skip = done if response.status_code == 200 else 0  # a server without ranges
-                for chunk in response.iter_raw():  # as they come: what arrived before a cut counts
+                for chunk in response.iter_raw():  # raw, so that bytes before a broken connection count
                     skipped = min(skip, len(chunk))
                     skip -= skipped
                     chunk = chunk[skipped : skipped + stop - done]
@@ -107,7 +107,7 @@ class Transport:
             self._insist(file.path, fetch, MOST_FAILURES, lambda: done)
 
     def _insist(self, what: str, action: Callable[[], T], most: int, progress: Callable[[], int] = lambda: 0) -> T:
-        """The result of `action`, which is tried again after a fault that may pass, `most` times without progress."""
+        """The result of `action`, which is retried after temporary faults, at most `most` times without progress."""
         failures = 0
         while True:
             before = progress()
@@ -128,8 +128,8 @@ class Transport:
 
     @contextmanager
     def _get(self, repo: str, url: str, headers: dict[str, str]) -> Iterator[Any]:
-        """A streamed response that is a success. The token goes to the endpoint only: the session drops it where a
-        redirect leads to another host or port."""
+        """A successful streamed response. The token goes to the endpoint only: the session drops it at a redirect to
+        another host or port."""
         headers = {**self._headers, **headers}
         with self._session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:
             if response.status_code not in (200, 206):
@@ -152,7 +152,7 @@ class Transport:
 
     @cached_property
     def _transport_error(self) -> type[Exception]:
-        """The session's class of faults on the way: httpx's, or since huggingface_hub 2 httpx2's."""
+        """The session's class of network faults: httpx's, or since huggingface_hub 2 httpx2's."""
         modules = (base.__module__.partition(".")[0] for base in type(self._session).__mro__)
         package = next(name for name in modules if name.startswith("httpx"))
         return import_module(package).TransportError
@@ -173,7 +173,7 @@ class Transport:
         return HubError(f"{repo}: the Hub answered {status} {text}", hint=f"see {page}", status=status)
 
     def _closed(self, repo: str, page: str, status: int, code: str) -> HubError:
-        """401: the Hub says so of what does not exist, too. 403: the token is good, and has no access."""
+        """The Hub answers 401 also for repositories that do not exist; 403 means a valid token without access."""
         accept = f"accept its terms at {page}"
         token = "give a token: HF_TOKEN or --hf-token (https://huggingface.co/settings/tokens)"
         if code == "GatedRepo" or status == 403:
@@ -200,7 +200,7 @@ class Transport:
 
 
 def _seconds(headers: Any) -> float | None:
-    """How long the server asks to wait: Retry-After (seconds or a date), or RateLimit's `t=`."""
+    """Seconds that the server asks to wait: Retry-After (seconds or a date), or RateLimit's `t=`."""
     text = headers.get("Retry-After", "")
     if re.fullmatch(r"\d+", text):
         return float(text)

@@ -1,4 +1,4 @@
-"""libdflash (`ggml_ops/include/dflash.h`) in Python: the only folder that knows about C.
+"""libdflash (`ggml_ops/include/dflash.h`) in Python: the only folder that calls C.
 
 Everything raises `dflash_local.errors`; nothing here decides policy. numpy is imported only where arrays are.
 """

@@ -26,7 +26,7 @@ def library_info() -> dict[str, Any]:
 
 
 class Device(NamedTuple):
-    """A device that weights can lie on, by ggml's name; bytes of its memory."""
+    """A device that can hold weights, by ggml's name, with its memory in bytes."""
 
     name: str
     description: str
@@ -35,13 +35,13 @@ class Device(NamedTuple):
 
 
 def list_devices(rpc: str | None = None) -> list[Device]:
-    """The devices besides the CPU: those that `device` and `device_draft` may name.
+    """The devices that `device` and `device_draft` may name: all but the CPU.
 
     Args:
-        rpc: RPC servers ("host:port,...") whose devices are among them.
+        rpc: RPC servers ("host:port,...") whose devices are included.
 
     Raises:
-        RPCError: one of the servers can't be had.
+        RPCError: a server cannot be reached.
     """
     remote = rpc_devices(rpc) if rpc else []
     local = [device for device in library_info()["devices"] if device["type"] != "cpu"]
@@ -75,15 +75,15 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
 
 
 def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
-    """`check_gguf` for a model whose embeddings or scores are wanted: encoders pass, too."""
+    """`check_gguf` for embedding and reranking models, which may be encoders."""
     lib = load()
     check(lib, lib.dflash_check_embedding_gguf(path_bytes(path)))
 
 
 @contextmanager
 def vocabulary_of(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """The vocabulary of a model's file, or of the first part of a split one, for `vocab_tokenize`. Raises ModelError
-    for a file that is damaged or has none."""
+    """The vocabulary of a model's file (of a split one: the first part), for `vocab_tokenize`. Raises ModelError if the
+    file is damaged or has no vocabulary."""
     lib, status = load(), c_int()
     handle = lib.dflash_vocab_load(path_bytes(path), byref(status))
     check(lib, status.value)
@@ -94,9 +94,9 @@ def vocabulary_of(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 def vocab_tokenize(vocab: Any, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-    """Token ids of `text` by a vocabulary: from `vocabulary_of`, or (`llama_vocab_p`) of a model that llama-cpp-python
-    has loaded, by whose own function some texts would overflow the stack. Raises RequestError for a text that the
-    tokenizer cannot take."""
+    """Token ids of `text` by a vocabulary from `vocabulary_of`, or by the `llama_vocab_p` of a model that
+    llama-cpp-python has loaded, whose own function overflows the stack on some texts. Raises RequestError for a text
+    that the tokenizer cannot take."""
     lib = load()
     return tokenize(lib, lib.dflash_vocab_tokenize, vocab, utf8(text, "text"), add_special, parse_special)
 
@@ -122,11 +122,11 @@ def check_chat_template(source: str) -> None:
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
-    """The least number of rows for which `device` computes products with `weights` (a quantized type) by its matrix
-    kernel; 0: it has one kernel only.
+    """The smallest number of rows for which `device` uses its matrix kernel with `weights` (a quantized type); 0: it
+    has only one kernel.
 
     `rows` > 0 sets that number first, for the whole process (at most one more than the vector kernel can compute); 0
-    gives the choice back to the device; -1 only asks.
+    restores the device's default; -1 only reads.
     """
     lib = load()
     count = int(lib.dflash_matrix_rows(device.encode(), weights.encode(), rows))
@@ -156,8 +156,8 @@ def plan(params: Mapping[str, Any], devices: Mapping[str, int] | None = None) ->
     """dflash_plan(): what an engine with these parameters would allocate. Nothing is allocated.
 
     Args:
-        params: as of NativeEngine.
-        devices: bytes of devices of another machine, by name, which take the place of this one's.
+        params: as for NativeEngine.
+        devices: memory in bytes of another machine's devices, by name, used instead of this machine's.
     """
     lib = load()
     status = c_int(Status.OK)
@@ -175,7 +175,7 @@ def engine_params(lib: ctypes.CDLL, params: Mapping[str, Any]) -> EngineParams:
 
 
 def rpc_devices(servers: str) -> list[dict[str, Any]]:
-    """The devices of RPC servers ("host:port,..."), as in `library_info`. RPCError: one of the servers can't be had."""
+    """The devices of RPC servers ("host:port,..."), as in `library_info`. Raises RPCError."""
     lib = load()
     status = c_int(Status.OK)
     result = lib.dflash_rpc_devices(servers.encode(), byref(status))
@@ -188,7 +188,7 @@ def rpc_serve(params: Mapping[str, Any]) -> None:
     what is absent keeps the library's default.
 
     Raises:
-        RequestError: an address or device is none; RPCError: nobody can listen there.
+        RequestError: an address or a device is invalid; RPCError: cannot listen at the address.
     """
     lib = load()
     native = RPCServerParams()
@@ -204,7 +204,7 @@ def sampling_fields() -> list[dict[str, Any]]:
 
 
 def schema_ignored(schema: Mapping[str, Any]) -> list[str]:
-    """The parts of a JSON schema that its grammar will not hold, such as "json_schema.properties.a.multipleOf".
+    """The parts of a JSON schema that its grammar does not enforce, such as "json_schema.properties.a.multipleOf".
 
     Raises:
         RequestError: no grammar can be made of it; `param` is the part.

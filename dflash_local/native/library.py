@@ -1,4 +1,4 @@
-"""The library libdflash: where it is, its typed functions, its log, and what its errors become."""
+"""The library libdflash: its path, typed functions, log and errors."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
     "dflash_cells": (c_void_p, [c_void_p]),
 }
-# Of ggml, which libdflash brings along.
+# Functions of ggml, on which libdflash depends.
 GGML_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_row_size": (c_size_t, [c_int, c_int64]),
     "ggml_quantize_chunk": (c_size_t, [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
@@ -110,8 +110,7 @@ GGML_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def library_path() -> Path:
-    """Where libdflash is: `DFLASH_LIBRARY`, or beside libllama in the installed llama-cpp-python, which is not
-    imported.
+    """The path of libdflash: `DFLASH_LIBRARY`, or beside libllama in the installed (not imported) llama-cpp-python.
 
     Raises:
         NativeLibraryError: llama-cpp-python is missing, or is a stock build.
@@ -134,7 +133,7 @@ def library_path() -> Path:
 
 
 def _library_names(name: str) -> tuple[str, ...]:
-    """The files that a library may be; on Windows its compiler decides."""
+    """The possible file names of a library; on Windows they depend on the compiler."""
     if sys.platform == "win32":
         return (f"{name}.dll", f"lib{name}.dll")
     return (f"lib{name}.dylib" if sys.platform == "darwin" else f"lib{name}.so",)
@@ -160,7 +159,7 @@ def load() -> ctypes.CDLL:
     if abi != ABI_VERSION:
         raise NativeLibraryError(f"{path} has ABI {abi}, this dflash-local needs {ABI_VERSION}", hint=BUILD_HINT)
     _bind(lib, lib, SIGNATURES)
-    # Windows finds a function only in the library that has it.
+    # Windows finds a function only in the library that defines it, not in its dependencies.
     base = _library_in(path.parent, "ggml-base") if sys.platform == "win32" else None
     _bind(lib, ctypes.CDLL(str(base)) if base else lib, GGML_SIGNATURES)
     _bind_log(lib)
@@ -168,7 +167,7 @@ def load() -> ctypes.CDLL:
 
 
 def _bind(lib: ctypes.CDLL, owner: ctypes.CDLL, signatures: Mapping[str, tuple[Any, list[Any]]]) -> None:
-    """Give `lib` typed functions of `owner`."""
+    """Set typed functions of `owner` on `lib`."""
     for name, (result, arguments) in signatures.items():
         function = getattr(owner, name)
         function.restype, function.argtypes = result, arguments
@@ -188,13 +187,13 @@ def _log_line(level: int, text: bytes, _user: int | None) -> None:
         log.log((logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)[min(max(level, 0), 3)], "%s", line)
 
 
-_on_log = LogCallback(_log_line)  # alive as long as the module: the library keeps a bare pointer
+_on_log = LogCallback(_log_line)  # global, because the library keeps a bare pointer
 
 
 def _bind_log(lib: ctypes.CDLL) -> None:
     threshold = log.getEffectiveLevel()
     lib.dflash_log_set(_on_log, min(max(threshold // 10 - 1, 0), 3), None)
-    # Native threads may outlive the interpreter; a callback into a finalized one crashes.
+    # Native threads may outlive the interpreter, and a callback would crash then.
     atexit.unregister(_unbind_log)
     atexit.register(_unbind_log, lib)
 
@@ -204,12 +203,12 @@ def _unbind_log(lib: ctypes.CDLL) -> None:
 
 
 def path_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A path as the library takes it."""
+    """A path as bytes for the library."""
     return os.fspath(path).encode("utf-8", "surrogateescape")
 
 
 def utf8(text: str, param: str) -> bytes:
-    """A text as the library takes it. Raises RequestError about `param`: it is not Unicode."""
+    """A text as bytes for the library. Raises RequestError about `param` if it is not valid Unicode."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -219,7 +218,7 @@ def utf8(text: str, param: str) -> bytes:
 
 
 def error_of(lib: ctypes.CDLL, status: int) -> DFlashError:
-    """The error that the last call on this thread left behind."""
+    """The error of the last call on this thread."""
     message = (lib.dflash_last_error() or b"").decode("utf-8", "replace") or f"libdflash failed with status {status}"
     match status:
         case Status.ERROR_ARG:
@@ -244,13 +243,13 @@ def error_of(lib: ctypes.CDLL, status: int) -> DFlashError:
 
 
 def check(lib: ctypes.CDLL, status: int) -> None:
-    """Raise the error that a negative result means."""
+    """Raise the error of a negative result."""
     if status < 0:
         raise error_of(lib, status)
 
 
 def take_text(lib: ctypes.CDLL, pointer: int | None) -> str:
-    """The text behind a string that the library allocated; NULL is an error of the arguments."""
+    """Read and free a string that the library allocated. NULL raises the error of the last call."""
     if not pointer:
         raise error_of(lib, Status.ERROR_ARG)
     try:

@@ -40,7 +40,7 @@ class NativeEngine:
     def __init__(self, params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> None:
         self._lib = load()
         self._handle: int | None = None
-        self._calls, self._n_calls = threading.Condition(), 0  # of other threads, which the engine's end waits for
+        self._calls, self._n_calls = threading.Condition(), 0  # running on other threads; destroy() waits for them
         native = engine_params(self._lib, params)
         status = c_int(Status.OK)
         callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
@@ -51,7 +51,7 @@ class NativeEngine:
         self._updates = (Update * self._n_slots)()
 
     def destroy(self) -> None:
-        """Free everything. What runs on other threads (`prepare`, `tokenize`, `chat_apply`) comes to its end first."""
+        """Free everything, after running calls on other threads (`prepare`, `tokenize`, `chat_apply`) have ended."""
         with self._calls:
             handle, self._handle = self._handle, None
             self._calls.wait_for(lambda: not self._n_calls)
@@ -106,13 +106,13 @@ class NativeEngine:
         return PreparedRequest(self._lib, prepared)
 
     def has_room(self, request: PreparedRequest) -> bool:
-        """Whether the slots' shared cache has room for the request now; always, if nothing runs."""
+        """Does the slots' shared cache have room for the request now? Always true if nothing runs."""
         has_room = self._lib.dflash_has_room(self._handle, request.handle)
         check(self._lib, has_room)
         return bool(has_room)
 
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
-        """Which of these idle slots (the one that is idle longest first) the request should have."""
+        """The best of these idle slots (longest idle first) for the request."""
         slot = self._lib.dflash_slot_choose(self._handle, request.handle, (c_int32 * len(slots))(*slots), len(slots))
         check(self._lib, slot)
         return int(slot)
@@ -123,27 +123,27 @@ class NativeEngine:
         request.handle = None  # the engine's now
 
     def cancel(self, slot: int) -> None:
-        """Stop a slot now; its tokens stay cached."""
+        """Stop a slot; its tokens stay cached."""
         check(self._lib, self._lib.dflash_cancel(self._handle, slot))
 
     def end_reasoning(self, slot: int) -> bool:
-        """End the thoughts of a running slot's answer now; False if it does not think (any more)."""
+        """End the reasoning of a running slot's answer; False if it is not reasoning."""
         ended = self._lib.dflash_slot_end_reasoning(self._handle, slot)
         check(self._lib, ended)
         return bool(ended)
 
     def slot_clear(self, slot: int) -> int:
-        """Forget an idle slot's cached tokens; how many there were."""
+        """Clear an idle slot's cached tokens; returns their number."""
         count = self._lib.dflash_slot_clear(self._handle, slot)
         check(self._lib, count)
         return int(count)
 
     def slot_save(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
-        """Write what an idle slot holds to a file; tokens and bytes."""
+        """Write an idle slot to a file; returns tokens and bytes."""
         return self._move_slot(self._lib.dflash_slot_save, slot, path)
 
     def slot_restore(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
-        """Let an idle slot hold what a file has; tokens and bytes.
+        """Load a file into an idle slot; returns tokens and bytes.
 
         Raises:
             RequestError: the file is damaged, or belongs to another pair; QueueFullError: there is no room for it now.
@@ -215,7 +215,7 @@ class NativeEngine:
             capacity = size
 
     def token_is_eog(self, token: int) -> bool:
-        """Whether a token ends an answer."""
+        """Does a token end an answer?"""
         return bool(self._lib.dflash_token_is_eog(self._handle, token))
 
     # -- chat (thread-safe) --
@@ -237,8 +237,8 @@ class NativeEngine:
     def score(
         self, slot: int, tokens: Sequence[int], start: int, width: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Teacher-forced ranks of tokens[start:]: (best id, best logit, the token's own logit), each [len(tokens) -
-        start]."""
+        """Teacher-forced scores of tokens[start:]: best id, best logit and the token's own logit, each of length
+        len(tokens) - start."""
         import numpy as np
 
         count = max(len(tokens) - start, 0)
@@ -255,8 +255,8 @@ class NativeEngine:
     def draft_probe(
         self, slot: int, tokens: Sequence[int], n_block: int, shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, np.ndarray]:
-        """One drafter pass in the open; `shapes` names the outputs ("hidden", "logits", "ids", "scores") and their
-        shapes."""
+        """The inner values of one drafter pass; `shapes` has the wanted outputs ("hidden", "logits", "ids", "scores")
+        and their shapes."""
         import numpy as np
 
         outputs = {name: np.empty(shape, np.int32 if name == "ids" else np.float32) for name, shape in shapes.items()}
@@ -274,8 +274,8 @@ class NativeEngine:
         return outputs
 
     def tree_pass(self, trees: Sequence[TreeRows], n_vocab: int) -> list[np.ndarray | None]:
-        """One target pass over trees of idle slots, then the commit of their paths: each tree's logits [n_nodes,
-        n_vocab] or None.
+        """One target pass over trees of idle slots, then the commit of their paths. Returns each tree's logits
+        [n_nodes, n_vocab], or None.
 
         Raises RequestError where the target refuses trees; the message says why.
         """
@@ -303,9 +303,8 @@ class NativeEngine:
 
 
 class PreparedRequest:
-    """dflash_prepared: a request that is ready to run. `NativeEngine.submit` takes the handle over.
-
-    Its owner calls `free` when the request will not run: memory of the library must not wait for the garbage collector.
+    """dflash_prepared: a request that is ready to run. `NativeEngine.submit` takes ownership of the handle. If the
+    request never runs, its owner calls `free`, since the library's memory must not wait for the garbage collector.
     """
 
     def __init__(self, lib: ctypes.CDLL, handle: c_void_p) -> None:
@@ -313,8 +312,8 @@ class PreparedRequest:
         self.handle: c_void_p | None = handle
 
     def free(self) -> None:
-        """Release it; no effect after `NativeEngine.submit`. Any thread but not two at once, also after the engine's
-        end."""
+        """Free the handle; no effect after `NativeEngine.submit`. From any thread, but one at a time, even after the
+        engine's end."""
         handle, self.handle = self.handle, None
         if handle is not None:
             self._lib.dflash_prepared_free(handle)

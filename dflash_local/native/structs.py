@@ -1,6 +1,6 @@
-"""Structs and enums of libdflash (`ggml_ops/include/dflash.h`) as ctypes, and what is read from them as Python values.
+"""Structs and enums of libdflash (`ggml_ops/include/dflash.h`) as ctypes, and their contents as Python values.
 
-tests/engine/test_native_header.py lets a C compiler compare them with the header.
+tests/engine/test_native_header.py compares them with the header by means of a C compiler.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class SlotState(IntEnum):
 
 
 class EngineParams(ctypes.Structure):
-    """dflash_engine_params: what libdflash reads of EngineOptions."""
+    """dflash_engine_params: the native part of EngineOptions."""
 
     _fields_ = native_fields(EngineOptions)
 
 
 class Request(ctypes.Structure):
-    """dflash_request: what libdflash reads of RequestOptions."""
+    """dflash_request: the native part of RequestOptions."""
 
     _fields_ = native_fields(RequestOptions)
 
@@ -77,7 +77,7 @@ class NativeTokenProbs(ctypes.Structure):
     ]
 
     def read(self) -> list[TokenProb]:
-        """As Python values, of all tokens."""
+        """All entries as Python values."""
         found, at = [], 0
         for token, value, n_top in zip(self.tokens[: self.n], self.values[: self.n], self.n_top[: self.n], strict=True):
             tokens, values = array("i"), array("f")
@@ -104,7 +104,7 @@ class NativeVerifiedTree(ctypes.Structure):
     ]
 
     def read(self) -> VerifiedTree | None:
-        """As Python values; None if nothing was verified, or nobody wants to know."""
+        """As Python values; None if nothing was verified, or the request did not ask."""
         n = self.n_nodes
         if not n:
             return None
@@ -207,7 +207,7 @@ class RPCServerParams(ctypes.Structure):
 
 
 class Origin(IntEnum):
-    """dflash_origin: who proposed a token. The drafter, if it is among its candidates, whoever else proposed it."""
+    """dflash_origin: who proposed a token. The drafter takes precedence if the token is among its candidates."""
 
     TARGET = 0  # sampled
     DRAFTER = 1
@@ -216,10 +216,10 @@ class Origin(IntEnum):
 
 
 class VerifiedTree(NamedTuple):
-    """A tree that the target verified, and what of it was accepted; an entry for each node, the anchor first.
+    """A tree that the target verified, and its accepted path. Lists have an entry for each node, the anchor first.
 
     `parents`: smaller indices than the node's own, -1 for the anchor. `probs`: the drafter's, given the parent; 0: it
-    did not propose the token. `values`: the chance that the walk gets there, as it was estimated. `origins`: Origin.
+    did not propose the token. `values`: estimated probability that the walk gets there. `origins`: Origin.
     `path`: the accepted nodes, the anchor first.
     """
 
@@ -232,14 +232,13 @@ class VerifiedTree(NamedTuple):
 
 
 class StepUpdate(NamedTuple):
-    """One slot's share of a step, as Python values. `tokens` are new; `first` says they came from the prompt's last
-    pass.
+    """One slot's part of a step, as Python values. `tokens` are new; `first`: they came from the prompt's last pass.
 
     The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised`
-    tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_past`: tokens that the
-    slot holds by now. `probs`, if the request wants them: of `n_prompt_probs` tokens of the prompt, of `tokens`, and of
-    the token that ended the answer. `plain_ms`: what the pass would have taken without drafts, by the costs known so
-    far; 0: unknown. `tree`: what was verified, if the request wants to know.
+    tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_past`: tokens in the slot.
+    `probs`, if the request wants them: of `n_prompt_probs` tokens of the prompt, of `tokens`, and of the token that
+    ended the answer. `plain_ms`: estimated time of the pass without drafts; 0: unknown. `tree`: the verified tree, if
+    the request wants it.
     """
 
     slot: int
@@ -255,14 +254,14 @@ class StepUpdate(NamedTuple):
     first: bool = False
     error: str | None = None
     n_past: int = 0
-    probs: list[TokenProb] = []  # noqa: RUF012 - never changed
+    probs: list[TokenProb] = []  # noqa: RUF012  never changed
     n_prompt_probs: int = 0
     plain_ms: float = 0.0
     tree: VerifiedTree | None = None
 
 
 class TreeRows(NamedTuple):
-    """Rows of a tree for an idle slot, on top of what its cache holds, and what to keep of them.
+    """Rows of a tree for an idle slot, after its cached tokens, and the rows to keep.
 
     `parents[i]` is a smaller index than i, -1 for row 0. `path`: the rows to commit afterwards, row 0 first; empty
     forgets them all.
@@ -276,8 +275,8 @@ class TreeRows(NamedTuple):
 
 
 def fill(struct: ctypes.Structure, params: Mapping[str, Any]) -> None:
-    """Set fields by name, to numbers, None, text, or tokens with their count. `struct` keeps what it points to alive;
-    an `array` of int32 is taken as it is."""
+    """Set fields by name, to numbers, None, text, or tokens with their count. `struct` keeps its pointees alive; an
+    `array` of int32 is not copied."""
     for name, value in params.items():
         if isinstance(value, str):
             value = value.encode("utf-8", "surrogateescape")

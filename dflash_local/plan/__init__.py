@@ -1,1 +1,1 @@
-"""What goes where before it is loaded: memory by device, and the flags that make a model fit (docs/plan.md)."""
+"""Memory plans: what an engine will take on each device, and the flags that make a model fit (docs/plan.md)."""

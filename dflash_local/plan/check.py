@@ -1,4 +1,4 @@
-"""What `Engine` asks before it loads: options that fit, or one sentence that says why none do."""
+"""The memory check of `Engine` before it loads: options that fit, or one sentence that says why none do."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dflash_local.plan.memory_plan import COLUMNS, HOST, MIB, MemoryPlan
 
 log = logging.getLogger("dflash_local.engine")
 
-# More than K and V of any model take for one token, in f16; with less than this a dry run tells nothing new.
+# Upper bound for K and V of one token in f16, in bytes. If even that fits, no dry run is needed.
 _TOKEN_AT_MOST = 3 << 20
 
 
 def fitted(options: EngineOptions) -> EngineOptions:
-    """Options with what --fit chooses; logs it in one line.
+    """The options completed by --fit; logs its choices in one line.
 
     Raises:
-        RequestError: it cannot fit; what is missing, where, and what would help.
+        RequestError: they cannot fit; the message says what is missing where, the hint what would help.
         ModelError, PairError: as `Engine` would.
     """
     if not options.fit or options.split_mode in ("row", "tensor"):
@@ -40,20 +40,20 @@ def fitted(options: EngineOptions) -> EngineOptions:
     _check_devices(options, result)
     _refuse_host(result.plan)
     chosen = changes(options, result.options)
-    log.info("fit: %s; %s", flags(result.options) if chosen else "all of it as it is", summary(result))
+    log.info("fit: %s; %s", flags(result.options) if chosen else "no changes", summary(result))
     if why := unused(result):
         log.warning("fit: %s", why)
     return replace(options, **chosen) if chosen else options
 
 
 def summary(result: Fitted) -> str:
-    """What each device will hold, in words."""
+    """Memory of each device, in words."""
     parts = [f"{d.name} {size_text(result.plan.need(d.name))} of {size_text(d.free)}" for d in result.plan.devices]
     return ", ".join([f"context {result.plan.n_ctx}", *parts])
 
 
 def shortage(plan: MemoryPlan, margins: Mapping[str, int]) -> str | None:
-    """One sentence about the device that lacks most; None: none does."""
+    """One sentence about the device that lacks most memory, if any."""
     lacks = {name: -left for name, left in plan.headroom(margins).items() if left < 0}
     if not lacks:
         return None
@@ -63,8 +63,7 @@ def shortage(plan: MemoryPlan, margins: Mapping[str, int]) -> str | None:
 
 
 def unused(result: Fitted) -> str | None:
-    """Two sentences about devices of which none holds weights, and what would change that; None: one does, or there is
-    none."""
+    """If there are devices but none holds weights: two sentences about why, and what would change that."""
     if result.given_up is None:
         return None
     plan = result.given_up
@@ -90,8 +89,8 @@ def _uses_devices(options: EngineOptions) -> bool:
 
 
 def _check_devices(options: EngineOptions, result: Fitted) -> None:
-    """Margins may be missed, memory may not."""
-    if os.environ.get("GGML_CUDA_ENABLE_UNIFIED_MEMORY"):  # what does not fit goes to the host
+    """Margins may be missed, but memory must suffice."""
+    if os.environ.get("GGML_CUDA_ENABLE_UNIFIED_MEMORY"):  # the rest goes to the host
         return
     if why := shortage(result.plan, {}):
         raise RequestError(f"{_field(options)} cannot fit: {why}", param=_field(options), hint=hint(options))
@@ -109,7 +108,7 @@ def _default(name: str) -> object:
 
 
 def hint(options: EngineOptions, devices: Mapping[str, int] | None = None) -> str:
-    """What would fit."""
+    """Advice: flags that would fit."""
     if options.n_ctx:
         smaller = fit(replace(options, n_ctx=0), devices)
         if smaller.fits:
@@ -126,7 +125,7 @@ def hint(options: EngineOptions, devices: Mapping[str, int] | None = None) -> st
 
 
 def _check_host(options: EngineOptions) -> None:
-    """Without --ctx-size the engine takes what there is room for."""
+    """Not needed without --ctx-size: then the engine takes the context that fits."""
     room = _host_room(options)
     if options.n_ctx == 0 or not room or options.n_ctx * _TOKEN_AT_MOST + 2 * GIB < room:
         return
@@ -134,13 +133,13 @@ def _check_host(options: EngineOptions) -> None:
 
 
 def _host_room(options: EngineOptions) -> int:
-    """Bytes that the host can hold, 0: unknown."""
+    """Bytes of free memory and swap of the host, 0: unknown."""
     free = options.host_memory or free_memory()
     return free + free_swap() if free else 0
 
 
 def _refuse_host(plan: MemoryPlan) -> None:
-    """Only what cannot be: weights of mapped files are left out, because they come and go."""
+    """Refuse only the impossible: weights of mapped files do not count, because the system can drop them."""
     options = plan.options
     room = _host_room(options)
     if not room or plan.host_need <= room:
@@ -153,7 +152,7 @@ def _refuse_host(plan: MemoryPlan) -> None:
 
 
 def _host_context(plan: MemoryPlan, room: int) -> int:
-    """About how many tokens there is room for."""
+    """The approximate number of tokens that fit."""
     context = sum(plan.placement.get(HOST, {}).get(part, 0) for part in ("context",))
     left = room - (plan.host_need - context)
     return max(256, int(left / max(context, 1) * plan.n_ctx * 0.9) // 256 * 256)

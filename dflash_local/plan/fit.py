@@ -1,8 +1,8 @@
-"""fit(): the context and the places of layers with which a pair fits its devices.
+"""fit(): the context and the placement of layers with which a pair fits its devices.
 
-As llama-server's --fit, which knows nothing of drafters and tapes: an option that was given stays; the context shrinks
-first, down to --fit-ctx; then layers share the devices anew, experts stay on the host (mixtures), or whole layers do.
-Each question is a dry run (MemoryPlan), so whatever the engine allocates is in the answer.
+Like llama-server's --fit, but with drafters and tapes: given options stay; the context shrinks first, down to
+--fit-ctx; then layers are redistributed over the devices, and experts (mixtures) or whole layers stay on the host. Each
+candidate is a dry run (MemoryPlan), so everything that the engine allocates is counted.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from dflash_local.plan.memory_plan import MIB, Device, MemoryPlan
 
 STEP = 256  # caches grow in such steps
 _LAYOUT = ("n_gpu_layers", "tensor_split", "override_tensor", "cpu_moe", "n_cpu_moe", "n_cpu_ffn")
-_MOVES = 8  # tries to share layers better
+_MOVES = 8  # attempts to distribute layers better
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What came of it."""
+    """The result of fit()."""
 
     plan: MemoryPlan  # of the options that fit, or, if none do, of those that come nearest
-    margins: Mapping[str, int]  # bytes that stay free, by device
-    given_up: MemoryPlan | None = None  # all of it on the devices, if none of them has weights in the end
+    margins: Mapping[str, int]  # bytes to keep free, by device
+    given_up: MemoryPlan | None = None  # with everything on the devices, if in the end no weights are there
 
     @property
     def options(self) -> EngineOptions:
-        """With a context and places."""
+        """The options, with a context and a placement."""
         return self.plan.options
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Those that there are, used or not."""
+        """All devices, used or not."""
         return (self.given_up or self.plan).devices
 
     @property
     def fits(self) -> bool:
-        """Whether all devices keep their margins."""
+        """Do all devices keep their margins?"""
         return self.plan.fits(self.margins)
 
 
 def margins_of(targets: Sequence[int], devices: Sequence[Device]) -> dict[str, int]:
-    """Bytes that each device keeps free: MiB of --fit-target, one for all or one for each."""
+    """Bytes to keep free on each device, from the MiB of --fit-target: one for all or one for each."""
     each = [targets[i] if len(targets) > 1 and i < len(targets) else targets[0] for i in range(len(devices))]
     return {device.name: mib * MIB for device, mib in zip(devices, each, strict=True)}
 
@@ -54,7 +54,7 @@ def fit(
     *,
     plan: Callable[[EngineOptions, Mapping[str, int] | None], MemoryPlan] = MemoryPlan.of,
 ) -> Fitted:
-    """Fit to this machine's devices, or to others of which the bytes are named.
+    """Fit to this machine's devices, or to other `devices`, given by name with their bytes.
 
     Raises:
         ModelError, PairError, RequestError: as `Engine` would.
@@ -85,7 +85,7 @@ class _Fit:
             least = placed = self.with_context(self.options, self.least_context())
             if not least.fits(self.margins) and self.may_move():
                 placed = self.place(least)
-            elif self.may_share(least):  # its layers could lie better: the fullest device bounds the context
+            elif self.may_share(least):  # the fullest device bounds the context, so distribute the layers better
                 placed = self.share(least)
             plan = self.grow(placed) if placed.fits(self.margins) else placed
             if self.may_share(plan) and plan.fits(self.margins) and plan.n_ctx < self.full_context():
@@ -93,7 +93,7 @@ class _Fit:
         return Fitted(plan, self.margins, least if self.first.on_devices and not plan.on_devices else None)
 
     def share_again(self, plan: MemoryPlan) -> MemoryPlan:
-        """A longer context weighs otherwise than a short one, where only some layers have K and V."""
+        """If only some layers have K and V, a longer context needs another distribution than a short one."""
         shared = self.share(plan)
         longer = self.grow(shared) if shared.fits(self.margins) else plan
         return longer if longer.n_ctx > plan.n_ctx else plan
@@ -104,8 +104,7 @@ class _Fit:
         return self.options.n_ctx > 0 or plan.facts["ctx_limit"] == "training"
 
     def full_context(self) -> int:
-        """What nobody would exceed: what was asked for, or what the model was trained with, for each slot unless they
-        share it."""
+        """The largest useful context: the given one, or the trained one, for each slot unless they share it."""
         options, trained = self.options, int(self.first.facts["target"]["n_ctx_train"])
         each = not options.share_ctx or options.n_ctx_slot > 0
         one = min(options.n_ctx_slot or trained, trained)
@@ -121,14 +120,14 @@ class _Fit:
         return self.plan(replace(options, n_ctx=n_ctx))
 
     def grow(self, least: MemoryPlan) -> MemoryPlan:
-        """The same places with the largest context that fits."""
+        """The same placement with the largest context that fits."""
         full = self.full_context()
         if least.n_ctx >= full:
             return least
         step = STEP * (1 if self.options.share_ctx else self.options.n_slots)
         low, high = least, self.with_context(least.options, full)
         while not high.fits(self.margins):
-            # what a device needs grows with the context, about as a line
+            # a device's need grows about linearly with the context
             most = float(high.n_ctx - step)
             left, over = low.headroom(self.margins), high.headroom(self.margins)
             for name, lack in over.items():
@@ -143,7 +142,7 @@ class _Fit:
     # ---- places ----
 
     def may_move(self) -> bool:
-        """Whether all places are still ours to choose."""
+        """Was no placement given by the user?"""
         whole = self.options.split_mode in (None, "layer", "none")
         return whole and all(getattr(self.options, name) == DEFAULTS[name] for name in _LAYOUT)
 
@@ -151,7 +150,7 @@ class _Fit:
         return self.may_move() and len(plan.devices) > 1 and self.options.split_mode in (None, "layer")
 
     def place(self, plan: MemoryPlan) -> MemoryPlan:
-        """As much on the devices as fits them."""
+        """Put as much on the devices as fits."""
         plan = self.share(plan)
         if plan.fits(self.margins):
             return plan
@@ -162,12 +161,12 @@ class _Fit:
             n_layers = plan.n_layers
             some = plan.options
             plan = self.fewest(n_layers, lambda n: replace(some, n_gpu_layers=n_layers - n))
-        if not plan.fits(self.margins):  # passes without weights on a device still take buffers there
+        if not plan.fits(self.margins):  # even without weights, passes take buffers on a device
             plan = self.plan(replace(plan.options, device="none", n_gpu_layers=-1, n_cpu_moe=0, tensor_split=None))
         return plan
 
     def fewest(self, most: int, options: Callable[[int], EngineOptions]) -> MemoryPlan:
-        """The least n in 1..most for which all fits with options(n); else most."""
+        """The plan of the smallest n in 1..most for which options(n) fit; else of most."""
 
         def at(n: int) -> MemoryPlan:
             return self.share(self.plan(replace(options(n), tensor_split=None)))
@@ -185,7 +184,7 @@ class _Fit:
         return best
 
     def share(self, plan: MemoryPlan) -> MemoryPlan:
-        """Layers shared so that the fullest device has as much left as possible."""
+        """Distribute the layers so that the fullest device has as much left as possible."""
         n_layers = plan.n_layers if plan.options.n_gpu_layers < 0 else min(plan.n_layers, plan.options.n_gpu_layers)
         if not self.may_share(plan) or n_layers < len(plan.devices) or not all(d.free for d in plan.devices):
             return plan
@@ -220,7 +219,7 @@ class _Fit:
 
 
 def _proportional(total: int, weights: Sequence[int]) -> list[int]:
-    """Whole numbers with this sum, about in proportion."""
+    """Integers with this sum, roughly proportional to `weights`."""
     everything = sum(weights) or 1
     counts = [total * weight // everything for weight in weights]
     counts[-1] += total - sum(counts)

@@ -1,4 +1,4 @@
-"""The flags that say what options are."""
+"""Options as command line flags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOptions
 
-# What a plan is about: its command line names these where they are not the default.
+# The options of a plan, shown as flags unless they have the default.
 _PLACES = (
     "device", "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "n_cpu_moe", "cpu_moe", "n_cpu_ffn",
     "override_tensor", "device_draft", "n_gpu_layers_draft", "override_tensor_draft", "kv_offload", "rpc", "n_ctx",
@@ -17,7 +17,7 @@ _PLACES = (
 
 
 def flags(options: EngineOptions) -> str:
-    """What to type behind `serve -m ... -md ...`."""
+    """The flags to add to `serve -m ... -md ...`."""
     words: list[str] = []
     for name in _PLACES:
         flag, value = OPTIONS[name].flag, getattr(options, name)

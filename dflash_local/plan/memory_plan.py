@@ -1,4 +1,4 @@
-"""MemoryPlan: what an engine with given options would allocate, by device and part."""
+"""MemoryPlan: the memory of an engine with given options, by device and part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WEIGHTS = ("target", "drafter")
 
 @dataclass(frozen=True)
 class Device:
-    """A device that the target may use; bytes. `free` is 0 where it tells none."""
+    """A device that the target may use; sizes in bytes. `free` is 0 if the device does not report it."""
 
     name: str
     description: str
@@ -40,11 +40,11 @@ class MemoryPlan:
     options: EngineOptions
     devices: tuple[Device, ...]  # in the order in which layers go to them
     placement: Mapping[str, Mapping[str, int]]  # bytes, by device and part
-    facts: Mapping[str, Any]  # all that dflash_plan() told
+    facts: Mapping[str, Any]  # the whole result of dflash_plan()
 
     @classmethod
     def of(cls, options: EngineOptions, devices: Mapping[str, int] | None = None) -> MemoryPlan:
-        """`devices`: bytes of devices of another machine, by name, in the place of this one's.
+        """`devices`: bytes of another machine's devices, by name, instead of this machine's.
 
         Raises:
             ModelError, PairError, RequestError: as `Engine` would.
@@ -57,17 +57,17 @@ class MemoryPlan:
 
     @property
     def n_ctx(self) -> int:
-        """Tokens of context of all slots."""
+        """Context of all slots together, in tokens."""
         return int(self.facts["n_ctx"])
 
     @property
     def n_layers(self) -> int:
-        """Layers that -ngl counts: the output is one of them."""
+        """Layers as -ngl counts them, with the output."""
         return int(self.facts["target"]["n_layer"]) + 1
 
     @property
     def is_moe(self) -> bool:
-        """Whether the target has experts."""
+        """Does the target have experts?"""
         return int(self.facts["n_expert"]) > 0
 
     def need(self, device: str) -> int:
@@ -81,21 +81,19 @@ class MemoryPlan:
 
     @property
     def on_devices(self) -> bool:
-        """Whether a device holds weights."""
+        """Does a device hold weights?"""
         return any(self.placement.get(d.name, {}).get(part, 0) for d in self.devices for part in _WEIGHTS)
 
     def headroom(self, margins: Mapping[str, int]) -> dict[str, int]:
-        """Bytes that each device has left above its margin; negative: too few. Devices that do not tell are left
-        out."""
+        """Bytes of each device left above its margin; negative: too few. Without devices of unknown size."""
         return {d.name: d.free - margins.get(d.name, 0) - self.need(d.name) for d in self.devices if d.free}
 
     def fits(self, margins: Mapping[str, int]) -> bool:
-        """Whether all devices keep their margins."""
+        """Do all devices keep their margins?"""
         return min(self.headroom(margins).values(), default=0) >= 0
 
     @property
     def host_need(self) -> int:
-        """Bytes that the host must hold at once. Weights of a mapped file are not among them: they are read again when
-        they are needed."""
+        """Bytes that the host must hold at once, without weights of mapped files, which can be read again."""
         parts = self.placement.get(HOST, {})
         return sum(size for part, size in parts.items() if part not in _WEIGHTS)

@@ -1,4 +1,4 @@
-"""What one more slot costs."""
+"""The memory of one more slot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from dflash_local.engine_options import EngineOptions
 from dflash_local.plan.memory_plan import MemoryPlan
 
-# Parts of a plan that grow with slots, and what they are called.
+# Parts of a plan that grow with slots, and their names for users.
 PARTS: Mapping[str, str] = {
     "context": "recurrent state",
     "tapes": "tape",
@@ -22,8 +22,8 @@ _TOKENS = 1024
 
 
 def slot_costs(options: EngineOptions, devices: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Bytes on all devices together: each part of one more slot, beside the K and V of its tokens, and those of 1,024
-    tokens as "KV of 1024 tokens"."""
+    """Bytes on all devices together: each part of one more slot without the K and V of its tokens, and "KV of 1024
+    tokens"."""
     n_ctx = 8 * _TOKENS
     base = replace(options, n_ctx=n_ctx, n_slots=2, share_ctx=True, kv_unified=True, n_ctx_slot=0)
     two = MemoryPlan.of(base, devices)

@@ -1,1 +1,1 @@
-"""A benchmark's record as one HTML file that can be mailed: `page.report_page(record)`."""
+"""A benchmark's record as one self-contained HTML file: `page.report_page(record)`."""

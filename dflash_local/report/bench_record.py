@@ -1,4 +1,4 @@
-"""Record: what `dflash-local bench --format json` wrote, read and checked."""
+"""Record: the output of `dflash-local bench --format json`, parsed and checked."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from pydantic import (
 
 from dflash_local.errors import RequestError
 
-# Control characters, surrogates (file names may have bytes that are no text), and signs that turn the direction of what
-# follows them.
+# Control characters, surrogates (from file names that are not UTF-8), and marks that change the text direction.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 PLAIN, DRAFTED = "plain", "drafted"
 
 
 def _clean(value: Any) -> Any:
-    """JSON with a sign in place of each of these."""
+    """JSON with U+FFFD in place of each of these."""
     if isinstance(value, str):
         return _UNSEEN.sub("\ufffd", value)
     if isinstance(value, list):
@@ -58,7 +57,7 @@ class Answer(_Part):
 
 
 class Engine(_Part):
-    """What our engine did and chose; what the library did not tell is None or empty."""
+    """What our engine did and chose; values that the library did not report are None or empty."""
 
     phase_shares: dict[str, Share] = {}
     nodes: dict[int, NonNegativeInt] | None = None
@@ -68,7 +67,7 @@ class Engine(_Part):
 
 
 class Environment(_Part):
-    """Where and how it was measured. Records that were made from Python name neither files nor a command."""
+    """The machine and the settings. Records made from Python have neither file names nor a command."""
 
     machine: str
     threads: int
@@ -83,7 +82,7 @@ class Environment(_Part):
     llama: str | None
     backends: str
     devices: str = ""
-    commit: str = ""  # as of `build`: older records do not say
+    commit: str = ""  # older records lack this and `build`
     build: str = ""
     target_file: str = ""
     drafter_file: str = ""
@@ -98,7 +97,7 @@ class Costs(_Part):
 
 
 class System(_Part):
-    """One way of decoding: the summary's figures, and its answers: prompts within repeats."""
+    """One way of decoding: the figures of its summary, and its answers by repeat and prompt."""
 
     name: str
     tokens_per_second: NonNegativeFloat
@@ -111,7 +110,7 @@ class System(_Part):
 
     @property
     def drafts(self) -> bool:
-        """Whether it drafted anything."""
+        """Did it draft anything?"""
         return self.drafted > 0
 
     def repeats(self) -> list[float]:
@@ -137,14 +136,14 @@ def _speed(answers: list[Answer]) -> float:
 
 
 class Best(_Part):
-    """The fastest of a kind of baseline, and our speed over its."""
+    """The fastest baseline of a kind, and our speed over it."""
 
     best: str
     ratio: NonNegativeFloat
 
 
 class Record(_Part):
-    """All of it, with the ways of decoding in the order in which they were measured."""
+    """The whole record, with the ways of decoding in the order of their measurement."""
 
     environment: Environment
     prompts: NonNegativeInt
@@ -159,7 +158,7 @@ class Record(_Part):
     @model_validator(mode="before")
     @classmethod
     def _collect(cls, data: Any) -> Any:
-        """The file has each summary beside the rest, under its name."""
+        """Move the summaries, which the file has at its top level by name, into `systems`."""
         if not isinstance(data, dict) or not isinstance(data.get("answers"), dict):
             raise ValueError(
                 "it has no 'answers': it was not made by 'dflash-local bench --format json' of this version"
@@ -178,7 +177,7 @@ class Record(_Part):
 
     @classmethod
     def parse(cls, data: str | bytes, source: str) -> Record:
-        """Of the text that Report.to_json() makes; `source` is its name in errors. Raises RequestError."""
+        """From the text of Report.to_json(); `source` is its name in errors. Raises RequestError."""
         try:
             return cls.model_validate(_clean(json.loads(data)))
         except ValidationError as error:
@@ -193,25 +192,25 @@ class Record(_Part):
         )
 
     def system(self, name: str) -> System | None:
-        """The one with this name."""
+        """The system with this name."""
         return next((system for system in self.systems if system.name == name), None)
 
     @property
     def base(self) -> System:
-        """What all speeds are compared with: plain decoding."""
+        """The base of all comparisons: plain decoding."""
         return self.system(PLAIN) or self.systems[0]
 
     @property
     def ours(self) -> System:
-        """What is to be shown: drafted, or plain if there is no drafter."""
+        """The system to show: drafted, or plain without a drafter."""
         return self.system(DRAFTED) or self.base
 
     def ratio(self, system: System, base: System | None = None) -> float:
-        """One's tokens per second over another's, plain decoding's unless given."""
+        """A system's tokens per second over another's (default: plain decoding's)."""
         base = base or self.base
         return system.tokens_per_second / base.tokens_per_second if base.tokens_per_second else 0.0
 
     def shown(self) -> list[System]:
-        """Those that plots compare prompt by prompt: ours, and the best of each kind of baseline."""
+        """The systems to compare prompt by prompt: ours, and the best of each kind of baseline."""
         best = {entry.best for entry in self.over_baselines.values()}
         return [system for system in self.systems if system.name in (PLAIN, DRAFTED) or system.name in best]

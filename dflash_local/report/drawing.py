@@ -1,4 +1,4 @@
-"""Drawing: an SVG picture that stands in an HTML page, coloured by the page's style sheet."""
+"""Drawing: an SVG picture for an HTML page, coloured by the page's style sheet."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-_CHARACTER = 6.0  # pixels of one, on average, in the text of plots
+_CHARACTER = 6.0  # average width in pixels
 
 
 class Drawing:
-    """Shapes with classes of the style sheet, in pixels of `width` by `height`; `label` is for those who cannot see
-    it, and is empty for an ornament. Every text is escaped."""
+    """Shapes with classes of the style sheet, in pixels of `width` by `height`. `label` is for screen readers, empty if
+    there is nothing to say. All text is escaped."""
 
     def __init__(self, width: float, height: float, label: str, kind: str = "") -> None:
         self.width, self.height = width, height
-        told = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
-        self._root = ET.Element("svg", {"viewBox": f"0 0 {_number(width)} {_number(height)}", **told})
+        described = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
+        self._root = ET.Element("svg", {"viewBox": f"0 0 {_number(width)} {_number(height)}", **described})
         if kind:
             self._root.set("class", kind)
 
@@ -48,7 +48,7 @@ class Drawing:
         self._shape("polyline", points, kind)
 
     def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "start", width: float = 0) -> None:
-        """Text from, around or up to `x` on the line `y`; what is wider than `width` is cut, and told by a tip."""
+        """Text that starts, is centered or ends at `x`, on the line `y`. Above `width` it is cut, with a tip."""
         most = int(width / _CHARACTER)
         is_cut = bool(width) and len(text) > most
         element = self._add("text", kind, {"x": x, "y": y}, text if is_cut else "")
@@ -61,7 +61,7 @@ class Drawing:
             element.text = shown
 
     def markup(self) -> Markup:
-        """The element, escaped already."""
+        """The element, already escaped."""
         return Markup(ET.tostring(self._root, encoding="unicode"))
 
     def _shape(self, tag: str, points: Sequence[tuple[float, float]], kind: str, tip: str = "") -> None:
@@ -77,7 +77,7 @@ class Drawing:
 
 
 def text_width(text: str) -> float:
-    """About how wide a text of a plot is."""
+    """The approximate width of a plot's text."""
     return _CHARACTER * len(text)
 
 

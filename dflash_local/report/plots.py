@@ -1,4 +1,4 @@
-"""Plots of a record. What tells systems apart is a shape as well as a colour."""
+"""Plots of a record. Systems differ in shape as well as in colour."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dflash_local.report.bench_record import DRAFTED, PLAIN, Record, System
 from dflash_local.report.drawing import Drawing, text_width
 from dflash_local.report.scale import Scale
 
-WIDE, NARROW = 920.0, 450.0  # of a whole row of the page, and of half a row
+WIDE, NARROW = 920.0, 450.0  # width of a whole row of the page, and of half a row
 _GAP = 12.0
-# Phases of a step, as three: the target, the drafter, and all else.
+# The phases of a step in three groups: the target, the drafter, and all else.
 _PHASES = {"verify": ("verify",), "draft": ("draft",), "other": ("plan", "walk", "commit", "grow", "other")}
 PHASE_TITLES = {"verify": "the target's passes", "draft": "the drafter's passes", "other": "all else"}
 
 
 def title(name: str) -> str:
-    """What a reader who knows nothing of `bench` calls a way of decoding."""
+    """The name of a way of decoding for readers who do not know `bench`."""
     ours = {PLAIN: "dflash-local, plain", DRAFTED: "dflash-local, drafted"}
     return ours.get(name) or name.replace("upstream", "llama.cpp", 1)
 
 
 class Looks:
-    """A class of the style sheet and a shape for each system: s0 is plain decoding, s1 ours, the kinds of baselines
-    follow."""
+    """A class of the style sheet and a shape for each system: s0 is plain decoding, s1 ours, then the kinds of
+    baselines."""
 
     def __init__(self, record: Record) -> None:
         kinds = dict.fromkeys(_kind(system.name) for system in record.systems)
@@ -32,17 +32,16 @@ class Looks:
         self._places = {PLAIN: 0, DRAFTED: 1} | {kind: 2 + i % 5 for i, kind in enumerate(others)}
 
     def kind(self, name: str) -> str:
-        """The class."""
         return f"s{self._places[_kind(name)]}"
 
     def mark(self, drawing: Drawing, name: str, x: float, y: float, tip: str = "") -> None:
-        """Its shape around a point."""
+        """Draw the system's shape at a point."""
         shapes: tuple[Callable[..., None], ...] = (drawing.square, drawing.circle, drawing.diamond, drawing.triangle)
         shapes[min(self._places[_kind(name)], 3)](x, y, 5, self.kind(name), tip)
 
 
 def _kind(name: str) -> str:
-    """Of a baseline, without its draft length."""
+    """A system's name, without a baseline's draft length."""
     return name.partition(",")[0]
 
 
@@ -114,13 +113,13 @@ def acceptance(record: Record) -> Drawing:
         [100 * share for share in shares],
         tips,
         ("accepted draft tokens, at least", "% of passes"),
-        "Share of the passes that accepted at least so many draft tokens",
+        "Share of passes by the least number of accepted draft tokens",
         most=100,
     )
 
 
 def nodes(record: Record) -> Drawing:
-    """How large the verified trees were."""
+    """The sizes of the verified trees."""
     counts = record.engine[DRAFTED].nodes or {}
     total = sum(counts.values()) or 1
     sizes = sorted(counts)
@@ -129,7 +128,7 @@ def nodes(record: Record) -> Drawing:
         [100 * counts[size] / total for size in sizes],
         [f"{size} nodes: {counts[size]} passes" for size in sizes],
         ("nodes of the tree, the anchor counted", "% of passes"),
-        "How often a tree had so many nodes",
+        "Share of passes by the nodes of the tree",
     )
 
 
@@ -145,7 +144,7 @@ def costs(record: Record) -> Drawing:
         drawing.text(x.at(mark), 238, x.label(mark), "tick", "middle")
     drawing.text((x.start + x.end) / 2, 260, "rows of a pass, or tokens of a block", "axis", "middle")
     if alone := record.costs.verify_ms.get(1):
-        most = min(y.high / alone, x.high)  # rows at which as many plain passes leave the picture
+        most = min(y.high / alone, x.high)  # where the line of plain passes leaves the plot
         drawing.polyline([(x.at(0), y.at(0)), (x.at(most), y.at(most * alone))], "curve alone")
     for name, line in points.items():
         drawing.polyline([(x.at(n), y.at(ms)) for n, ms in line], f"curve {name}")
@@ -155,7 +154,7 @@ def costs(record: Record) -> Drawing:
 
 
 def mark_cost(drawing: Drawing, name: str, x: float, y: float, tip: str = "") -> None:
-    """The shape of the target's or the drafter's passes."""
+    """Draw the shape of the target's or the drafter's passes."""
     (drawing.circle if name == "verify" else drawing.diamond)(x, y, 3.5, name, tip)
 
 
@@ -190,7 +189,7 @@ def _bars(
     label: str,
     most: float | None = None,
 ) -> Drawing:
-    """Upright bars of our own system's colour."""
+    """Vertical bars in our own system's colour."""
     drawing = Drawing(NARROW, 270, label)
     scale = Scale(most if most is not None else max(values, default=0), 220, 26)
     left, right = 46.0, NARROW - 8
@@ -214,7 +213,7 @@ def _percent(value: float) -> str:
 
 
 def _columns(drawing: Drawing, scale: Scale, top: float, bottom: float, name: str) -> None:
-    """An axis below: its marks with lines upwards, and its name."""
+    """The axis at the bottom: its ticks with vertical lines, and its name."""
     for mark in scale.ticks():
         drawing.line(scale.at(mark), top, scale.at(mark), bottom, "grid" if mark else "zero")
         drawing.text(scale.at(mark), bottom + 17, scale.label(mark), "tick", "middle")
@@ -222,7 +221,7 @@ def _columns(drawing: Drawing, scale: Scale, top: float, bottom: float, name: st
 
 
 def _rows(drawing: Drawing, scale: Scale, left: float, right: float, name: str) -> None:
-    """An axis on the left: its marks with lines to the right, and its name above."""
+    """The axis on the left: its ticks with horizontal lines, and its name above."""
     for mark in scale.ticks():
         drawing.line(left, scale.at(mark), right, scale.at(mark), "grid" if mark else "zero")
         drawing.text(left - 8, scale.at(mark) + 4, scale.label(mark), "tick", "end")

@@ -1,4 +1,4 @@
-"""The page: a record as HTML that needs nothing else, neither files nor the network nor scripts."""
+"""The page: a record as self-contained HTML, without other files, network or scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot with its title, its legend and what it shows."""
+    """A plot with its title, legend and explanation."""
 
     title: str
     drawing: Drawing
@@ -86,7 +86,7 @@ def _prompts(record: Record, looks: plots.Looks) -> Figure:
 
 
 def _small_figures(record: Record) -> list[Figure]:
-    """Those that this record has data for."""
+    """The figures for which the record has data."""
     figures = []
     engine = record.engine.get(DRAFTED)
     if record.ours.acceptance:
@@ -125,7 +125,7 @@ def _block(drawing: Drawing, kind: str, x: float, y: float) -> None:
 
 
 def _answers(record: Record) -> list[tuple[str, list[Way]]]:
-    """The numbered prompts, and how each system answered them."""
+    """The numbered prompts, with each system's answers."""
     by_system = [
         [
             Way(plots.title(system.name), ", ".join(f"{speed:.1f}" for speed in speeds), al)
@@ -138,7 +138,7 @@ def _answers(record: Record) -> list[tuple[str, list[Way]]]:
 
 
 def _reasons(record: Record) -> list[tuple[str, int, float]]:
-    """Why the controller chose as it did: reason, count, share; the most frequent first."""
+    """The controller's reasons with count and share, the most frequent first."""
     engine = record.engine.get(DRAFTED)
     reasons = (engine.reasons if engine else None) or {}
     total = sum(reasons.values()) or 1

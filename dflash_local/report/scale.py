@@ -1,4 +1,4 @@
-"""Scale: from values to places on an axis."""
+"""Scale: from values to positions on an axis."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True)
 class Scale:
-    """Zero to at least `most`, or just that if `exact`, on pixels from `start` to `end`; about `n_ticks` round numbers
-    are marked."""
+    """Maps 0 to at least `most` (exactly `most` if `exact`) to pixels from `start` to `end`, with about `n_ticks` round
+    ticks."""
 
     most: float
     start: float
@@ -21,26 +21,26 @@ class Scale:
 
     @property
     def step(self) -> float:
-        """Between two marks."""
+        """The distance of two ticks."""
         rough = (self.most or 1.0) / self.n_ticks
         power = 10.0 ** math.floor(math.log10(rough))
         return next(step * power for step in _STEPS if step * power >= rough * (1 - 1e-9))
 
     @property
     def high(self) -> float:
-        """The last value: the first mark that is not below `most`, or that itself."""
+        """The last value: the first tick not below `most`, or `most` itself if `exact`."""
         if self.exact and self.most:
             return self.most
         return self.step * math.ceil((self.most or 1.0) / self.step * (1 - 1e-9))
 
     def at(self, value: float) -> float:
-        """The place of a value."""
+        """The position of a value."""
         return self.start + (self.end - self.start) * value / self.high
 
     def ticks(self) -> list[float]:
-        """The marks, zero among them."""
+        """The ticks, with zero."""
         return [self.step * i for i in range(int(self.high / self.step + 1e-9) + 1)]
 
     def label(self, value: float) -> str:
-        """A mark's text."""
+        """A tick's text."""
         return f"{round(value, 9):,g}"

@@ -200,7 +200,7 @@ def show(monkeypatch: pytest.MonkeyPatch, terminal: Terminal, passes: Sequence[A
         patch.setattr(sys, "stderr", file)
         view = DraftView()
         for one in passes:
-            view.pass_told(one)
+            view.on_pass(one)
             view.content("".join(one["tokens"]))
             terminal.look(0.02)
             seen.append((terminal.text(), terminal.struck()))

@@ -1,4 +1,4 @@
 """Drafts in the terminal: `dflash-local chat --show drafts`.
 
-What a pass did comes as the server tells it, as the `pass` of an event's `dflash` (docs/serving.md): a dict.
+A pass is the dict `pass` of an event's `dflash`, as the server sends it (docs/serving.md).
 """

@@ -1,4 +1,4 @@
-"""Cursor: where a terminal's cursor is in its line."""
+"""Cursor: the column of a terminal's cursor."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import unicodedata
 from collections.abc import Callable
 
 _TAB = 8
-_NARROW, _WIDE = ("N", "Na", "H", "A"), ("W", "F")  # of ambiguous ones, those that are no pictures
+_NARROW, _WIDE = ("N", "Na", "H", "A"), ("W", "F")  # A is ambiguous; pictures are excluded elsewhere
 
 
 class Cursor:
-    """Follows what is printed, from the beginning of a line on.
+    """Follows printed text from the beginning of a line.
 
-    Terminals differ in the width of some characters (emoji, pictures, combining ones), and in what they do with a wide
-    one for which the line has a single cell left. After one of those, or when the window was made wider or narrower,
-    the place is unknown until the next line.
+    Terminals differ in the width of some characters (emoji, pictures, combining ones), and in how they wrap a wide one
+    when a single cell is left. After one of those, or when the window was resized, the column is unknown until the next
+    line.
     """
 
     def __init__(self, columns: Callable[[], int]) -> None:
@@ -23,7 +23,7 @@ class Cursor:
         self._at: int | None = 0
 
     def print(self, text: str) -> None:
-        """Go on by what is printed."""
+        """Follow printed text."""
         if self._columns() != self._width:
             self._width, self._at = self._columns(), None
         for character in text:
@@ -37,18 +37,18 @@ class Cursor:
         width = cells(character)
         if width is None:
             return None
-        if self._at == self._width:  # behind the last cell: only now it goes to the next line
+        if self._at == self._width:  # terminals wrap only now
             return width
         return self._at + width if self._at + width <= self._width else None
 
     @property
     def room(self) -> int:
-        """Cells that are surely free behind it in the line, without the last one, behind which terminals wrap."""
+        """Cells that are certainly free after the cursor, without the last one, after which terminals wrap."""
         return 0 if self._at is None else max(self._width - 1 - self._at, 0)
 
 
 def cells(character: str) -> int | None:
-    """How wide a terminal shows a character; None if that depends on the terminal."""
+    """The width of a character; None if that depends on the terminal."""
     category = unicodedata.category(character)
     if unicodedata.combining(character) or category[0] not in "LNPSZ" or category == "So":
         return None

@@ -1,4 +1,4 @@
-"""DraftView: shows one answer with its drafts."""
+"""DraftView: shows an answer with its drafts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from dflash_local.cli.drafts.tally import Tally
 from dflash_local.cli.drafts.tints import Tinted, Tints, refused
 from dflash_local.cli.terminal import visible
 
-# A pass must take as long for what it refused to be shown: what is seen for less is a flicker.
+# Refused text is shown only for passes of at least this time: shorter ones would flicker.
 SHOWN_MS = 25.0
-# Saves the cursor, prints without wrapping, and goes back; then erases to the end of the line.
+# Save the cursor and switch wrapping off; restore both; erase to the end of the line.
 _BEHIND, _BACK, _ERASE = "\x1b7\x1b[?7l", "\x1b[?7h\x1b8", "\x1b[K"
 _LEAST_ROOM = 4
 
 
 class DraftView(AnswerView):
-    """Tints text by who proposed it; behind the cursor, until the next text, stands what the last pass refused.
+    """Tints text by who proposed it; after the cursor, until the next text, it shows what the last pass refused.
 
-    Nothing that was printed is changed, but for what was refused. Where there are no colours, the text is plain; a pipe
-    gets exactly the answer.
+    Only refused text is ever overwritten. Without colours the text is plain; a pipe gets exactly the answer.
     """
 
     def __init__(self) -> None:
@@ -37,18 +36,18 @@ class DraftView(AnswerView):
         self._out, self._aside = Palette(sys.stdout), Palette(sys.stderr)
         self._refused, self._refused_is_shown = "", False
 
-    def pass_told(self, told: Mapping[str, Any]) -> None:
-        self._tints.push(told)
-        self._tally.add(told)
-        slow = told["draft_ms"] + told["verify_ms"] >= SHOWN_MS
-        self._refused = visible(refused(told)).partition("\n")[0].replace("\t", " ") if slow else ""
+    def on_pass(self, one_pass: Mapping[str, Any]) -> None:
+        self._tints.push(one_pass)
+        self._tally.add(one_pass)
+        slow = one_pass["draft_ms"] + one_pass["verify_ms"] >= SHOWN_MS
+        self._refused = visible(refused(one_pass)).partition("\n")[0].replace("\t", " ") if slow else ""
 
     def end(self) -> None:
         self._refused = ""
         self._print(sys.stdout, self._out, [Tinted("\n")])
 
     def figures(self, timings: Mapping[str, Any]) -> None:
-        if not self._tally.n_passes:  # a server that tells nothing of its drafts, or an answer of one token
+        if not self._tally.n_passes:  # a server that does not report drafts, or an answer of one token
             super().figures(timings)
             return
         columns = _columns() if sys.stderr.isatty() else None
@@ -64,7 +63,7 @@ class DraftView(AnswerView):
     def _print(
         self, stream: TextIO, palette: Palette, parts: Iterable[Tinted], style: str = "", bare_style: str = ""
     ) -> None:
-        """Print the parts in one piece; `bare_style` is for those without a tint."""
+        """Print the parts at once; `bare_style` is for those without a tint."""
         printed = _ERASE if self._refused_is_shown else ""
         self._refused_is_shown = False
         is_terminal = stream.isatty()
@@ -80,7 +79,7 @@ class DraftView(AnswerView):
         stream.flush()
 
     def _behind_cursor(self, palette: Palette) -> str:
-        """What prints the refused text there, as far as the line has room for it."""
+        """The sequence that prints the refused text, as far as the line has room."""
         room, shown = self._cursor.room, ""
         for character in self._refused:
             width = cells(character)
@@ -94,7 +93,7 @@ class DraftView(AnswerView):
 
 
 def legend() -> str:
-    """What the tints mean, in themselves; empty where there are none."""
+    """The meaning of the tints, each in its tint; empty without colours."""
     palette = Palette(sys.stderr)
     if not palette.has_colours:
         return ""

@@ -1,4 +1,4 @@
-"""The line of figures below an answer with its drafts."""
+"""The line of figures below an answer with drafts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dflash_local.cli.drafts.palette import ASIDE, Palette
 from dflash_local.cli.drafts.tally import Tally
 
 _BARS = "▁▂▃▄▅▆▇█"
-# What a narrow window goes without, the first first.
+# Dropped in narrow windows, in this order.
 _SPARE = ("nodes", "tokens", "time", "passes", "depth")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def figures_line(timings: Mapping[str, Any], tally: Tally, palette: Palette, columns: int | None) -> str:
-    """Speed, what plain decoding would be, AL, and what was done for it; in at most `columns`, if given."""
+    """Speed, estimated plain speed, AL, and the work of drafting; in at most `columns`, if given."""
     parts = _parts(timings, tally, palette)
     for name in _SPARE:
         if columns is None or len(_ESCAPE.sub("", _line(parts, palette))) < columns:
@@ -50,7 +50,7 @@ def _parts(timings: Mapping[str, Any], tally: Tally, palette: Palette) -> dict[s
 
 
 def depth_bar(acceptance: list[float], palette: Palette) -> str:
-    """A block for each depth, as high as the share of passes that accepted so many draft tokens."""
+    """A block for each depth: its height is the share of passes that accepted a draft token there."""
     try:
         _BARS.encode(sys.stderr.encoding or "ascii")
     except UnicodeEncodeError:

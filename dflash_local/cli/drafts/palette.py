@@ -1,4 +1,4 @@
-"""Palette: colours of drafted text, on a terminal that has some."""
+"""Palette: colours of drafted text, if the terminal has colours."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
 
     from dflash_local.cli.drafts.tints import Tinted
 
-# Of one lightness, so that they can be read on black (6:1) as on white (3.5:1), and apart for colour-blind eyes. The
-# drafter's grow stronger with the depth of a token in its tree.
+# All have the same lightness, readable on black (contrast 6:1) and on white (3.5:1), and differ for colour-blind
+# readers. The drafter's get stronger with a token's depth in the tree.
 DRAFT = ("#6b8f83", "#609282", "#539581", "#449880", "#2f9a7f", "#019d7e")
 OTHERS = {"lookup": "#bd7221", "prediction": "#a564d1"}
-# Where there are only 8 or 16 colours: the first for the first half of the depths.
+# For 8 or 16 colours: one for each half of the depths.
 FEW_DRAFT, FEW_OTHERS = ("cyan", "bold cyan"), {"lookup": "yellow", "prediction": "magenta"}
 REFUSED, ASIDE = "dim strike", "dim"
 
 
 class Palette:
-    """How a terminal is told to paint."""
+    """Escape sequences for a terminal's colours."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.color import ColorSystem
@@ -33,11 +33,11 @@ class Palette:
 
     @property
     def has_colours(self) -> bool:
-        """False for pipes and dumb terminals, and if the user wants none (NO_COLOR)."""
+        """False for pipes, dumb terminals, and with NO_COLOR."""
         return self._system is not None
 
     def paint(self, text: str, style: str) -> str:
-        """The text in a style of rich, line by line; as it is where there are no colours."""
+        """The text in a style of rich, line by line; unchanged without colours."""
         if self._system is None or not style:
             return text
         if style not in self._styles:
@@ -47,11 +47,11 @@ class Palette:
         return self._styles[style].render(text, color_system=self._system)
 
     def tint(self, part: Tinted) -> str:
-        """A part of an answer in the colour of who proposed it."""
+        """A part of an answer in the colour of its proposer."""
         return self.paint(part.text, self.style_of(part.by, part.depth))
 
     def style_of(self, by: str, depth: int) -> str:
-        """A style of rich; none for the target's own."""
+        """A style of rich; "" for the target's own text."""
         if by == "draft":
             shade = min(max(depth, 1), len(DRAFT)) - 1
             return FEW_DRAFT[2 * shade // len(DRAFT)] if self._few else DRAFT[shade]

@@ -1,4 +1,4 @@
-"""Tally: what the passes of one answer come to."""
+"""Tally: totals over the passes of an answer."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any
 
 
 class Tally:
-    """Sums over the passes after the prompt's."""
+    """Totals over the passes after the prompt's."""
 
     def __init__(self) -> None:
         self.n_passes = 0
         self.draft_ms = self.verify_ms = 0.0
         self._nodes = 0
         self._accepted: list[int] = []  # passes that accepted at least 1, 2, ... draft tokens
-        self._plain_ms = 0.0  # of the tokens of passes whose plain cost is known
+        self._plain_ms = 0.0  # for the tokens of passes with a known plain cost
         self._n_costed = 0
 
-    def add(self, told: Mapping[str, Any]) -> None:
-        """One more pass; the prompt's is not counted."""
-        if not told["nodes"]:
+    def add(self, one_pass: Mapping[str, Any]) -> None:
+        """Add a pass; the prompt's is not counted."""
+        if not one_pass["nodes"]:
             return
-        n_tokens, accepted = len(told["tokens"]), int(told["accepted"])
+        n_tokens, accepted = len(one_pass["tokens"]), int(one_pass["accepted"])
         self.n_passes += 1
-        self._nodes += told["nodes"]
-        self.draft_ms += told["draft_ms"]
-        self.verify_ms += told["verify_ms"]
+        self._nodes += one_pass["nodes"]
+        self.draft_ms += one_pass["draft_ms"]
+        self.verify_ms += one_pass["verify_ms"]
         self._accepted += [0] * (accepted - len(self._accepted))
         for depth in range(accepted):
             self._accepted[depth] += 1
-        if told["plain_ms"] > 0:
+        if one_pass["plain_ms"] > 0:
             self._n_costed += n_tokens
-            self._plain_ms += n_tokens * told["plain_ms"]
+            self._plain_ms += n_tokens * one_pass["plain_ms"]
 
     @property
     def nodes_mean(self) -> float:
-        """Nodes per pass, the anchor counted."""
+        """Nodes per pass, including the anchor."""
         return self._nodes / self.n_passes if self.n_passes else 0.0
 
     @property
@@ -45,11 +45,11 @@ class Tally:
 
     @property
     def plain_per_second(self) -> float | None:
-        """Tokens per second if each had taken a pass of its own, by the measured costs; None if those are unknown."""
+        """Estimated tokens per second with one pass for each, by the measured costs; None if those are unknown."""
         return 1e3 * self._n_costed / self._plain_ms if self._plain_ms else None
 
     def shares(self, total_ms: float) -> dict[str, float]:
-        """Of so many milliseconds, which share the target's passes took, the drafter's, and all else."""
+        """The shares of `total_ms` for the target's passes, the drafter's passes, and all else."""
         total_ms = max(total_ms, self.verify_ms + self.draft_ms)
         if not total_ms:
             return {}

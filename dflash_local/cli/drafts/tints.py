@@ -1,4 +1,4 @@
-"""Tints: who proposed each part of the text that a chat shows."""
+"""Tints: the proposers of the text that a chat shows."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-# Of text that came but was not shown yet: a parser keeps markers and calls of tools for itself, and may hold back as
-# much as a stop string has.
+# Characters of text not shown yet: a parser removes markers and tool calls, and holds back possible stop strings.
 _MOST_PENDING = 1 << 14
 
 
 class Tinted(NamedTuple):
-    """A text and who proposed it: "target", "draft", "lookup" or "prediction"; `depth` is its place in the tree, 0 for
-    what the target wrote itself."""
+    """A text and its proposer: "target", "draft", "lookup" or "prediction"; `depth` is its depth in the tree, 0 for the
+    target's own text."""
 
     text: str
     by: str = "target"
     depth: int = 0
 
 
-def tinted(told: Mapping[str, Any]) -> list[Tinted]:
-    """What a pass added to the answer, token by token."""
-    tree, path = told["tree"], told["path"]
-    drafted = min(int(told["accepted"]), len(path) - 1)
+def tinted(one_pass: Mapping[str, Any]) -> list[Tinted]:
+    """The text that a pass added to the answer, token by token."""
+    tree, path = one_pass["tree"], one_pass["path"]
+    drafted = min(int(one_pass["accepted"]), len(path) - 1)
     return [
         Tinted(text, str(tree[path[place]]["by"]), place) if place <= drafted else Tinted(text)
-        for place, text in enumerate(told["tokens"], 1)
+        for place, text in enumerate(one_pass["tokens"], 1)
     ]
 
 
-def refused(told: Mapping[str, Any]) -> str:
-    """The most likely of what the pass refused: the tree's best way on from where the walk left it."""
-    tree, path = told["tree"], told["path"]
+def refused(one_pass: Mapping[str, Any]) -> str:
+    """The likeliest refused text: the tree's best path from the node where the walk left it."""
+    tree, path = one_pass["tree"], one_pass["path"]
     texts: list[str] = []
     at = path[-1] if path else None
     while at is not None:
-        children = [node for node, told_of in enumerate(tree) if told_of["p"] == at]
+        children = [node for node, child in enumerate(tree) if child["p"] == at]
         at = max(children, key=lambda node: tree[node]["value"], default=None)
         if at is not None:
             texts.append(str(tree[at]["t"]))
@@ -44,15 +43,15 @@ def refused(told: Mapping[str, Any]) -> str:
 
 
 class Tints:
-    """Lays the passes' tokens beside the text that is shown, which is theirs but for what a parser takes out."""
+    """Aligns the tokens of passes with the shown text, which lacks only what a parser removed."""
 
     def __init__(self) -> None:
         self._pending: deque[Tinted] = deque()
         self._length = 0
 
-    def push(self, told: Mapping[str, Any]) -> None:
-        """One more pass."""
-        for part in tinted(told):
+    def push(self, one_pass: Mapping[str, Any]) -> None:
+        """Add a pass."""
+        for part in tinted(one_pass):
             if part.text:
                 self._pending.append(part)
                 self._length += len(part.text)
@@ -60,8 +59,8 @@ class Tints:
             self._length -= len(self._pending.popleft().text)
 
     def take(self, text: str) -> list[Tinted]:
-        """The next text that is shown, in parts; what came before it in the passes will not be shown any more. Text
-        that no pass had is nobody's draft."""
+        """Split the next shown text into parts. Text of passes before it is dropped; text of no pass has no
+        proposer."""
         start = "".join(part.text for part in self._pending).find(text)
         if start < 0:
             return [Tinted(text)]
@@ -70,7 +69,7 @@ class Tints:
 
     @property
     def all_taken(self) -> bool:
-        """Whether everything that came was shown."""
+        """Was all text of the passes shown?"""
         return not self._pending
 
     def _cut(self, length: int) -> list[Tinted]:

@@ -1,8 +1,8 @@
 """Widen and deepen a small trained pair into one of a real model's shape that computes the same function, up to
 rounding.
 
-A speed measured on a toy says nothing about real models, and random weights say nothing about acceptance. The inflated
-pair accepts like the trained pair that it was made from and costs what a model of its shape costs.
+The speed of a toy says nothing about real models, and random weights say nothing about acceptance. The inflated pair
+has the acceptance of the trained pair and the cost of a model of its shape.
 
 How: the residual stream is padded with zeros, because every projection back into it has zero rows there; norm weights
 and epsilon are rescaled for the larger mean. New heads, feed-forward units and layers get random weights but zero
@@ -11,21 +11,20 @@ layer that r became. One padded channel carries a tiny constant that only the fi
 padded vocabulary rows far down.
 
 A head of d channels becomes one of D by spreading: rotation i of d/2 has the frequency of rotation i * D/d of D/2, so
-the pair of channels (i, i + d/2) goes there and the rest stay zero; channels that are not rotated follow those that
-are. The norms of q and k make up for the larger mean and for 1/sqrt(D).
+the pair of channels (i, i + d/2) goes there and the rest stay zero; channels without rotation follow the rotated ones.
+The norms of q and k compensate for the larger mean and for 1/sqrt(D).
 
 A hybrid (qwen35) keeps its order of layers, three of gated delta-net to one of attention: whole groups of four are
-added. A delta-net head is padded with zeros, which its L2 norms of q and k do not see; the norm over its output makes
-up for the larger mean and for 1/sqrt(D). That output is often so small that the norm's epsilon counts, and there is one
-epsilon for the whole model: the streams of both models are scaled until the epsilon that they need is the one that the
-output needs.
+added. A delta-net head is padded with zeros, which its L2 norms of q and k do not see; the norm over its output
+compensates for the larger mean and for 1/sqrt(D). That output is often so small that the norm's epsilon matters, and
+the whole model has one epsilon: the streams of both models are scaled so that they need the same epsilon as the output.
 
-A MoE target is made of the dense one by copying the feed-forward into every expert: the weights of the experts that a
-router picks add up to 1, so any router gives the same sum. Where the feed-forward is larger than an expert,
-neighbouring experts hold its parts; they have the same router row, hence the same weight, and are picked together.
+A MoE target is made from the dense one by copying the feed-forward into every expert: the weights of the experts that a
+router picks add up to 1, so any router gives the same sum. If the feed-forward is larger than an expert, neighbouring
+experts hold its parts; they have the same router row, hence the same weight, and are picked together.
 
-Every tensor is computed, and quantized, in chunks of rows while it is written, so memory stays at a few chunks whatever
-the shape.
+Every tensor is computed and quantized in chunks of rows while it is written, so memory stays at a few chunks for any
+shape.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def inflate(
     """Write `out_dir`/target.gguf and drafter.gguf: the `small` pair in `shape`, as `ftype` (the drafter as
     `drafter_type`).
 
-    Types are those of `quantizer.FILE_TYPES`. Tensors are quantized while they are written; with `quantize` it gets a
-    whole f16 file instead, to show that another quantizer's bytes are the same.
+    Types are those of `quantizer.FILE_TYPES`. Tensors are quantized while they are written; a given `quantize` gets a
+    whole f16 file instead, to compare another quantizer's bytes.
 
     Raises:
         ModelError: a file is damaged, not a target of the kind that `shape` is for (qwen3; qwen35 with a delta-net) or
@@ -107,7 +106,7 @@ def inflated_files(
     drafter_type: str | None = None,
     as_f16: bool = False,
 ) -> Iterator[InflatedFile]:
-    """The target's file and the drafter's, before a tensor is computed; with `as_f16` in f16, whatever their type."""
+    """The target's file and the drafter's, before any tensor is computed; `as_f16` overrides their types."""
     target, drafter = (
         SmallModel(small.target, HYBRID_ARCH if shape.delta else TARGET_ARCH),
         SmallModel(small.drafter, DRAFTER_ARCH),
@@ -152,12 +151,12 @@ def _check_disk(folder: Path, n_bytes: int) -> None:
 
 
 def _places(n_real: int, n_all: int) -> list[int]:
-    """Where each real layer goes among all, spread evenly; the last real one stays last."""
+    """The places of the real layers among all, spread evenly; the last real one stays last."""
     return [round((i + 1) * n_all / n_real) - 1 for i in range(n_real)]
 
 
 def _hybrid_places(target: SmallModel, n_all: int) -> list[int]:
-    """As `_places`, whole groups at a time: each layer becomes one of its own kind."""
+    """Like `_places`, by whole groups, so that each layer keeps its kind."""
     n_real, interval = target.size("block_count"), target.size("full_attention_interval")
     recurrent = [(i + 1) % interval != 0 for i in range(n_real)]
     if n_real % interval or n_all % interval or list(target.value("attention.recurrent_layers").data) != recurrent:

@@ -23,7 +23,7 @@ class InflatedDrafter(InflatedModel):
     def __init__(self, source: SmallModel, shape: Shape, place: Sequence[int], scale: float = 1.0) -> None:
         super().__init__(source, shape, shape.n_layer_drafter, scale)
         self.taps = [int(layer) for layer in source.value("target_layers").data]
-        # A drafter taps the input of a layer; the input of none beyond the last exists.
+        # A tap is the input of a layer that exists.
         if outside := [layer for layer in self.taps if not 0 <= layer < len(place)]:
             raise ModelError(f"{source.path.name}: the target has no layer {outside[0]}", field="dflash.target_layers")
         self.place = place
@@ -31,7 +31,7 @@ class InflatedDrafter(InflatedModel):
         self.kind = kind_in({key.removeprefix("dflash.") for key in source.metadata})
 
     def metadata(self, ftype: str) -> dict[str, Value]:
-        """As the base, with the taps moved to where the real layers went."""
+        """Like the base, with the taps moved along with the real layers."""
         result = super().metadata(ftype)
         result["dflash.target_layers"] = replace(
             result["dflash.target_layers"], data=[self.place[layer] for layer in self.taps]
@@ -71,7 +71,7 @@ class InflatedDrafter(InflatedModel):
                     yield from self._convolution(f"blk.{index}.{part}", real is not None, small, large)
 
     def _heads(self, small: int, large: int) -> Iterator[OutputTensor]:
-        """DSpark's: two tables over tokens, and the confidence head over [hidden state, row of the first table]."""
+        """DSpark: two tables over tokens, and the confidence head over [hidden state, row of the first table]."""
         rank = self.source.tensor("markov_w1.weight")().shape[1]
         for name in ("markov_w1.weight", "markov_w2.weight"):
             yield self.matrix(name, name, self.shape.n_vocab, rank)
@@ -90,7 +90,7 @@ class InflatedDrafter(InflatedModel):
         stream."""
         size, group = self.source.size("conv_kernel_size"), self.source.size("conv_group_size")
         identity = np.zeros((2, size, large), np.float32)
-        identity[:, 0] = 1.0  # what the new channels and layers get: the block itself, nothing of its neighbours
+        identity[:, 0] = 1.0  # for new channels and layers: the block itself, without its neighbours
         if not real:
             yield exact_tensor(f"{name}_base", identity.shape, lambda: identity)
             yield padded_matrix(f"{name}_proj.weight", (2 * size * (large // group), large), list)

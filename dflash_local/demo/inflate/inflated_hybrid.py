@@ -21,8 +21,7 @@ class InflatedHybrid(InflatedTarget):
 
     def __init__(self, source: SmallModel, shape: Shape, delta: DeltaNet, place: Sequence[int]) -> None:
         small = DeltaNet(*(source.size(f"ssm.{key}") for key in ("group_count", "time_step_rank", "state_size")))
-        # Epsilon must shrink by the same factor as the square of a head's output; state_norm makes up for the output
-        # itself.
+        # Epsilon must shrink like the square of a head's output; state_norm compensates for the output itself.
         scale = small.head / delta.head * (shape.n_embd / source.size("embedding_length")) ** 0.5
         super().__init__(source, shape, place, scale)
         if shape.experts:
@@ -46,7 +45,7 @@ class InflatedHybrid(InflatedTarget):
         self.gates = Heads(delta.n_head_v, 1, values, np.arange(1))
 
     def metadata(self, ftype: str) -> dict[str, Value]:
-        """As the base, with the delta-net's sizes."""
+        """Like the base, with the delta-net's sizes."""
         result = super().metadata(ftype)
         for key, data in (
             ("ssm.group_count", self.delta.n_head_k),
@@ -60,11 +59,11 @@ class InflatedHybrid(InflatedTarget):
         return result
 
     def is_recurrent(self, index: int) -> bool:
-        """Whether a layer is one of delta-net."""
+        """Is the layer a delta-net layer?"""
         return (index + 1) % self.interval != 0
 
     def layer(self, index: int, real: int | None) -> Iterator[OutputTensor]:
-        """As the base, with one of the two kinds of attention."""
+        """Like the base, with one of the two kinds of attention."""
 
         def names(part: str) -> tuple[str, str | None]:
             return f"blk.{index}.{part}", None if real is None else f"blk.{real}.{part}"
@@ -78,11 +77,11 @@ class InflatedHybrid(InflatedTarget):
         yield from self.feed_forward(weights)
 
     def query(self) -> Heads:
-        """Behind each head of q is its gate."""
+        """The heads of q, each followed by its gate."""
         return replace(self.q, n=2 * self.q.n, places=[2 * place + i for place in self.q.places for i in (0, 1)])
 
     def delta_net(self, names: Names) -> Iterator[OutputTensor]:
-        """A gated delta-net; `names` gives whole names."""
+        """A gated delta-net; `names` returns whole names."""
         yield self.heads(*names("attn_qkv.weight"), self.mixed)
         yield self.heads(*names("attn_gate.weight"), self.value)
         yield self.heads(*names("ssm_conv1d.weight"), self.mixed, columns=self.source.size("ssm.conv_kernel"))
@@ -107,8 +106,8 @@ class InflatedHybrid(InflatedTarget):
         return exact_tensor(name, (self.gates.n,), values)
 
     def state_norm(self, name: str, source: str | None) -> OutputTensor:
-        """The weights of the norm over a value head's output. The output is smaller by `gain`, because its scale is
-        1/sqrt(size); its root mean square is smaller by `gain` twice, because of the zeros beside it."""
+        """The weights of the norm over a value head's output. The output is smaller by `gain`, because of the scale
+        1/sqrt(size); its root mean square by `gain` squared, because of the added zeros."""
         gain = (len(self.value.channels) / self.value.size) ** 0.5
         small = self.source.tensor(source) if source else None
 

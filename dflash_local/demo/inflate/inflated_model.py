@@ -1,4 +1,4 @@
-"""InflatedModel: what an inflated target and its drafter have in common."""
+"""InflatedModel: the common base of an inflated target and its drafter."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dflash_local.errors import ModelError
 
 Names = Callable[[str], tuple[str, str | None]]
 
-# What the final norm multiplies the constant channel by.
+# The final norm's weight for the constant channel.
 PUSH = 1e4
 
 
 class InflatedModel:
-    """What target and drafter have in common. Tensors are f32 here, in file order."""
+    """The common base of target and drafter. Tensors are f32 here, in file order."""
 
     experts: Experts | None = None
 
     def __init__(self, source: SmallModel, shape: Shape, n_layer: int, scale: float = 1.0) -> None:
-        """`scale` is what the residual stream is multiplied by."""
+        """`scale`: factor of the residual stream."""
         self.scale, self.source, self.shape, self.n_layer = scale, source, shape, n_layer
         self.n_embd, self.n_ff, self.n_vocab = (
             source.size("embedding_length"),
@@ -71,7 +71,7 @@ class InflatedModel:
         return self.source.size(key) if f"{self.source.arch}.{key}" in self.source.metadata else default
 
     def _spread_channels(self) -> Array:
-        """Where a small head's channels go in a large one."""
+        """The places of a small head's channels in a large one."""
         small, large, arch = self.small_head, self.head, self.source.arch
         if small == large:
             return np.arange(small)
@@ -92,10 +92,10 @@ class InflatedModel:
         )
 
     def _sections(self) -> list[int] | None:
-        """The sections of M-RoPE: how many rotations follow each of a token's positions. None: the model has none.
+        """The sections of M-RoPE: the number of rotations for each of a token's positions. None: the model has none.
 
-        Either all follow the first position, or a third each, interleaved. In text the positions are equal, but a
-        rotation that followed none of them would not rotate at all.
+        Either all use the first position, or a third each, interleaved. In text the positions are equal, but a rotation
+        without a position would not rotate at all.
         """
         if f"{self.source.arch}.rope.dimension_sections" not in self.source.metadata:
             return None
@@ -119,7 +119,7 @@ class InflatedModel:
             "attention.key_length": self.head,
             "attention.value_length": self.head,
             "rope.dimension_count": self.rotated * self.head // self.small_head,
-            # The mean of squares is over more channels, all new ones zero.
+            # The mean of squares is over more channels, and the new ones are zero.
             epsilon: self.source.value(epsilon).data * self.n_embd / self.shape.n_embd * self.scale**2,
             "vocab_size": self.shape.n_vocab,
         }
@@ -149,7 +149,7 @@ class InflatedModel:
         raise NotImplementedError
 
     def norm(self, name: str, source: str | None, constant: float = 0.0) -> OutputTensor:
-        """The weights of a norm over the wider stream, all ones without a source; `constant` is the one for the
+        """The weights of a norm over the wider stream, all ones without a source; `constant` is the weight of the
         constant channel."""
         small = self.source.tensor(source) if source else None
         gain = np.float32((self.n_embd / self.shape.n_embd) ** 0.5)
@@ -180,7 +180,7 @@ class InflatedModel:
     def matrix(
         self, name: str, source: str | None, rows: int, columns: int, *, noise: bool = False, scale: float = 1.0
     ) -> OutputTensor:
-        """The small matrix, if there is one, in the upper left corner of a larger one."""
+        """The small matrix, if any, in the upper left corner of a larger one."""
         small = self.source.tensor(source) if source else None
         return padded_matrix(
             name, (rows, columns), lambda: [Block(0, 0, small() * scale)] if small else [], noise=noise
@@ -189,7 +189,7 @@ class InflatedModel:
     def heads(
         self, name: str, source: str | None, to: Heads, *, columns: int | None = None, output: bool = False
     ) -> OutputTensor:
-        """A projection to heads (of `columns`, by default of the stream), or of the heads' output."""
+        """A projection to heads from `columns` (default: the stream), or with `output` from the heads."""
         small = self.source.tensor(source) if source else None
         size, columns = to.n * to.size, columns or self.shape.n_embd
 
@@ -217,9 +217,9 @@ class InflatedModel:
         yield from self.feed_forward(names)
 
     def attention(self, names: Names) -> Iterator[OutputTensor]:
-        """Attention; `names` gives a tensor's name and, in a real layer, its small one's."""
+        """Attention; `names` returns a tensor's name and, in a real layer, that of the small model's tensor."""
         # The mean of squares over a wider head is smaller by small_head / head. The norm of k undoes that; the norm of
-        # q does not, which makes up for the smaller 1/sqrt(head) of the scores.
+        # q does not, which compensates for the smaller 1/sqrt(head) of the scores.
         yield self.head_norm(*names("attn_q_norm"))
         yield self.head_norm(*names("attn_k_norm"), (self.small_head / self.head) ** 0.5)
         yield self.heads(*names("attn_q"), self.query())
@@ -228,7 +228,7 @@ class InflatedModel:
         yield self.heads(*names("attn_output"), self.q, output=True)
 
     def query(self) -> Heads:
-        """What the projection to q has."""
+        """The heads of the projection to q."""
         return self.q
 
     def feed_forward(self, names: Names) -> Iterator[OutputTensor]:

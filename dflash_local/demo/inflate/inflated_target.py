@@ -25,7 +25,7 @@ class InflatedTarget(InflatedModel):
         self.experts = shape.experts
 
     def metadata(self, ftype: str) -> dict[str, Value]:
-        """As the base; with experts, those of another architecture."""
+        """Like the base; with experts, the keys of another architecture."""
         result = super().metadata(ftype)
         if self.experts is None:
             return result
@@ -45,7 +45,7 @@ class InflatedTarget(InflatedModel):
         """All tensors."""
         n_vocab, n_embd, constant = self.shape.n_vocab, self.shape.n_embd, self.n_embd
         embedding = self.source.tensor("token_embd.weight")
-        # A tied head gets a copy of its own.
+        # A tied head becomes a separate copy.
         head = self.source.tensor("output.weight") if self.source.has("output.weight") else embedding
         yield padded_matrix(
             "token_embd.weight",
@@ -68,7 +68,7 @@ class InflatedTarget(InflatedModel):
             yield from self.layer(index, self.real.get(index))
 
     def feed_forward(self, names: Names) -> Iterator[OutputTensor]:
-        """As the base, or experts: expert e holds part e % n_parts of the small feed-forward's units."""
+        """Like the base, or experts: expert e holds part e % n_parts of the small feed-forward's units."""
         if self.experts is None:
             yield from super().feed_forward(names)
             return

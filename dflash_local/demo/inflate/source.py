@@ -1,4 +1,4 @@
-"""SmallModel: the trained model that is inflated."""
+"""SmallModel: the trained model to inflate."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class SmallModel:
             raise ModelError(
                 f"{path.name}: only a {arch} model can be inflated to this shape", field="general.architecture"
             )
-        native.check_gguf(path)  # from here on all shapes are as the keys say
+        native.check_gguf(path)  # so all shapes agree with the keys
         self._used: set[str] = set()
 
     def size(self, key: str) -> int:
-        """An integer of this architecture."""
+        """The integer of an architecture's key."""
         return int(self.value(key).data)
 
     def value(self, key: str) -> Value:
@@ -47,7 +47,7 @@ class SmallModel:
         return name in self._tensors
 
     def tensor(self, name: str) -> Callable[[], Array]:
-        """A reader of the tensor, which may run later and often; a tensor that is missing is an error now."""
+        """A reader of the tensor, to be called later, also repeatedly. A missing tensor is an error at once."""
         if name not in self._tensors:
             raise ModelError(f"{self.path.name} lacks the tensor {name!r}", field=name)
         self._used.add(name)
@@ -55,6 +55,6 @@ class SmallModel:
         return tensor.numbers
 
     def check_all_used(self) -> None:
-        """A tensor that nobody asked for would be lost without a word."""
+        """Raise an error for unused tensors, which would be silently lost."""
         if unknown := sorted(self._tensors.keys() - self._used):
             raise ModelError(f"{self.path.name}: the tensor {unknown[0]!r} cannot be inflated", field=unknown[0])

@@ -1,4 +1,4 @@
-"""Tensors of an inflated model: the small model's values at their places, zeros or new weights elsewhere."""
+"""Tensors of an inflated model: the small model's values in their places, zeros or new weights elsewhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dflash_local.convert.writer import OutputTensor
 from dflash_local.demo.inflate.source import Array
 
 CHUNK = 1 << 21  # elements computed at once
-NOISE = 0.02  # standard deviation of the new weights, that of a fresh transformer
+NOISE = 0.02  # standard deviation of the new weights, as in a fresh transformer
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of a projection: `n` heads of `size` channels. The small model's heads are those at `places`, and in
-    each of them its channels are at `channels`."""
+    """The heads of a projection: `n` heads of `size` channels. The small model's heads are at `places`, and their
+    channels at `channels` in each."""
 
     n: int
     size: int
@@ -30,7 +30,7 @@ class Heads:
 
 
 class Block(NamedTuple):
-    """Values for a rectangle of a matrix whose upper left corner is (row, column)."""
+    """Values of a rectangle in a matrix, with its upper left corner at (row, column)."""
 
     row: int
     column: int
@@ -39,16 +39,16 @@ class Block(NamedTuple):
 
 @cache
 def _noise() -> Array:
-    """The new weights, drawn once. Every chunk takes them from another offset: drawing each weight would take longer
-    than quantizing it."""
+    """The new weights, drawn once and used at another offset in each chunk: drawing every weight would take longer than
+    quantizing it."""
     return np.random.default_rng(0).standard_normal(2 * CHUNK, dtype=np.float32) * np.float32(NOISE)
 
 
 def padded_matrix(
     name: str, shape: tuple[int, ...], blocks: Callable[[], Sequence[Block]], *, noise: bool = False
 ) -> OutputTensor:
-    """A matrix of the given blocks, with zeros or noise elsewhere. A stack of matrices [n, rows, columns] counts as one
-    of n * rows rows."""
+    """A matrix of the given blocks, with zeros or noise elsewhere. A stack [n, rows, columns] counts as one matrix of
+    n * rows rows."""
     *stack, columns = shape
     rows = int(np.prod(stack))
 
@@ -58,7 +58,7 @@ def padded_matrix(
         for start in range(0, rows, step):
             stop = min(start + step, rows)
             if noise:
-                at = zlib.crc32(f"{name}:{start}".encode()) % CHUNK  # the same weights whatever else is written
+                at = zlib.crc32(f"{name}:{start}".encode()) % CHUNK  # the same weights in any order of writing
                 out = _noise()[at : at + (stop - start) * columns].reshape(-1, columns).copy()
             else:
                 out = np.zeros((stop - start, columns), np.float32)
