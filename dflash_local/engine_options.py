@@ -345,7 +345,7 @@ class EngineOptions:
     )
     lookup: bool = _option(
         True,
-        help="also draft what followed earlier occurrences of the last tokens",
+        help="also draft what followed earlier occurrences of the last tokens; without a drafter, nothing else",
         native_type=c_bool,
         flag=Flag(group=_DRAFTING, names=("--lookup",), metavar="on|off"),
     )

