@@ -227,9 +227,7 @@ def markdown(rows: Sequence[Json], footer: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "load", n_predict=64, repeats=1)
-    ap.add_argument(
-        "--shape", choices=SHAPES, help="inflate the pocket pair (default: not inflated, so that HTTP dominates)"
-    )
+    ap.add_argument("--shape", choices=SHAPES, help="inflate the pocket pair (default: no, so that HTTP counts)")
     ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of an inflated pair")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
     ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
