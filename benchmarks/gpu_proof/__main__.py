@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     out = (args.out or (RESULTS if args.device == "cuda" else WORK / "results")).resolve()
     plan = parts.plan(args.device, out, args.threads, dict(args.limit))
     if unknown := {*(args.only or ()), *(name for name, _ in args.limit)} - {part.name for part in plan}:
-        print(f"error: unknown part {', '.join(sorted(unknown))}; the parts are {', '.join(p.name for p in plan)}")
+        print(f"error: there is no part {', '.join(sorted(unknown))}; there is {', '.join(p.name for p in plan)}")
         return 2
     if args.list:
         print(*(f"{part.limit:5.0f} s  {part.name}: {part.what}" for part in plan), sep="\n")

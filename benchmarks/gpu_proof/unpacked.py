@@ -82,7 +82,7 @@ def read_manifest(source: Path) -> dict[str, Any]:
         manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         how = 'dflash-local build --backend cuda --cuda-arch "86;90" --out DIR, on a machine with nvcc'
-        raise BundleError(f"there is no bundle in {source}: make one ({how}), copy it here, give --from DIR") from None
+        raise BundleError(f"there is no bundle in {source}: make one ({how}), bring it here, give --from DIR") from None
     except ValueError as error:
         raise BundleError(f"{source / MANIFEST} is damaged: {error}") from None
     if manifest.get("format") != FORMAT:
@@ -97,7 +97,7 @@ def joined(source: Path, entry: Mapping[str, Any]) -> bytes:
     except OSError as error:
         raise BundleError(f"{source} is not complete: {error.filename}: {error.strerror}") from None
     if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise BundleError(f"{source / entry['name']} has another hash than packed: copy it here again")
+        raise BundleError(f"{source / entry['name']} is not what was packed (its hash differs): bring it here again")
     return data
 
 
