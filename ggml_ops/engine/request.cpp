@@ -102,15 +102,15 @@ request prepare_request(
     const pass_limits & limits    = target.limits();
     const bool          lookup    = r.lookup < 0 ? params.lookup : r.lookup > 0;
     const bool          can_draft = target.no_draft().empty() && (drafter || lookup || r.n_prediction > 0);
-    const int32_t mode = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params.draft;
-    const int32_t rule = r.accept >= 0 ? r.accept : params.accept;
-    const bool    tree = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();
-    p.budget           = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params.budget;
-    p.block_accept     = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
-    p.width            = tree && !p.block_accept ? DFLASH_MAX_NODES : 1;
-    p.depth            = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
-    p.quote_depth      = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
-    p.lookup           = lookup;
+    const int32_t       mode      = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params.draft;
+    const int32_t       rule      = r.accept >= 0 ? r.accept : params.accept;
+    const bool          tree      = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();
+    p.budget                      = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params.budget;
+    p.block_accept = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
+    p.width        = tree && !p.block_accept ? DFLASH_MAX_NODES : 1;
+    p.depth        = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
+    p.quote_depth  = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
+    p.lookup       = lookup;
     return p;
 }
 
