@@ -33,7 +33,6 @@ LONG = ["--spec-ngram-simple-size-n", "8", "--spec-ngram-simple-size-m", "32"]
 UPSTREAM = {
     "ngram-simple": ["--spec-type", "ngram-simple"],
     "ngram-simple 8, 32": ["--spec-type", "ngram-simple", *LONG],
-    "ngram-map-k": ["--spec-type", "ngram-map-k"],
     "ngram-mod": ["--spec-type", "ngram-mod"],
 }
 N_CTX = 4096

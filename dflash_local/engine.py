@@ -495,7 +495,7 @@ class Engine:
             if error.param != "generation_prompt" or "generation_prompt" not in prompt.sampling:
                 raise
             raise RequestError(
-                "the last message, which the answer continues, does not fit the schema or grammar",
+                "the last message, which is to be continued, does not fit the schema or grammar of the answer",
                 param="messages",
                 hint="leave one of them out",
             ) from None
