@@ -49,7 +49,7 @@ request prepare_request(
 void check_tokens(const int32_t * tokens, int32_t n, const target & target);
 
 // Throws field_error unless `drafter` (may be null) can do what accept=block needs: the probability with which a draft
-// was drawn, which only a lattice has (DFlash 2, DSpark).
+// was drawn, which only a lattice has.
 void require_lattice(const drafter * drafter);
 
 }   // namespace dflash

@@ -4,7 +4,7 @@
 // heads, H_v % H_k == 0, value head h reads key head h % H_k, as in ggml_gated_delta_net; T: rows of a sequence, 1..64;
 // n: sequences.
 //
-// normalised like the input of ggml_gated_delta_net; the op scales by 1/sqrt(S)
+//   q, k    [S, H_k, T, n]     normalised like the input of ggml_gated_delta_net; the op scales by 1/sqrt(S)
 //   v       [S, H_v, T, n]
 //   g       [1, H_v, T, n]     log-gate of a head, or [S, H_v, T, n]: one per channel
 //   beta    [1, H_v, T, n]

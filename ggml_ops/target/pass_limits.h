@@ -1,4 +1,4 @@
-// What bounds passes and trees, fixed at load.
+// What bounds passes and trees, fixed at load: the target sets all but pads_blocks, which the engine adds.
 
 #pragma once
 
