@@ -6,7 +6,7 @@
 namespace dflash {
 
 int team_size::choose(uint64_t kind, int64_t now) {
-    if (tried_.empty() && now >= next_trial_ && (size_ < most_ || (is_late_ && size_ > 1))) {
+    if (tried_.empty() && (size_ < most_ ? now >= next_larger_ : is_late_ && size_ > 1 && worked_ >= next_smaller_)) {
         begin_trial();
     }
     if (tried_.empty()) {
@@ -20,6 +20,7 @@ int team_size::choose(uint64_t kind, int64_t now) {
 }
 
 void team_size::observe(uint64_t kind, int size, int64_t duration, int64_t late, int64_t now) {
+    worked_ += duration;
     if (!tried_.empty()) {
         auto & found = kinds_[kind];
         found.resize(tried_.size());
@@ -76,7 +77,8 @@ void team_size::end_trial(int64_t now) {
     const auto lost   = (int64_t) (std::accumulate(total.begin(), total.end(), 0.0) - n_sizes * total[best]);
     const auto rest   = std::clamp((int64_t) ((double) lost / COST), MIN_REST, MAX_REST);
     size_             = better ? tried_[best] : size_;
-    next_trial_       = now + (better ? SHORT_REST : rest);
+    next_larger_      = now + (better ? SHORT_REST : rest);
+    next_smaller_     = worked_ + (better ? SHORT_REST : rest);
     tried_.clear();
     is_late_ = false;
     window_ = late_ = 0;

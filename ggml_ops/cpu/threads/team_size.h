@@ -32,7 +32,8 @@ class team_size {
     static constexpr int     MOST   = 100;       // graphs per size
     static constexpr double  GAIN   = 0.95;      // share of the time: below it, a smaller team is better
     // Pause after a trial: SHORT_REST if it changed the size. Otherwise long enough that trials lose at most the share
-    // COST of all time.
+    // COST of all time: of compute time before a smaller team is tried (short requests must not pay for idle time
+    // between them), of any time before a larger one (the other programs may have ended meanwhile).
     static constexpr int64_t SHORT_REST = 100 * MS, MIN_REST = 500 * MS, MAX_REST = 10000 * MS;
     static constexpr double  COST = 0.015;
 
@@ -49,9 +50,10 @@ class team_size {
     int              n_graphs_ = 0;
     int64_t          work_     = 0;
     int64_t          window_ = 0, late_ = 0;
-    bool             is_late_    = false;   // in the last window
-    bool             all_next_   = false;   // whether the next trial of a larger team uses all threads
-    int64_t          next_trial_ = 0;
+    bool             is_late_     = false;                  // in the last window
+    bool             all_next_    = false;                  // whether the next trial of a larger team uses all threads
+    int64_t          worked_      = 0;                      // compute time of all graphs
+    int64_t          next_larger_ = 0, next_smaller_ = 0;   // in `now` and in worked_
 
     std::map<uint64_t, std::vector<times>> kinds_;   // times of each size, per kind of graph
 };

@@ -60,6 +60,23 @@ static void no_gain() {
     CHECK(team.size() == 2 && n_small > 0 && n_small < n_graphs / 15);
 }
 
+// Short requests with idle time between them: the pause between trials counts compute time only.
+static void idle_between() {
+    team_size team(2);
+    int64_t   now     = 0;
+    int       n_small = 0, n_graphs = 0;
+    for (int request = 0; request < 200; ++request, now += 10'000 * MS) {
+        for (int i = 0; i < 20; ++i, ++n_graphs) {
+            const int     size = team.choose(0, now);
+            const int64_t took = (size == 2 ? 6 : 10) * MS;
+            now += took;
+            team.observe(0, size, took, size == 2 ? 1 * MS : 0, now);
+            n_small += size == 1;
+        }
+    }
+    CHECK(team.size() == 2 && n_small > 0 && n_small < n_graphs / 30);
+}
+
 // More threads than cores, and another program uses one of two cores: down by halves.
 static void too_many() {
     const int64_t ms[] = { 0, 10, 16, 36, 28 };
@@ -97,6 +114,7 @@ int main() {
     alone();
     beside_others();
     no_gain();
+    idle_between();
     too_many();
     unlike_graphs();
     one_thread();
