@@ -29,7 +29,6 @@ void team_size::observe(uint64_t kind, int size, int64_t duration, int64_t late,
             found[at].sum += duration;
             ++found[at].n;
         }
-        work_ += duration;
         ++n_graphs_;
         end_trial(now);
         return;
@@ -53,7 +52,6 @@ void team_size::begin_trial() {
         all_next_ = !all_next_;
     }
     n_graphs_ = 0;
-    work_     = 0;
     kinds_.clear();
 }
 
@@ -69,12 +67,14 @@ void team_size::end_trial(int64_t now) {
             total[i] += (double) few->n * (double) found[i].sum / found[i].n;
         }
     }
-    if ((work_ < TRIAL * n_sizes || n_rounds == 0) && n_graphs_ < MOST * n_sizes) {
+    const double compared = std::accumulate(total.begin(), total.end(), 0.0);
+    const bool   enough   = compared >= (double) (TRIAL * n_sizes) && n_rounds >= MIN_ROUNDS;
+    if (!enough && n_graphs_ < MOST * n_sizes) {
         return;
     }
     const int  best   = (int) (std::min_element(total.begin(), total.end()) - total.begin());
-    const bool better = n_rounds > 0 && total[best] < (tried_[best] < size_ ? GAIN : 1.0) * total[0];
-    const auto lost   = (int64_t) (std::accumulate(total.begin(), total.end(), 0.0) - n_sizes * total[best]);
+    const bool better = n_rounds >= MIN_ROUNDS && total[best] < (tried_[best] < size_ ? GAIN : 1.0) * total[0];
+    const auto lost   = (int64_t) (compared - n_sizes * total[best]);
     const auto rest   = std::clamp((int64_t) ((double) lost / COST), MIN_REST, MAX_REST);
     size_             = better ? tried_[best] : size_;
     next_larger_      = now + (better ? SHORT_REST : rest);

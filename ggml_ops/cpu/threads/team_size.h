@@ -28,9 +28,11 @@ class team_size {
     static constexpr int64_t MS     = 1'000'000;
     static constexpr int64_t WINDOW = 20 * MS;   // of compute time, over which waits are summed
     static constexpr double  LATE   = 0.1;       // share of a window: above it, smaller teams are tried
-    static constexpr int64_t TRIAL  = 30 * MS;   // of compute time per size, at least
-    static constexpr int     MOST   = 100;       // graphs per size
-    static constexpr double  GAIN   = 0.95;      // share of the time: below it, a smaller team is better
+    // A trial lasts for TRIAL of compute time per size, in MIN_ROUNDS graphs that all sizes have computed: a single
+    // graph is disturbed too often. MOST: graphs per size after which it ends undecided.
+    static constexpr int64_t TRIAL      = 30 * MS;
+    static constexpr int     MIN_ROUNDS = 6, MOST = 100;
+    static constexpr double  GAIN = 0.95;   // share of the time: below it, a smaller team is better
     // Pause after a trial: SHORT_REST if it changed the size. Otherwise long enough that trials lose at most the share
     // COST of all time: of compute time before a smaller team is tried (short requests must not pay for idle time
     // between them), of any time before a larger one (the other programs may have ended meanwhile).
@@ -48,7 +50,6 @@ class team_size {
     int              size_, most_;
     std::vector<int> tried_;   // sizes in the trial, the current one first; empty: no trial
     int              n_graphs_ = 0;
-    int64_t          work_     = 0;
     int64_t          window_ = 0, late_ = 0;
     bool             is_late_     = false;                  // in the last window
     bool             all_next_    = false;                  // whether the next trial of a larger team uses all threads
