@@ -37,6 +37,11 @@ def throughput(load: LoadResult) -> float:
     return sum(answer.n_tokens for answer in load.answers) / load.wall
 
 
+def enough(prompts: Sequence[dict[str, Any]], clients: int) -> list[dict[str, Any]]:
+    """The prompts, repeated until each client has PROMPTS_PER_CLIENT."""
+    return list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
+
+
 def measure(systems: Systems, prompts: Sequence[dict[str, Any]], temperature: float, n: int, repeats: int) -> Speeds:
     """Each system answers the prompts once per repeat."""
     speeds: Speeds = {name: [] for name in systems.names}
@@ -85,35 +90,25 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "concurrency", n_predict=100, repeats=3)
     record.add_pair_options(ap)
-    ap.add_argument(
-        "--clients",
-        nargs="+",
-        type=int,
-        default=[1, 2, 4, 8, 16],
-        metavar="N",
-        help="concurrent clients, one slot each",
-    )
+    clients = [1, 2, 4, 8, 16]
+    ap.add_argument("--clients", nargs="+", type=int, default=clients, metavar="N", help="at once, a slot for each")
     record.add_pair_choice(ap)
     ap.add_argument("--temperature", type=float, default=0.0, metavar="T")
     args = ap.parse_args(argv)
-    env = record.environment(ap, args)
-    say(record.footer(env))
+    table = record.Table(ap, args, markdown)
     prompts = record.read_prompts(args.prompts, args.limit)
     bins = peer.build()
     pair = pairs.make(args.work, args.shape, args.type, args.drafter)
-    rows: list[dict[str, Any]] = []
     for clients in args.clients:
         setting = Setting(pair, bins, clients, args.threads)
-        load_prompts = list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
+        load_prompts = enough(prompts, clients)
         with (
             tempfile.TemporaryDirectory(prefix="concurrency-") as logs,
             Systems(setting.commands(), Path(logs), clients) as systems,
         ):
             systems.warm_up(requests(load_prompts[: 2 * clients], args.n_predict, args.temperature))
-            rows.append(row(clients, measure(systems, load_prompts, args.temperature, args.n_predict, args.repeats)))
-            record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return 0
+            table.add(row(clients, measure(systems, load_prompts, args.temperature, args.n_predict, args.repeats)))
+    return table.show()
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from benchmarks import pairs, record
 from benchmarks.http_load import HOST, LoadError, Server
 from benchmarks.record import say
 from benchmarks.systems import OURS, Systems, order
-from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES, Pair
 
 Json = dict[str, Any]
@@ -240,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
     prompts = record.read_prompts(args.prompts, args.limit)
-    pair = pairs.make(args.work, args.shape, args.type, args.drafter) if args.shape else bundled_pair(args.drafter)
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter)
     pythons = {OURS: sys.executable, **({OTHER: str(args.other)} if args.other else {})}
     commands = {name: command(pair, python, args.slots, args.threads) for name, python in pythons.items()}
     if args.cache_ram is not None:

@@ -32,7 +32,6 @@ from benchmarks.http_load import free_port
 from benchmarks.network import Loopback, Namespace
 from benchmarks.record import say
 from benchmarks.rpc_proxy import RPCProxy
-from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES, Pair
 from dflash_local.engine import Engine
 
@@ -179,8 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     env = record.environment(ap, args)
     env["load"] = os.getloadavg()[0]
     prompts = record.read_prompts(args.prompts, args.limit)
-    bundled = args.shape == POCKET
-    pair = bundled_pair(args.drafter) if bundled else pairs.make(args.work, args.shape, args.type, args.drafter)
+    pair = pairs.make(args.work, None if args.shape == POCKET else args.shape, args.type, args.drafter)
     with Namespace() if args.namespace else Loopback() as network:
         rows = run(pair, sorted(args.delays), prompts, args.n_predict, args.threads, network)
     found = {**env, "waits": {name: waits(rows, name) for name in SYSTEMS}, "rows": rows}
