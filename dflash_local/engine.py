@@ -24,6 +24,7 @@ from dflash_local.conversation import (
     chat_body,
     stream_deltas,
 )
+from dflash_local.counters import Counters
 from dflash_local.diagnose import costs, tuning
 from dflash_local.diagnose.devices import warn_of_software_devices
 from dflash_local.diagnose.machine import free_memory
@@ -35,8 +36,9 @@ from dflash_local.native import NativeEngine, TreeRows, check_gguf, schema_ignor
 from dflash_local.option import takes_arguments_of
 from dflash_local.plan.check import fitted
 from dflash_local.request_options import RequestOptions, stop_strings
+from dflash_local.running_request import SlotUse
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
-from dflash_local.scheduler import Counters, Scheduler, SlotUse
+from dflash_local.scheduler import Scheduler
 from dflash_local.throughput import Throughput
 from dflash_local.token_probs import TokenProb
 
