@@ -16,6 +16,7 @@ from dflash_local.cli.bench_progress import watching
 from dflash_local.cli.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine
 from dflash_local.cli.model_flags import take_models
 from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.engine_options import DEFAULTS, OPTIONS
 from dflash_local.errors import RequestError
 
@@ -30,16 +31,14 @@ _SHARED = (
 _SECRETS = ("-hft", "--hf-token")  # flags whose values must not be in a report
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `bench` to the command line."""
-    parser = subparsers.add_parser(
-        "bench",
-        help="measure the drafter's speed-up on your prompts",
-        description="Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "bench", run, "measure the drafter's speed-up on your prompts",
+        "Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
         "acceptance length (AL: tokens after the first over target passes after the prompt's), acceptance by position, "
         "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "
         "time per phase.",
-    )
+    )  # fmt: skip
     add_prompt_flags(parser)
     parser.add_argument(
         "--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)"
@@ -69,7 +68,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_baseline_flags(parser)
     add_engine_flags(parser)
     add_sampling_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +121,6 @@ def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.record:
         return _report_of(args)
     _check_writable(args.report, "--report")

@@ -8,18 +8,17 @@ from pathlib import Path
 from dflash_local.build.builder import build
 from dflash_local.build.recipe import BACKENDS
 from dflash_local.build.tree import write_tree
+from dflash_local.cli.usage import Commands, add_command
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `build` to the command line."""
-    parser = subparsers.add_parser(
-        "build",
-        help="compile and install the patched llama.cpp (once, minutes)",
-        description="Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "build", run, "compile and install the patched llama.cpp (once, minutes)",
+        "Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it "
         "with libdflash inside and installs the wheel into this Python environment. Does nothing if that build is "
         "installed already.",
         epilog="Everything after -- goes to CMake: dflash-local build --backend cpu -- -DGGML_NATIVE=OFF",
-    )
+    )  # fmt: skip
     backends = ("auto", *BACKENDS)
     parser.add_argument(
         "--backend", choices=backends, default="auto", help="where models run; auto: a GPU whose toolkit is here too"
@@ -49,11 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--python", metavar="3.12", help="with --out: the Python of that machine (default: this one)")
     parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.tree is not None:
         write_tree(args.tree)
     else:

@@ -16,6 +16,7 @@ from dflash_local.cli.answer_view import AnswerView
 from dflash_local.cli.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.cli.model_flags import NO_MODEL, take_models
 from dflash_local.cli.terminal import note
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:
@@ -37,17 +38,14 @@ Message = dict[str, Any]
 Backend = Callable[[list[Message], dict[str, Any]], Generator[dict[str, Any], None, None]]
 
 
-def add_parser(subparsers: Any) -> None:
-    """Register `chat`."""
-    parser = subparsers.add_parser(
-        "chat",
-        help="chat in the terminal",
-        description="Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "chat", run, "chat in the terminal",
+        "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the "
         "target).",
         epilog="commands inside the chat:\n" + HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--url",
         metavar="URL",
@@ -67,7 +65,6 @@ def add_parser(subparsers: Any) -> None:
     )
     add_engine_flags(parser)
     add_sampling_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:

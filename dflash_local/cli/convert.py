@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.engine_flags import add_flag, count
 from dflash_local.cli.model_flags import add_access_flags, local_header, local_target, note
 from dflash_local.cli.progress import Progress
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import ConvertError, RequestError
 
@@ -31,13 +32,13 @@ as llama.cpp's: names and keys change, weights do not.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `convert` to the command line."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands,
         "convert",
-        help="turn a DFlash drafter from Hugging Face, or another project's GGUF, into a GGUF",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "turn a DFlash drafter from Hugging Face, or another project's GGUF, into a GGUF",
+        _DESCRIPTION,
     )
     parser.add_argument(
         "drafter",
@@ -84,7 +85,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
     add_access_flags(partial(add_flag, parser))
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    parser.set_defaults(func=run)
 
 
 def _layers(text: str) -> tuple[int, ...]:
@@ -95,7 +95,6 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.drafter.is_file():
         return _relabel(args)
     from dflash_local.convert.conversion import convert

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.engine_flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine
 from dflash_local.cli.model_flags import add_access_flags, local_target
 from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
 
@@ -30,14 +31,9 @@ projection is read in each of its passes.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `quantize` to the command line."""
-    parser = subparsers.add_parser(
-        "quantize",
-        help="find the drafter's best type on this machine",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "quantize", run, "find the drafter's best type on this machine", _DESCRIPTION, allow_abbrev=False
     )
     parser.add_argument("drafter", type=Path, metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
     parser.add_argument(
@@ -67,11 +63,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.gguf", help="write the recommended drafter there")
     add_engine_flags(parser, without=("model", "drafter"))
     add_sampling_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from dflash_local.trials import recommended, run_trials, table
 
     if args.draft_vocab and not args.corpus:
