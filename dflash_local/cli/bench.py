@@ -46,25 +46,18 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--format", choices=FORMATS, default="md", help="default: md")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen")
     parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE.html",
+        "--report", type=Path, metavar="FILE.html",
         help="write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--from",
-        dest="record",
-        type=Path,
-        metavar="FILE.json",
+        "--from", dest="record", type=Path, metavar="FILE.json",
         help="measure nothing: make the --report of what an earlier run wrote with --format json",
-    )
+    )  # fmt: skip
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (shown only on a terminal)")
     parser.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
+        "--trace", type=Path, metavar="FILE",
         help="write every step of the drafted answers there, one JSON object a line",
-    )
+    )  # fmt: skip
     _add_baseline_flags(parser)
     add_engine_flags(parser)
     add_sampling_flags(parser)
@@ -78,22 +71,14 @@ def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
         "DFLASH_PEER_BIN names a folder with a llama-server to use instead). The target is then in memory twice.",
     )
     group.add_argument(
-        "--baseline",
-        action="append",
-        default=[],
-        metavar="KIND[=HEAD]",
+        "--baseline", action="append", default=[], metavar="KIND[=HEAD]",
         help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
         "and dspark, the target's own for mtp); may be given several times",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--baseline-draft",
-        dest="baseline_lengths",
-        type=count(1),
-        nargs="+",
-        default=[3, 7, 15],
-        metavar="N",
+        "--baseline-draft", dest="baseline_lengths", type=count(1), nargs="+", default=[3, 7, 15], metavar="N",
         help="its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
-    )
+    )  # fmt: skip
 
 
 def _upstream_program() -> Path:

@@ -28,24 +28,19 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--force", action="store_true", help="compile again even if nothing changed")
     parser.add_argument(
-        "--tree",
-        type=Path,
-        metavar="DIR",
+        "--tree", type=Path, metavar="DIR",
         help="only unpack and patch the pinned source into DIR (for work on patches/)",
-    )
+    )  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--no-install",
-        action="store_true",
+        "--no-install", action="store_true",
         help="only compile: a later 'dflash-local build' installs the wheel out of the cache",
-    )
+    )  # fmt: skip
     where.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
+        "--out", type=Path, metavar="DIR",
         help="install nothing: put the wheel, its recipe and hashes, and what `make gpu-proof` needs to run it on a "
         "machine without compiler and network, into DIR",
-    )
+    )  # fmt: skip
     parser.add_argument("--python", metavar="3.12", help="with --out: the Python of that machine (default: this one)")
     parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
 

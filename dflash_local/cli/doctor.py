@@ -37,11 +37,10 @@ def add_parser(commands: Commands) -> None:
     )  # fmt: skip
     tune = parser.add_argument_group("tuning")
     tune.add_argument(
-        "--tune",
-        action="store_true",
+        "--tune", action="store_true",
         help="measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
         "--device names the device, CPU too (the first that has both kernels)",
-    )
+    )  # fmt: skip
     tune.add_argument(
         "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
     )

@@ -32,12 +32,9 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
     )
     flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still printed")
     flag(
-        "--log-file",
-        env="LLAMA_ARG_LOG_FILE",
-        type=Path,
-        metavar="FILE",
+        "--log-file", env="LLAMA_ARG_LOG_FILE", type=Path, metavar="FILE",
         help="log to this file, too; it is appended to",
-    )
+    )  # fmt: skip
     flag(
         "--log-jsonl", env="LLAMA_ARG_LOG_JSONL", off=("--no-log-jsonl",), action="store_true",
         help="log one JSON object a line, to standard output",

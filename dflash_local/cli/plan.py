@@ -35,10 +35,9 @@ def add_parser(commands: Commands) -> None:
     )  # fmt: skip
     parser.add_argument("--ram", type=_size, metavar="64G", help="memory of its host (default: what is free here)")
     parser.add_argument(
-        "--by-slots",
-        action="store_true",
+        "--by-slots", action="store_true",
         help="also the largest context for 1, 2, 4 and 8 slots, and what a slot costs",
-    )
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_engine_flags(parser, defaults={"n_slots": -1})
 

@@ -37,22 +37,16 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("drafter", type=Path, metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
     parser.add_argument(
-        "--target",
-        dest="model",
-        required=True,
-        metavar="TARGET",
+        "--target", dest="model", required=True, metavar="TARGET",
         help="GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub",
-    )
+    )  # fmt: skip
     add_access_flags(partial(add_flag, parser))
     add_prompt_flags(parser)
     parser.add_argument(
-        "--types",
-        nargs="+",
-        choices=OUTTYPES,
-        default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
+        "--types", nargs="+", choices=OUTTYPES, default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
         metavar="TYPE",
         help=f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--draft-vocab", nargs="+", type=count(8), default=[], metavar="N", help="also try these numbers of tokens"
     )

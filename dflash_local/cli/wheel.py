@@ -24,10 +24,9 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89'")
     parser.add_argument(
-        "--portable",
-        action="store_true",
+        "--portable", action="store_true",
         help="for Linux distributions since 2019 (manylinux_2_28), not only for those as new as this one",
-    )
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--force", action="store_true", help="compile again even if nothing changed")
     parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
