@@ -191,7 +191,6 @@ def command(pair: Pair, python: str, slots: int, threads: int) -> list[str]:
 
 
 def row(name: str, tallies: Sequence[Tally]) -> Json:
-    """One release's line of the table."""
     return {
         "release": name,
         "tokens_per_second": [round(tally.speed, 1) for tally in tallies],
@@ -203,7 +202,6 @@ def row(name: str, tallies: Sequence[Tally]) -> Json:
 
 
 def markdown(rows: Sequence[Json], footer: str) -> str:
-    """The table of all rows."""
     lines = [
         [
             r["release"],

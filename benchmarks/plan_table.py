@@ -213,7 +213,6 @@ def _mib(size: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plan, and write."""
     ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     ap.add_argument("--draw", action="store_true", help="only write the page again, from the record")
     ap.add_argument("--only", choices=MODELS, nargs="+", default=list(MODELS), help="plan these again (default: all)")

@@ -121,7 +121,6 @@ def forced(engine: Engine, repeat: int) -> Task:
 
 
 def short(engine: Engine, prompts: Sequence[dict[str, Any]], n: int) -> Iterator[Task]:
-    """The answers to the benchmark's prompts."""
     for i, body in enumerate(prompts):
         prompt = engine.apply_chat(body).prompt
         sampling = sampling_of(0, 0)

@@ -160,7 +160,6 @@ def labels_of(found: dict[str, Any]) -> list[str]:
 
 
 def report(found: dict[str, Any]) -> str:
-    """The table, a row per case and label."""
     labels = labels_of(found)
     rows = []
     for name in found[labels[-1]]["cases"]:

@@ -78,7 +78,6 @@ def fetch(name: str) -> Path:
 
 
 def _wheel(package: str, version: str, folder: Path) -> Path:
-    """Download one package's wheel into a folder of its own."""
     to = folder / package
     wanted = f"{package}=={version}"
     done = subprocess.run(

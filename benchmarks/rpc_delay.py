@@ -101,7 +101,6 @@ def measure(
 def run(
     pair: Pair, delays: Sequence[float], prompts: Sequence[dict[str, Any]], n: int, threads: int, network: Loopback
 ) -> dict[str, Any]:
-    """Measure both systems at all delays: rows by delay in ms."""
     rows: dict[str, Any] = {}
     for name in SYSTEMS:
         with ExitStack() as stack:
@@ -135,7 +134,6 @@ def waits(rows: dict[str, Any], name: str) -> float | None:
 
 
 def markdown(rows: dict[str, Any], footer: str) -> str:
-    """A table with a row for each delay, and the traffic of passes."""
     lines = []
     for delay, row in rows.items():
         plain, drafted = (row[name] for name in SYSTEMS)

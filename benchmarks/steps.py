@@ -65,7 +65,6 @@ def curves(engine: Engine) -> dict[str, dict[int, float]]:
 
 
 def markdown(found: dict[str, Any], footer: str) -> str:
-    """Phases of a step as a table, the rest as sentences."""
     auto, most = found["auto"], found["most_nodes"]
     names = list(auto["ms_per_step"])
     rows = []

@@ -373,7 +373,6 @@ class Generation:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens so far."""
         return sum(len(chunk.tokens) for chunk in self._chunks)
 
     def _take_waiter(self) -> Waiter | None:

@@ -138,7 +138,6 @@ class Scheduler:
 
     @property
     def native(self) -> NativeEngine:
-        """What `create` made."""
         return self._native
 
     @property

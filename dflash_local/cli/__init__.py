@@ -44,7 +44,6 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser with the given subcommands."""
     root = Parser(
         prog="dflash-local",
         description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative "

@@ -168,7 +168,6 @@ class Chat:
         return status
 
     def obey(self, command: str, rest: str) -> None:
-        """Run a command."""
         if command == "/help":
             note(HELP)
         elif command == "/reset":
@@ -245,7 +244,6 @@ class Chat:
         return status
 
     def view(self) -> AnswerView:
-        """The view of the next answer."""
         if not self.shows_drafts:
             return AnswerView()
         from dflash_local.cli.drafts.draft_view import DraftView  # rich is slow to import
@@ -253,7 +251,6 @@ class Chat:
         return DraftView()
 
     def show_drafts(self, shown: bool) -> None:
-        """Show or hide drafts from the next answer on."""
         self.shows_drafts = shown
         if not shown:
             note("drafts are not shown")

@@ -42,7 +42,6 @@ def script(shell: str) -> str:
 
 
 def _complete_files(parser: argparse.ArgumentParser, files: object, folders: object) -> None:
-    """Mark arguments for shtab by the words of their metavars."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

@@ -82,7 +82,6 @@ def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def variables_of(parser: argparse.ArgumentParser) -> set[str]:
-    """All environment variables of the parser."""
     return {name for action in parser._actions for name in getattr(action, "variables", ())}
 
 
@@ -367,5 +366,4 @@ def sampling_options(args: argparse.Namespace) -> SamplingParams:
 
 
 def _sampling_numbers() -> dict[str, Field[Any]]:
-    """The numeric fields."""
     return {spec.name: spec for spec in fields(SamplingParams) if "range" in spec.metadata}

@@ -21,7 +21,6 @@ _COLORS = {logging.CRITICAL: 31, logging.ERROR: 31, logging.WARNING: 35, logging
 
 
 def add_log_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `set_up_logs` reads."""
     flag = partial(add_flag, parser.add_argument_group("log"))
     flag(
         "-lv", "--verbosity", "--log-verbosity", env="LLAMA_ARG_LOG_VERBOSITY", type=count(), default=_INFO,

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the prompts and the length of the answers."""
     parser.add_argument(
         "-p", "--prompts", type=Path, metavar="FILE",
         help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
