@@ -43,8 +43,7 @@ class Running:
         self._text = TextStream(generation.request.stop)
         self.started = time.monotonic()
         self.n_tokens = self.n_passes = 0  # passes: those with a chunk
-        self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
-        self.reason = ""
+        self._chosen = Timings()  # as far as passes count
         self.timed_out = False
         self._first = self._latest = 0.0  # when the first and the last tokens came
 
@@ -126,10 +125,7 @@ class Running:
         """Count the pass, and keep it if the request wants a trace."""
         request = self.generation.request
         if not update.first:
-            self.depth_sum += update.n_depth
-            self.n_drafter_passes += update.n_denoised > 0
-            self.denoised_sum += update.n_denoised
-            self.reason = update.reason
+            self._chosen.count_pass(update)
         if not request.trace and not request.return_drafts:
             return
         step = _step_of(update, len(chunk.tokens))
@@ -141,14 +137,7 @@ class Running:
     def timings(self, stats: SlotStats) -> Timings:
         """Timings of the answer so far, from the slot's `stats`."""
         # Like llama-server, this counts the token that ends an answer, although it has no text.
-        return Timings.of(
-            stats,
-            self.n_tokens if self.is_cut else stats.n_generated,
-            depth_sum=self.depth_sum,
-            n_drafter_passes=self.n_drafter_passes,
-            denoised_sum=self.denoised_sum,
-            reason=self.reason,
-        )
+        return self._chosen.with_counts(stats, self.n_tokens if self.is_cut else stats.n_generated)
 
     @property
     def is_cut(self) -> bool:

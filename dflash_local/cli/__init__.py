@@ -14,8 +14,8 @@ from dflash_local.cli.usage import Parser
 from dflash_local.errors import DFlashError
 
 # Each command is the module of its name in this folder (rpc-server: rpc_server). It has `add_parser(commands)` and
-# `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module of
-# the typed command is imported, so that `--help` and `build` start at once.
+# `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
+# of the typed command is imported, so that `--help` and `build` start at once.
 COMMANDS = (
     "serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "bench", "plan", "doctor", "rpc-server",
     "build", "wheel", "patch", "completion",
