@@ -23,8 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import kernels, record, targets
 from benchmarks.commas import Commas, add_types_option

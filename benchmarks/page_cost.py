@@ -21,8 +21,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.http_load import HOST, LoadError

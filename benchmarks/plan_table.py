@@ -19,8 +19,7 @@ from typing import Any
 
 from gguf import GGMLQuantizationType
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks.record import origin
 from dflash_local.cli.plan import record

@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from dflash_local.engine import Completion, Engine, SamplingParams

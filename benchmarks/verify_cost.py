@@ -32,8 +32,7 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import kernels, record, systems, targets
 from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
