@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
 from benchmarks.answers import acceptance_length, answers
-from benchmarks.record import say
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.engine import Completion, Engine
 
@@ -47,12 +45,11 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "accept", n_predict=120, repeats=20)
-    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.6, 1.0], metavar="T")
+    record.add_temperatures_option(ap, 0.6, 1.0)
     args = ap.parse_args(argv)
-    env = record.environment(ap, args)
+    table = record.Table(ap, args, markdown)
     prompts = record.read_prompts(args.prompts, args.limit)
     pair = bundled_pair("dflash2")
-    rows: list[dict[str, Any]] = []
     drafts: dict[str, Any] = {"draft": "chain", "budget": BLOCK, "lookup": False}
     with Engine(pair.target, pair.drafter, n_ctx=1024, n_threads=args.threads, warmup=False, **drafts) as engine:
         for temperature in args.temperatures:
@@ -66,11 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 }
             row["ratio"] = row["block"]["al"] / row["match"]["al"]
             row["ratio_error"] = row["ratio"] * math.hypot(*(row[rule]["error"] / row[rule]["al"] for rule in RULES))
-            say(f"T{temperature:g}: block over match {row['ratio']:.3f}")
-            rows.append(row)
-            record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return 0
+            record.say(f"T{temperature:g}: block over match {row['ratio']:.3f}")
+            table.add(row)
+    return table.show()
 
 
 if __name__ == "__main__":

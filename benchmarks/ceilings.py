@@ -105,7 +105,6 @@ class Cores:
         self._best = max(look() for _ in range(20))
 
     def alone(self) -> bool:
-        """Are they ours alone now?"""
         now = self._look()
         self._best = max(self._best, now)
         return now >= ALONE * self._best

@@ -17,7 +17,6 @@ class Commas(tuple[Any, ...]):
 
     @classmethod
     def numbers(cls, text: str) -> Commas:
-        """Parse positive integers."""
         values = cls(int(word) for word in text.split(","))
         if min(values) < 1:
             raise argparse.ArgumentTypeError(f"{text}: every number must be at least 1")
@@ -33,7 +32,6 @@ class Commas(tuple[Any, ...]):
 
 
 def add_types_option(ap: argparse.ArgumentParser, default: Sequence[str] = ("q4_0", "q4_k_m", "q8_0")) -> None:
-    """Add --types: the `targets.TYPES` to measure."""
     ap.add_argument(
         "--types", type=Commas.types, default=Commas(default), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
     )

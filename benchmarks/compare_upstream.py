@@ -18,21 +18,19 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
 from dflash_local.build import peer
-from dflash_local.demo.pocket import DRAFTERS, PAIRS
-from dflash_local.demo.shapes import TYPES
+from dflash_local.demo.pocket import DRAFTERS
 
 # After the first repeat, draft lengths slower than this share of the best one's speed are dropped: they cannot win.
 LOST = 0.9
@@ -160,9 +158,15 @@ class Cell:
 
 
 def measure(
-    systems: Systems, prompts: Sequence[dict[str, Any]], temperature: float, n: int, repeats: int, where: str
+    systems: Systems,
+    prompts: Sequence[dict[str, Any]],
+    temperature: float,
+    n: int,
+    repeats: int,
+    where: str,
+    may_lose: Collection[str] = UPSTREAM,
 ) -> dict[str, list[Run]]:
-    """All systems answer each prompt in turns, `repeats` times."""
+    """All systems answer each prompt in turns, `repeats` times; those of `may_lose` until they cannot win."""
     runs: dict[str, list[Run]] = {name: [] for name in systems.names}
     playing = list(runs)
     for repeat in range(repeats):
@@ -172,13 +176,12 @@ def measure(
                 answers[name] += systems.turn(name, [body]).answers
         for name in playing:
             runs[name].append(Run.of(answers[name]))
+        speeds = {name: speed(runs[name]) for name in playing}
         say(
-            f"{where}, {repeat + 1}/{repeats}: "
-            + ", ".join(f"{name} {speed(runs[name]):.1f}" for name in playing)
-            + " tok/s"
+            f"{where}, {repeat + 1}/{repeats}: " + ", ".join(f"{name} {s:.1f}" for name, s in speeds.items()) + " tok/s"
         )
-        best = max(speed(runs[name]) for name in UPSTREAM if name in playing)
-        playing = [name for name in playing if name not in UPSTREAM or speed(runs[name]) >= LOST * best]
+        best = max((speeds[name] for name in playing if name in may_lose), default=0.0)
+        playing = [name for name in playing if name not in may_lose or speeds[name] >= LOST * best]
     return runs
 
 
@@ -295,11 +298,8 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
 def parser() -> argparse.ArgumentParser:
     ap = record.parser(__doc__, "compare_upstream", n_predict=100, repeats=2)
     record.add_pair_options(ap)
-    ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=list(DRAFTERS), help="bundled pairs, by drafter")
-    ap.add_argument(
-        "--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair"
-    )
-    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
+    record.add_pair_choices(ap, DRAFTERS, ["q4_0", "q4_k_m", "q8_0"])
+    record.add_temperatures_option(ap, 0.0, 1.0)
     ap.add_argument("--resume", action="store_true", help="keep the cells that STEM.json has")
     ap.add_argument(
         "--one-by-one",

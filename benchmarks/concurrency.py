@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.http_load import LoadResult
@@ -35,6 +34,11 @@ Speeds = dict[str, list[float]]  # tokens per second by system, one number per r
 def throughput(load: LoadResult) -> float:
     """Tokens per second of all clients together."""
     return sum(answer.n_tokens for answer in load.answers) / load.wall
+
+
+def enough(prompts: Sequence[dict[str, Any]], clients: int) -> list[dict[str, Any]]:
+    """The prompts, repeated until each client has PROMPTS_PER_CLIENT."""
+    return list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
 
 
 def measure(systems: Systems, prompts: Sequence[dict[str, Any]], temperature: float, n: int, repeats: int) -> Speeds:
@@ -85,35 +89,25 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "concurrency", n_predict=100, repeats=3)
     record.add_pair_options(ap)
-    ap.add_argument(
-        "--clients",
-        nargs="+",
-        type=int,
-        default=[1, 2, 4, 8, 16],
-        metavar="N",
-        help="concurrent clients, one slot each",
-    )
+    clients = [1, 2, 4, 8, 16]
+    ap.add_argument("--clients", nargs="+", type=int, default=clients, metavar="N", help="at once, a slot for each")
     record.add_pair_choice(ap)
     ap.add_argument("--temperature", type=float, default=0.0, metavar="T")
     args = ap.parse_args(argv)
-    env = record.environment(ap, args)
-    say(record.footer(env))
+    table = record.Table(ap, args, markdown)
     prompts = record.read_prompts(args.prompts, args.limit)
     bins = peer.build()
     pair = pairs.make(args.work, args.shape, args.type, args.drafter)
-    rows: list[dict[str, Any]] = []
     for clients in args.clients:
         setting = Setting(pair, bins, clients, args.threads)
-        load_prompts = list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
+        load_prompts = enough(prompts, clients)
         with (
             tempfile.TemporaryDirectory(prefix="concurrency-") as logs,
             Systems(setting.commands(), Path(logs), clients) as systems,
         ):
             systems.warm_up(requests(load_prompts[: 2 * clients], args.n_predict, args.temperature))
-            rows.append(row(clients, measure(systems, load_prompts, args.temperature, args.n_predict, args.repeats)))
-            record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return 0
+            table.add(row(clients, measure(systems, load_prompts, args.temperature, args.n_predict, args.repeats)))
+    return table.show()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFValueType
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
 from dflash_local.convert import OUTTYPES

@@ -18,15 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
-from benchmarks.compare_upstream import Run, speed
+from benchmarks.compare_upstream import Run, measure, speed
 from benchmarks.eagle3_head import inflate_head
-from benchmarks.http_load import Answer
-from benchmarks.record import requests, say
-from benchmarks.systems import PLAIN, Setting, Systems, order
+from benchmarks.record import requests
+from benchmarks.systems import PLAIN, Setting, Systems
 from dflash_local.build import peer
 from dflash_local.convert.target import Target
 from dflash_local.demo.pocket import bundled_pair, shape_of
@@ -52,22 +50,6 @@ def commands(setting: Setting, head: Path) -> dict[str, list[str]]:
             argv[argv.index("--spec-type") + 1] = f"draft-{kind}"
             found[system(kind, n_max)] = argv
     return {**found, CHAINS: setting.ours("--draft", "chain"), TREES: setting.ours()}
-
-
-def measure(
-    systems: Systems, prompts: Sequence[dict[str, Any]], n: int, repeats: int, where: str
-) -> dict[str, list[Run]]:
-    """All systems answer each prompt in turns, `repeats` times."""
-    runs: dict[str, list[Run]] = {name: [] for name in systems.names}
-    for repeat in range(repeats):
-        answers: dict[str, list[Answer]] = {name: [] for name in runs}
-        for i, body in enumerate(requests(prompts, n, 0.0, repeat)):
-            for name in order(list(runs), repeat * len(prompts) + i):
-                answers[name] += systems.turn(name, [body]).answers
-        for name, found in answers.items():
-            runs[name].append(Run.of(found))
-        say(f"{where}, {repeat + 1}/{repeats}: " + ", ".join(f"{name} {speed(runs[name]):.0f}" for name in runs))
-    return runs
 
 
 def row(name: str, runs: Sequence[Run], plain: Sequence[Run]) -> dict[str, Any]:
@@ -132,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             setting = Setting(pair, bins, threads=args.threads)
             with Systems(commands(setting, head), Path(scratch)) as systems:
                 systems.warm_up(requests(prompts[:2], args.n_predict, 0.0))
-                runs = measure(systems, prompts, args.n_predict, args.repeats, f"{shape} {ftype}")
+                runs = measure(systems, prompts, 0.0, args.n_predict, args.repeats, f"{shape} {ftype}", may_lose=())
         rows = [row(name, found, runs[PLAIN]) for name, found in runs.items()]
         cells.append({"shape": shape, "ftype": ftype, "prompts": len(prompts), "rows": rows})
         record.save(args.out, {**env, "cells": cells}, markdown(cells, record.footer(env)))

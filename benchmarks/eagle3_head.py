@@ -49,7 +49,6 @@ class InflatedHead(InflatedModel):
         return result
 
     def tensors(self) -> Iterator[OutputTensor]:
-        """All tensors."""
         large, constant, fc = self.shape.n_embd, self.n_embd, self.source.tensor("fc.weight")
         parts = len(self.taps)
         yield padded_matrix(

@@ -20,21 +20,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.http_load import LoadError
-from benchmarks.record import say
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
 from dflash_local.build import peer
-from dflash_local.demo.pocket import PAIRS
-from dflash_local.demo.shapes import TYPES
 
 LEARN = 100  # tokens of an answer in which the controller may adapt
 PROMPT_TOKENS, LETTERS_PER_TOKEN = 3000, 3.3  # of the pocket tokenizer, on the benchmark's prompts
 N_CTX = 4096  # what the pocket target was trained with
 SPEED_LIMIT, TTFT_LIMIT = 0.98, 1.05
+CASES = ("hostile", "entropy", "ttft")
 
 Turn = Callable[[Systems, str, int], float]  # (systems, system, number of the turn) -> seconds
 
@@ -119,19 +116,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "guard", n_predict=400, repeats=1)
     record.add_pair_options(ap)
     ap.set_defaults(limit=8)
-    ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=["dflash"], help="bundled pairs, by drafter")
-    ap.add_argument(
-        "--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair"
-    )
-    ap.add_argument(
-        "--cases", nargs="+", choices=("hostile", "entropy", "ttft"), default=["hostile", "entropy", "ttft"]
-    )
+    record.add_pair_choices(ap, ["dflash"], ["q4_0", "q4_k_m", "q8_0"])
+    ap.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     ap.add_argument("--budget-1", action="store_true", help="also ours without drafting: what our own plain path costs")
     args = ap.parse_args(argv)
     if args.n_predict <= LEARN:
         ap.error(f"-n must be above {LEARN}")
-    env = record.environment(ap, args)
-    say(record.footer(env))
+    table = record.Table(ap, args, markdown)
     prompts = record.read_prompts(args.prompts, args.limit)
     bins = peer.build()
     cases: dict[str, tuple[Turn, int]] = {
@@ -154,16 +145,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                         systems.warm_up(record.requests(prompts[:1], LEARN, 1.0))
                         yield row(case, drafter, ftype, measure(systems, turn, len(prompts) * args.repeats), n_tokens)
 
-    rows = []
     for done in measured():
-        rows.append(done)
-        say(
-            f"{done['case']}, {done['drafter']} {done['ftype']}: {done['figures']} {done['unit']}, ratio "
-            f"{done['ratio']:.3f}"
-        )
-        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return int(not all(r["held"] for r in rows))
+        where = f"{done['case']}, {done['drafter']} {done['ftype']}"
+        record.say(f"{where}: {done['figures']} {done['unit']}, ratio {done['ratio']:.3f}")
+        table.add(done)
+    return table.show()
 
 
 if __name__ == "__main__":

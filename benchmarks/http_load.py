@@ -26,7 +26,6 @@ class LoadError(RuntimeError):
 
 
 def free_port() -> int:
-    """A free TCP port."""
     with socket.socket() as s:
         s.bind((HOST, 0))
         return int(s.getsockname()[1])

@@ -68,7 +68,6 @@ class Server:
             time.sleep(0.05)
 
     def connect(self) -> socket.socket:
-        """Open a connection."""
         return socket.create_connection(("127.0.0.1", self.port))
 
     def cpu(self) -> float:
@@ -89,7 +88,6 @@ def shape_of(tree: Path) -> Path:
 
 
 def request(path: str, body: dict[str, Any], port: int) -> bytes:
-    """An HTTP request."""
     data = json.dumps(body).encode() if body else b""
     head = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data

@@ -67,7 +67,6 @@ def open_all(both: Processes, path: Path, threads: int, n_ctx: int, cells: int =
 
 
 def close_all(both: Processes) -> None:
-    """Free the targets."""
     for process in both.values():
         process.submit(_unload).result()
 

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.http_load import Answer, LoadError
@@ -79,18 +78,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     record.add_work_option(ap)
     record.add_pair_choice(ap)
     args = ap.parse_args(argv)
-    env = record.environment(ap, args)
+    table = record.Table(ap, args, markdown)
     bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0, stream=True)
-    rows = []
     for shape in args.shapes:
         pair = pairs.make(args.work, shape, args.type, args.drafter)
         commands = {OURS: Setting(pair, Path(), threads=args.threads).ours()}
         with tempfile.TemporaryDirectory() as logs, Systems(commands, Path(logs)) as systems:
             systems.warm_up(bodies[:1])
-            rows.append(row_of(shape, measure(systems, bodies, args.repeats)))
-        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return 0 if all(row["ratio"] > LIMIT for row in rows) else 1
+            table.add(row_of(shape, measure(systems, bodies, args.repeats)))
+    return table.show() or int(any(row["ratio"] <= LIMIT for row in table.rows))
 
 
 if __name__ == "__main__":

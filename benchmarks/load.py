@@ -24,14 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.http_load import HOST, LoadError, Server
 from benchmarks.record import say
 from benchmarks.systems import OURS, Systems, order
-from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES, Pair
 
 Json = dict[str, Any]
@@ -192,7 +190,6 @@ def command(pair: Pair, python: str, slots: int, threads: int) -> list[str]:
 
 
 def row(name: str, tallies: Sequence[Tally]) -> Json:
-    """One release's line of the table."""
     return {
         "release": name,
         "tokens_per_second": [round(tally.speed, 1) for tally in tallies],
@@ -204,7 +201,6 @@ def row(name: str, tallies: Sequence[Tally]) -> Json:
 
 
 def markdown(rows: Sequence[Json], footer: str) -> str:
-    """The table of all rows."""
     lines = [
         [
             r["release"],
@@ -240,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
     prompts = record.read_prompts(args.prompts, args.limit)
-    pair = pairs.make(args.work, args.shape, args.type, args.drafter) if args.shape else bundled_pair(args.drafter)
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter)
     pythons = {OURS: sys.executable, **({OTHER: str(args.other)} if args.other else {})}
     commands = {name: command(pair, python, args.slots, args.threads) for name, python in pythons.items()}
     if args.cache_ram is not None:

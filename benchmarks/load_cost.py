@@ -23,8 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import kernels, record, targets
 from benchmarks.commas import Commas, add_types_option
@@ -88,7 +87,6 @@ def forget(path: Path) -> None:
 
 
 def measure(path: Path, how: str, threads: int, cold: bool) -> dict[str, float]:
-    """One load in a new process."""
     if cold:
         forget(path)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), kernels._switch, (how,)) as child:
@@ -96,7 +94,6 @@ def measure(path: Path, how: str, threads: int, cold: bool) -> dict[str, float]:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """A table with a line per target and way of loading."""
     lines = []
     for row in found["rows"]:
         sizes = [f"{row[key] / MIB:.0f}" for key in ("own", "file", "peak")]

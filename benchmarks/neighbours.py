@@ -17,15 +17,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
-from benchmarks.record import say
 from dflash_local import Engine
 from dflash_local.demo.pocket import bundled_pair
 
@@ -126,7 +125,7 @@ def markdown(target: str, rows: Sequence[dict[str, Any]], footer: str) -> str:
             *(f"{statistics.median(row['speeds'][state]):.1f}" for state in STATES),
             f"{row['beside_busy']:.2f}",
             f"{row['beside_engine']:.2f}",
-            "held" if row["held"] else "MISSED",
+            record.verdict(row["held"]),
         ]
         for row in rows
     ]
@@ -146,17 +145,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.target, args.drafter = small.target, small.drafter
     if "drafted" in args.cases and args.drafter is None:
         ap.error("drafted needs --drafter")
-    env = {**record.environment(ap, args), "target": args.target.name}
-    say(record.footer(env))
-    rows = []
+    table = record.Table(ap, args, partial(markdown, args.target.stem), target=args.target.name)
     for case in args.cases:
         work, n_ctx = (read_prompt, args.prompt_tokens + 8) if case == "prompt" else (answer, 1024)
         drafter = args.drafter if case == "drafted" else None
         with engines(2, args.target, drafter, args.threads, n_ctx, work) as pipes:
-            rows.append(row_of(case, measure(pipes, args.repeats, args.seconds)))
-        record.save(args.out, {**env, "rows": rows}, markdown(args.target.stem, rows, record.footer(env)))
-    print(markdown(args.target.stem, rows, record.footer(env)))
-    return 0 if all(row["held"] for row in rows) else 1
+            table.add(row_of(case, measure(pipes, args.repeats, args.seconds)))
+    return table.show()
 
 
 if __name__ == "__main__":

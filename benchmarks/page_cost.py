@@ -21,8 +21,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.http_load import HOST, LoadError
@@ -111,11 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     record.add_work_option(ap)
     record.add_pair_choice(ap)
     args = ap.parse_args(argv)
-    env = record.environment(ap, args)
+    table = record.Table(ap, args, markdown)
     bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0, stream=True)
     prompts = [body["messages"][-1]["content"] for body in bodies]
     flags = ("--temp", "0", "-n", str(args.n_predict), "--metrics")
-    rows = []
     for shape in args.shapes:
         pair = pairs.make(args.work, shape, args.type, args.drafter)
         commands = {OURS: Setting(pair, Path(), threads=args.threads).ours(*flags)}
@@ -132,10 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 page.goto(f"http://{HOST}:{port}/")
                 page.locator("#message").wait_for()
                 ask(page, port, prompts[0])
-                rows.append(row_of(shape, measure(page, port, prompts, args.repeats)))
-        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return 0 if all(row["ratio"] > LIMIT for row in rows) else 1
+                table.add(row_of(shape, measure(page, port, prompts, args.repeats)))
+    return table.show() or int(any(row["ratio"] <= LIMIT for row in table.rows))
 
 
 if __name__ == "__main__":

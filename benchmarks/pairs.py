@@ -20,11 +20,14 @@ from dflash_local.demo.shapes import Pair
 HOSTILE = "hostile-"  # prefix of a bundled drafter's name: the same with random weights
 
 
-def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
-    """The bundled pair of `drafter` in `shape`, quantized to `ftype` and kept in `work` (None: the cache).
+def make(work: Path | None, shape: str | None, ftype: str, drafter: str) -> Pair:
+    """The bundled pair of `drafter` in `shape`, quantized to `ftype` and kept in `work` (None: the cache); without a
+    shape the pair as it is.
 
     A pair appears complete or not at all. The folder's name depends on the small pair and the code that inflates it.
     """
+    if shape is None:
+        return bundled_pair(drafter)
     root = work or cache_dir() / "benchmarks"
     small = bundled_pair(drafter.removeprefix(HOSTILE))
     made_of = (*small, *sources(), Path(__file__))

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import kernels, record, targets
 from benchmarks.commas import Commas, add_types_option

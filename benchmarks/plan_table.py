@@ -19,8 +19,7 @@ from typing import Any
 
 from gguf import GGMLQuantizationType
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks.record import origin
 from dflash_local.cli.plan import record
@@ -213,7 +212,6 @@ def _mib(size: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plan, and write."""
     ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     ap.add_argument("--draw", action="store_true", help="only write the page again, from the record")
     ap.add_argument("--only", choices=MODELS, nargs="+", default=list(MODELS), help="plan these again (default: all)")

@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from dflash_local.engine import Completion, Engine, SamplingParams
@@ -121,7 +120,6 @@ def forced(engine: Engine, repeat: int) -> Task:
 
 
 def short(engine: Engine, prompts: Sequence[dict[str, Any]], n: int) -> Iterator[Task]:
-    """The answers to the benchmark's prompts."""
     for i, body in enumerate(prompts):
         prompt = engine.apply_chat(body).prompt
         sampling = sampling_of(0, 0)

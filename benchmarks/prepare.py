@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # so that a script can import the package `benchmarks`
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
 from benchmarks.record import say
@@ -160,7 +160,6 @@ def labels_of(found: dict[str, Any]) -> list[str]:
 
 
 def report(found: dict[str, Any]) -> str:
-    """The table, a row per case and label."""
     labels = labels_of(found)
     rows = []
     for name in found[labels[-1]]["cases"]:

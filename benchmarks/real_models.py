@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-# As a script, this file's siblings are found as the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks.http_load import LoadError
 from dflash_local.build.upstream import cache_dir
@@ -78,7 +77,6 @@ def fetch(name: str) -> Path:
 
 
 def _wheel(package: str, version: str, folder: Path) -> Path:
-    """Download one package's wheel into a folder of its own."""
     to = folder / package
     wanted = f"{package}=={version}"
     done = subprocess.run(

@@ -78,6 +78,16 @@ def add_pair_options(ap: argparse.ArgumentParser, shape: str = "0.6b") -> None:
     ap.add_argument("--ngl", type=int, metavar="N", help="layers of target and drafter on the GPU (default: all)")
 
 
+def add_pair_choices(ap: argparse.ArgumentParser, drafters: Sequence[str], types: Sequence[str]) -> None:
+    """Options of scripts that measure several pairs; the defaults are `drafters` and `types`."""
+    ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=list(drafters), help="bundled pairs, by drafter")
+    ap.add_argument("--types", nargs="+", choices=TYPES, default=list(types), help="quantizations of the pair")
+
+
+def add_temperatures_option(ap: argparse.ArgumentParser, *default: float) -> None:
+    ap.add_argument("--temperatures", nargs="+", type=float, default=list(default), metavar="T")
+
+
 def add_work_option(ap: argparse.ArgumentParser) -> None:
     ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
 
@@ -203,15 +213,18 @@ def code(record: Mapping[str, Any]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
 def ratio_cells(row: Mapping[str, Any], limit: float) -> tuple[str, str, str]:
     """Three cells: a row's median `ratio` with the range of its `ratios`, the lower limit, and whether it holds."""
     ratio, ratios = row["ratio"], row["ratios"]
-    verdict = "held" if ratio > limit else "MISSED"
-    return f"{ratio:.3f} ({min(ratios):.3f}-{max(ratios):.3f})", f"more than {limit}", verdict
+    return f"{ratio:.3f} ({min(ratios):.3f}-{max(ratios):.3f})", f"more than {limit}", verdict(ratio > limit)
+
+
+def verdict(held: bool) -> str:
+    """A cell: whether a limit holds."""
+    return "held" if held else "MISSED"
 
 
 def save(out: Path, record: Mapping[str, Any], text: str) -> None:
@@ -232,6 +245,37 @@ def dump(record: Mapping[str, Any]) -> str:
         return json.dumps(value)
 
     return "{\n " + ",\n ".join(f"{json.dumps(key)}: {part(value)}" for key, value in record.items()) + "\n}\n"
+
+
+class Table:
+    """A script's rows, written with their origin as they come; `markdown(rows, footer)` is their text."""
+
+    def __init__(
+        self,
+        ap: argparse.ArgumentParser,
+        args: argparse.Namespace,
+        markdown: Callable[[list[dict[str, Any]], str], str],
+        **more: Any,
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._out, self._markdown = args.out, markdown
+        self._origin = {**environment(ap, args), **more}
+        self._footer = footer(self._origin)
+        say(self._footer)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Write all rows so far."""
+        self.rows.append(row)
+        save(self._out, {**self._origin, "rows": self.rows}, self._text)
+
+    def show(self) -> int:
+        """Print the table. Returns the exit status: 1 if a row has missed its limit, that is, is not `held`."""
+        print(self._text)
+        return int(not all(row.get("held", True) for row in self.rows))
+
+    @property
+    def _text(self) -> str:
+        return self._markdown(self.rows, self._footer)
 
 
 def load(out: Path) -> dict[str, Any]:

@@ -9,7 +9,6 @@ over the wall time of a turn, with prompts and HTTP.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import sys
 import tempfile
@@ -17,17 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
-from benchmarks.concurrency import throughput
+from benchmarks.concurrency import enough, throughput
 from benchmarks.http_load import Server, run_load
 from benchmarks.record import requests, say
-from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES, Pair
-
-PROMPTS_PER_CLIENT = 3
 
 
 def measure(pair: Pair, args: Any, n_replicas: int, log: Path) -> list[float]:
@@ -35,9 +30,7 @@ def measure(pair: Pair, args: Any, n_replicas: int, log: Path) -> list[float]:
     flags = ["-m", pair.target, "-md", pair.drafter, "-c", 2048 * args.clients, "-np", args.clients]
     flags += ["-t", args.threads, "--no-cost-cache", "--replicas", n_replicas, "--replica-requests", 2 * args.clients]
     command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
-    prompts = record.read_prompts(args.prompts, args.limit)
-    n_prompts = max(len(prompts), PROMPTS_PER_CLIENT * args.clients)
-    load = list(itertools.islice(itertools.cycle(prompts), n_prompts))
+    load = enough(record.read_prompts(args.prompts, args.limit), args.clients)
     speeds = []
     with Server(f"{n_replicas} replicas", command, log) as server:
         for repeat in range(args.repeats + 1):
@@ -65,16 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--shape", choices=SHAPES, help="what the pair is inflated to (default: as bundled)")
     record.add_work_option(ap)
     args = ap.parse_args(argv)
-    pair = pairs.make(args.work, args.shape, args.type, args.drafter) if args.shape else bundled_pair(args.drafter)
-    env = record.environment(ap, args)
-    rows: list[dict[str, Any]] = []
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter)
+    table = record.Table(ap, args, markdown)
     for n_replicas in args.replicas:
         with tempfile.TemporaryDirectory(prefix="replicas-") as logs:
             speeds = measure(pair, args, n_replicas, Path(logs) / "log")
-        rows.append({"replicas": n_replicas, "tokens_per_second": statistics.median(speeds), "repeats": speeds})
-        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return 0
+        table.add({"replicas": n_replicas, "tokens_per_second": statistics.median(speeds), "repeats": speeds})
+    return table.show()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
@@ -32,7 +31,6 @@ from benchmarks.http_load import free_port
 from benchmarks.network import Loopback, Namespace
 from benchmarks.record import say
 from benchmarks.rpc_proxy import RPCProxy
-from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES, Pair
 from dflash_local.engine import Engine
 
@@ -102,7 +100,6 @@ def measure(
 def run(
     pair: Pair, delays: Sequence[float], prompts: Sequence[dict[str, Any]], n: int, threads: int, network: Loopback
 ) -> dict[str, Any]:
-    """Measure both systems at all delays: rows by delay in ms."""
     rows: dict[str, Any] = {}
     for name in SYSTEMS:
         with ExitStack() as stack:
@@ -136,7 +133,6 @@ def waits(rows: dict[str, Any], name: str) -> float | None:
 
 
 def markdown(rows: dict[str, Any], footer: str) -> str:
-    """A table with a row for each delay, and the traffic of passes."""
     lines = []
     for delay, row in rows.items():
         plain, drafted = (row[name] for name in SYSTEMS)
@@ -179,8 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     env = record.environment(ap, args)
     env["load"] = os.getloadavg()[0]
     prompts = record.read_prompts(args.prompts, args.limit)
-    bundled = args.shape == POCKET
-    pair = bundled_pair(args.drafter) if bundled else pairs.make(args.work, args.shape, args.type, args.drafter)
+    pair = pairs.make(args.work, None if args.shape == POCKET else args.shape, args.type, args.drafter)
     with Namespace() if args.namespace else Loopback() as network:
         rows = run(pair, sorted(args.delays), prompts, args.n_predict, args.threads, network)
     found = {**env, "waits": {name: waits(rows, name) for name in SYSTEMS}, "rows": rows}

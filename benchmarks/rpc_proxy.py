@@ -129,7 +129,6 @@ class RPCProxy:
 
     @property
     def port(self) -> int:
-        """The port of the proxy."""
         return int(self._listener.getsockname()[1])
 
     @property
@@ -144,7 +143,6 @@ class RPCProxy:
         self.close()
 
     def close(self) -> None:
-        """Close the listener and all connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
@@ -65,7 +64,6 @@ def curves(engine: Engine) -> dict[str, dict[int, float]]:
 
 
 def markdown(found: dict[str, Any], footer: str) -> str:
-    """Phases of a step as a table, the rest as sentences."""
     auto, most = found["auto"], found["most_nodes"]
     names = list(auto["ms_per_step"])
     rows = []

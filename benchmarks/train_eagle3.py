@@ -29,8 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, silu, softmax
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from gguf import GGUFValueType
 

@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
 from benchmarks.answers import acceptance_length, answers
-from benchmarks.record import say
 from dflash_local.demo.pocket import DRAFTERS, PAIRS, bundled_pair
 from dflash_local.engine import Engine
 
@@ -45,11 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument(
         "--budgets", nargs="+", type=int, default=[1, 4, 8, 16, 32, 64], metavar="N", help="nodes, the anchor counted"
     )
-    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
+    record.add_temperatures_option(ap, 0.0, 1.0)
     args = ap.parse_args(argv)
-    env = record.environment(ap, args)
+    table = record.Table(ap, args, markdown)
     prompts = record.read_prompts(args.prompts, args.limit)
-    rows: list[dict[str, Any]] = []
     for drafter in args.drafters:
         pair = bundled_pair(drafter)
         with Engine(
@@ -62,11 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                         how = {"budget": budget, "draft": shape}
                         done = list(answers(engine, prompts, args.n_predict, temperature, args.repeats, **how))
                         row[shape] = round(acceptance_length(done), 4)
-                    say(f"{drafter} T{temperature:g}, {budget} nodes: tree {row['tree']:.2f}, chain {row['chain']:.2f}")
-                    rows.append(row)
-                    record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
-    return 0
+                    where = f"{drafter} T{temperature:g}, {budget} nodes"
+                    record.say(f"{where}: tree {row['tree']:.2f}, chain {row['chain']:.2f}")
+                    table.add(row)
+    return table.show()
 
 
 if __name__ == "__main__":

@@ -23,16 +23,16 @@ in registers, and so the roofline. The number of turns that were still disturbed
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import kernels, record, systems, targets
 from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
@@ -193,7 +193,7 @@ def markdown(figures: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", record.footer(figures), ""])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     ap = record.kernel_parser(__doc__, "verify_cost")
     ap.add_argument("--shape", choices=targets.SHAPES, default="0.6b", help="what the pocket target is inflated to")
     add_types_option(ap)
@@ -212,6 +212,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     ap.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of stock and of ours at every width")
     ap.add_argument("--md", action="store_true", help="print the tables of OUT again and measure nothing")
+    return ap
+
+
+def measured(
+    both: kernels.Processes, args: argparse.Namespace, threads: int, meter: Meter, weights: Mapping[str, Matrices]
+) -> Iterator[dict[str, Any]]:
+    """What the record gets with each type: its rows, and the turns and ceilings so far."""
+    ceilings: list[Ceilings] = []
+    turns = Turns(Cores(partial(meter.instructions_per_clock, threads)))
+    for kind, matrices in weights.items():
+        size = sum(matrices.n_bytes.values())
+        ceilings.append(meter.measure(threads, [size]))
+        limits = partial(meter.measure, threads, [size], quick=True)
+        path = targets.make(args.work, args.shape, kind)
+        times, at = measure(both, path, threads, args.rows, args.context, args.repeats, limits, turns)
+        ceilings += [one for all_ in at.values() for one in all_]
+        rows = []
+        for n in args.rows:
+            reading, computing = zip(*(roofline(matrices, one, n) for one in at[n]), strict=True)
+            rows.append(cell(kind, threads, n, times[n], (median(reading), median(computing))))
+        listed = ", ".join(f"{n}: {median(t[STOCK]):.1f} → {median(t[OURS]):.1f}" for n, t in times.items())
+        record.say(f"{kind}, {threads} threads: {listed}")
+        counts = {"n": turns.n_turns, "again": turns.n_again, "disturbed": turns.n_disturbed}
+        yield {"rows": rows, "turns": counts, "ceilings": Ceilings.middle(ceilings).to_json()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = parser()
     args = ap.parse_args(argv)
     if args.md:
         if not (figures := record.load(args.json)):
@@ -221,48 +249,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     figures = record.environment(ap, args)
     figures["command"] = kernels.switched() + figures["command"]
-    figures |= {
-        "context": args.context,
-        "ceilings": {},
-        "turns": {},
-        "models": {},
-        "rows": [],
-    }
-    files = {kind: targets.make(args.work, args.shape, kind) for kind in args.types}
-    weights = {kind: Matrices.of(path) for kind, path in files.items()}
-    for kind, matrices in weights.items():
-        figures["models"][kind] = {
+    weights = {kind: Matrices.of(targets.make(args.work, args.shape, kind)) for kind in args.types}
+    models = {
+        kind: {
             "bytes": matrices.n_bytes,
             "macs": matrices.macs,
             "attention": {"bytes": args.context * matrices.kv_bytes, "macs": args.context * matrices.kv_macs},
         }
+        for kind, matrices in weights.items()
+    }
+    figures |= {"context": args.context, "ceilings": {}, "turns": {}, "models": models, "rows": []}
     with TemporaryDirectory() as folder, kernels.processes() as both:
         meter = Meter(Path(folder))
         for threads in args.threads:
-            measured: list[Ceilings] = []
-            turns = Turns(Cores(partial(meter.instructions_per_clock, threads)))
-            for kind, path in files.items():
-                size = sum(weights[kind].n_bytes.values())
-                measured.append(meter.measure(threads, [size]))
-                limits = partial(meter.measure, threads, [size], quick=True)
-                times, at = measure(both, path, threads, args.rows, args.context, args.repeats, limits, turns)
-                measured += [one for all_ in at.values() for one in all_]
-                figures["turns"][str(threads)] = {
-                    "n": turns.n_turns,
-                    "again": turns.n_again,
-                    "disturbed": turns.n_disturbed,
-                }
-                figures["ceilings"][str(threads)] = Ceilings.middle(measured).to_json()
-                for n in args.rows:
-                    bounds = [roofline(weights[kind], one, n) for one in at[n]]
-                    figures["rows"].append(
-                        cell(kind, threads, n, times[n], (median(b[0] for b in bounds), median(b[1] for b in bounds)))
-                    )
+            for found in measured(both, args, threads, meter, weights):
+                figures["rows"] += found["rows"]
+                figures["turns"][str(threads)], figures["ceilings"][str(threads)] = found["turns"], found["ceilings"]
                 record.save(args.json, figures, markdown(figures))
-                record.say(
-                    f"{kind}, {threads} threads: "
-                    + ", ".join(f"{n}: {median(t[STOCK]):.1f} → {median(t[OURS]):.1f}" for n, t in times.items())
-                )
     print(markdown(figures))
     return 0
 

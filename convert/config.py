@@ -65,47 +65,16 @@ class DrafterConfig(Dimensions):
         missing, wrong, or does not fit the target."""
         packaging = recognise(config, found)
         keys = Keys(gemma4.settings(config) if packaging.is_gemma4 else config)
+        warnings: list[str] = []
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
-        n_embd, n_head = keys.integer("hidden_size"), keys.integer("num_attention_heads")
-        n_head_kv = keys.integer("num_key_value_heads", n_head)
-        head_dim = keys.integer("head_dim", n_embd // n_head, maximum=65536)
-        if n_head % n_head_kv:
-            raise wrong("num_key_value_heads", f"{n_head} heads cannot share {n_head_kv} key-value heads")
-        if head_dim % 2 or head_dim == 0:
-            raise wrong("head_dim", f"{head_dim} cannot be rotated in pairs")
+        n_embd = _width(keys, target)
+        n_head, n_head_kv, head_dim = _heads(keys, n_embd)
         activation = keys.text("hidden_act", "silu")
         if activation not in _ACTIVATIONS:
             raise wrong("hidden_act", f"{activation!r} is not one of {', '.join(_ACTIVATIONS)}")
-
-        if n_embd != target.n_embd:
-            raise _unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)
-        warnings: list[str] = []
-        n_target_layers = keys.integer(packaging.depth_key, target.n_layer)
-        if n_target_layers != target.n_layer:
-            warnings.append(
-                f"{packaging.depth_key} is {n_target_layers}, but {target.path.name} has {target.n_layer} layers; "
-                "check that it is the target that the drafter was trained for"
-            )
-        n_vocab_stored = keys.integer("vocab_size", target.n_vocab)
-        if abs(n_vocab_stored - target.n_vocab) > min(_MAX_PADDING, _MAX_PADDING_PART * target.n_vocab):
-            raise _unfit("vocab_size", n_vocab_stored, "tokenizer.ggml.tokens", target.n_vocab)
-        if n_vocab_stored != target.n_vocab:
-            warnings.append(
-                f"vocab_size is {n_vocab_stored}, the target has {target.n_vocab} tokens; "
-                "the difference is taken for padding and never proposed"
-            )
-        n_vocab_draft = keys.integer("draft_vocab_size", n_vocab_stored)
-        if n_vocab_draft > n_vocab_stored:
-            raise wrong("draft_vocab_size", f"{n_vocab_draft} exceeds the vocabulary of {n_vocab_stored} tokens")
+        _compare_depth(keys, packaging.depth_key, target, warnings)
+        n_vocab_stored, n_vocab_draft = _vocabulary(keys, target, warnings)
         n_candidates = min(keys.integer("selector_vocab_size", n_vocab_stored), n_vocab_stored, target.n_vocab)
-
-        tap_width = keys.integer("target_hidden_size", n_embd)
-        if tap_width != n_embd:
-            raise wrong(
-                "target_hidden_size",
-                f"taps of {tap_width} values: several streams of the target (hyper-connections), of which llama.cpp "
-                "offers the mean alone",
-            )
         first_row_proposes = samples_from_anchor(keys, packaging)
         n_ctx = keys.integer("max_position_embeddings")
         layer_types = _layer_types(keys, n_layer)
@@ -135,7 +104,7 @@ class DrafterConfig(Dimensions):
             is_sliding=is_sliding,
             causal=_causal(keys, layer_types, sliding_window),
             n_vocab=target.n_vocab,
-            n_vocab_draft=n_vocab_draft if n_vocab_draft < n_vocab_stored else target.n_vocab,
+            n_vocab_draft=n_vocab_draft,
             logit_scale=keys.maybe_number("output_multiplier"),
             logit_softcap=softcap if softcap and softcap > 0 else None,
             embedding_scale=embedding_scale,
@@ -144,6 +113,58 @@ class DrafterConfig(Dimensions):
             kind=read_kind(Checkpoint(keys, packaging, found, n_embd, target.n_vocab, first_row_proposes)),
             warnings=tuple(warnings),
         )
+
+
+def _width(keys: Keys, target: Target) -> int:
+    """Width of the residual stream, which must be that of the target and of its taps."""
+    n_embd = keys.integer("hidden_size")
+    if n_embd != target.n_embd:
+        raise _unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)
+    tap_width = keys.integer("target_hidden_size", n_embd)
+    if tap_width != n_embd:
+        raise wrong(
+            "target_hidden_size",
+            f"taps of {tap_width} values: several streams of the target (hyper-connections), of which llama.cpp "
+            "offers the mean alone",
+        )
+    return n_embd
+
+
+def _heads(keys: Keys, n_embd: int) -> tuple[int, int, int]:
+    """Heads of q, heads of k and v, and their size."""
+    n_head = keys.integer("num_attention_heads")
+    n_head_kv = keys.integer("num_key_value_heads", n_head)
+    head_dim = keys.integer("head_dim", n_embd // n_head, maximum=65536)
+    if n_head % n_head_kv:
+        raise wrong("num_key_value_heads", f"{n_head} heads cannot share {n_head_kv} key-value heads")
+    if head_dim % 2 or head_dim == 0:
+        raise wrong("head_dim", f"{head_dim} cannot be rotated in pairs")
+    return n_head, n_head_kv, head_dim
+
+
+def _compare_depth(keys: Keys, key: str, target: Target, warnings: list[str]) -> None:
+    n_layer = keys.integer(key, target.n_layer)
+    if n_layer != target.n_layer:
+        warnings.append(
+            f"{key} is {n_layer}, but {target.path.name} has {target.n_layer} layers; "
+            "check that it is the target that the drafter was trained for"
+        )
+
+
+def _vocabulary(keys: Keys, target: Target, warnings: list[str]) -> tuple[int, int]:
+    """Rows of the checkpoint's vocabulary tensors, and tokens that the drafter's own head scores."""
+    n_stored = keys.integer("vocab_size", target.n_vocab)
+    if abs(n_stored - target.n_vocab) > min(_MAX_PADDING, _MAX_PADDING_PART * target.n_vocab):
+        raise _unfit("vocab_size", n_stored, "tokenizer.ggml.tokens", target.n_vocab)
+    if n_stored != target.n_vocab:
+        warnings.append(
+            f"vocab_size is {n_stored}, the target has {target.n_vocab} tokens; "
+            "the difference is taken for padding and never proposed"
+        )
+    n_draft = keys.integer("draft_vocab_size", n_stored)
+    if n_draft > n_stored:
+        raise wrong("draft_vocab_size", f"{n_draft} exceeds the vocabulary of {n_stored} tokens")
+    return n_stored, n_draft if n_draft < n_stored else target.n_vocab
 
 
 def _unfit(key: str, ours: int, target_key: str, theirs: int) -> ConvertError:

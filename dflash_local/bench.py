@@ -179,22 +179,11 @@ class Report:
     def to_csv(self) -> str:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(
-            ["decoding", "tokens_per_second", "speedup", "acceptance_length", "ttft_ms", "tokens", "drafted"]
-        )
+        head = ("decoding", "tokens_per_second", "speedup", "acceptance_length", "ttft_ms", "tokens", "drafted")
+        writer.writerow(head)
         for name, s in self.summaries.items():
-            speedup = self.ratio(name, PLAIN)
-            writer.writerow(
-                [
-                    name,
-                    f"{s.tokens_per_second:.2f}",
-                    f"{speedup:.3f}",
-                    f"{s.al:.3f}",
-                    f"{s.ttft_ms:.2f}",
-                    s.tokens,
-                    s.drafted,
-                ]
-            )
+            speeds = f"{s.tokens_per_second:.2f}", f"{self.ratio(name, PLAIN):.3f}"
+            writer.writerow([name, *speeds, f"{s.al:.3f}", f"{s.ttft_ms:.2f}", s.tokens, s.drafted])
         return out.getvalue()
 
     def to_md(self) -> str:
@@ -355,17 +344,15 @@ def measure(
     for number in range(repeat):
         for name in list(repeats)[:: -1 if number % 2 else 1]:
             watcher.turn(name, number)
-            runs: list[Run] = []
             if name in others:
                 assert upstream is not None
                 repeats[name].append(_turn(upstream(others[name]), prompts, seeded, n_predict, watcher))
                 continue
-            for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
-                traced = trace is not None and name == DRAFTED
-                runs.append(answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
-                for i, step in enumerate(runs[-1].steps):
-                    print(json.dumps({"repeat": number, "prompt": index, "step": i, **step._asdict()}), file=trace)
-                watcher.answered(name, runs[-1])
+            runs: list[Run] = []
+            traced = trace if name == DRAFTED else None
+            for run in _own_turn(engine, prompts, seeded, n_predict, decodings[name], traced, number):
+                runs.append(run)
+                watcher.answered(name, run)
             repeats[name].append(runs)
             stats_after = EngineStats.of(engine.stats())
             difference = stats_after - stats_before
@@ -383,6 +370,23 @@ def measure(
         beginnings=[beginning(prompt) for prompt in prompts],
         costs=_costs(engine.stats()),
     )
+
+
+def _own_turn(
+    engine: Engine,
+    prompts: Sequence[dict[str, Any]],
+    seeded: Sequence[SamplingParams],
+    n_predict: int,
+    budget: int | Literal["auto"],
+    trace: TextIO | None,
+    repeat: int,
+) -> Iterator[Run]:
+    """All prompts through our engine."""
+    for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
+        run = answer(engine, prompt, params, n_predict, budget, trace=trace is not None)
+        for i, step in enumerate(run.steps):
+            print(json.dumps({"repeat": repeat, "prompt": index, "step": i, **step._asdict()}), file=trace)
+        yield run
 
 
 def _turn(

@@ -24,19 +24,21 @@ from dflash_local.conversation import (
     chat_body,
     stream_deltas,
 )
+from dflash_local.counters import Counters
 from dflash_local.diagnose import costs, tuning
 from dflash_local.diagnose.devices import warn_of_software_devices
 from dflash_local.diagnose.machine import free_memory
 from dflash_local.drafting import MAX_NODES
 from dflash_local.engine_options import EngineOptions
-from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
+from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
-from dflash_local.native import NativeEngine, TreeRows, check_gguf, schema_ignored
+from dflash_local.native import NativeEngine, TreeRows, schema_ignored
 from dflash_local.option import takes_arguments_of
 from dflash_local.plan.check import fitted
 from dflash_local.request_options import RequestOptions, stop_strings
+from dflash_local.running_request import SlotUse
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
-from dflash_local.scheduler import Counters, Scheduler, SlotUse
+from dflash_local.scheduler import Scheduler
 from dflash_local.throughput import Throughput
 from dflash_local.token_probs import TokenProb
 
@@ -49,6 +51,8 @@ __all__ = [
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
+
+Messages = list[dict[str, Any]]  # a conversation in OpenAI's shape
 
 # Prompts with more characters than this per token of the context are checked for length before they are tokenized.
 _LONG_TEXT = 8
@@ -106,7 +110,10 @@ class Engine:
 
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
-        self._check_pair(options)
+        if options.drafter is not None or options.accept == "block":
+            from dflash_local.diagnose import pair  # a slow import, and plain decoding needs none of it
+
+            pair.check_options(options)
         shares = options.share_ctx
         self.options = options = fitted(options)
         tuned: tuning.Table = {}
@@ -132,27 +139,6 @@ class Engine:
         if options.bit_exact and self._info["not_bit_exact"]:
             self.close()
             raise RequestError(f"bit_exact cannot be promised: {self._info['not_bit_exact']}", param="bit_exact")
-
-    @staticmethod
-    def _check_pair(options: EngineOptions) -> None:
-        """Raise the errors that the files' headers show, before anything is loaded."""
-        if options.drafter is None and options.accept != "block":
-            return
-        from dflash_local.diagnose import pair  # a slow import, and plain decoding needs none of it
-
-        drafter = None
-        if options.drafter is not None:
-            target, path = Path(options.model), Path(options.drafter)
-            check_gguf(target)  # first, so that a damaged file is not reported as one of another kind
-            try:
-                check_gguf(path)
-            except ModelError:
-                pair.refuse_foreign(path, target)
-                raise
-            pair.check(target, path)
-            drafter = pair.Drafter.read(path)
-        if options.accept == "block" and (why := pair.block_refusal(drafter)):
-            raise RequestError(why, param="accept", hint="leave accept at match")
 
     @classmethod
     @checked
@@ -425,7 +411,7 @@ class Engine:
     @overload
     def chat(
         self,
-        messages: list[dict[str, Any]],
+        messages: Messages,
         sampling: SamplingParams | None = None,
         *,
         stream: Literal[False] = False,
@@ -434,22 +420,12 @@ class Engine:
 
     @overload
     def chat(
-        self,
-        messages: list[dict[str, Any]],
-        sampling: SamplingParams | None = None,
-        *,
-        stream: Literal[True],
-        **options: Any,
+        self, messages: Messages, sampling: SamplingParams | None = None, *, stream: Literal[True], **options: Any
     ) -> Stream[ChatDelta]: ...
 
     @checked
     def chat(
-        self,
-        messages: list[dict[str, Any]],
-        sampling: SamplingParams | None = None,
-        *,
-        stream: bool = False,
-        **options: Any,
+        self, messages: Messages, sampling: SamplingParams | None = None, *, stream: bool = False, **options: Any
     ) -> ChatCompletion | Stream[ChatDelta]:
         """Answer a conversation in OpenAI's shape.
 

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from dflash_local.arguments import checked
 from dflash_local.errors import DFlashError
-from dflash_local.native import PreparedRequest, SlotStats, VerifiedTree
+from dflash_local.native import PreparedRequest, SlotStats, StepUpdate, VerifiedTree
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
@@ -100,12 +100,17 @@ class Timings:
     denoised_sum: int = 0  # tokens in their blocks
     reason: str = ""  # of the last pass
 
-    @classmethod
-    def of(
-        cls, stats: SlotStats, n_tokens: int, *, depth_sum: int, n_drafter_passes: int, denoised_sum: int, reason: str
-    ) -> Timings:
-        """From the native counters and the steps; `n_tokens` excludes what a stop string cut off."""
-        return cls(
+    def count_pass(self, update: StepUpdate) -> None:
+        """Count what the controller chose for a pass after the prompt's."""
+        self.depth_sum += update.n_depth
+        self.n_drafter_passes += update.n_denoised > 0
+        self.denoised_sum += update.n_denoised
+        self.reason = update.reason
+
+    def with_counts(self, stats: SlotStats, n_tokens: int) -> Timings:
+        """With the native counters, too; `n_tokens` excludes what a stop string cut off."""
+        return replace(
+            self,
             cache_n=stats.n_cached,
             prompt_n=stats.n_prompt - stats.n_cached,
             prompt_ms=stats.t_prompt_ms,
@@ -120,10 +125,6 @@ class Timings:
             lookup_n_accepted=stats.n_lookup_accepted,
             prediction_n=stats.n_prediction,
             prediction_n_accepted=min(stats.n_prediction_accepted, n_tokens),
-            depth_sum=depth_sum,
-            n_drafter_passes=n_drafter_passes,
-            denoised_sum=denoised_sum,
-            reason=reason,
         )
 
     @classmethod
@@ -373,7 +374,6 @@ class Generation:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens so far."""
         return sum(len(chunk.tokens) for chunk in self._chunks)
 
     def _take_waiter(self) -> Waiter | None:

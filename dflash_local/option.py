@@ -44,7 +44,6 @@ def options_of(owner: Any) -> dict[str, Any]:
 
 
 def defaults_of(owner: Any) -> dict[str, Any]:
-    """Defaults of the fields that have one, by name."""
     return {spec.name: spec.default for spec in fields(owner) if spec.default is not MISSING}
 
 

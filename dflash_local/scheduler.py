@@ -8,11 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import count
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+from dflash_local.counters import Counters
 from dflash_local.errors import (
     ComputeError,
     DFlashError,
@@ -22,225 +22,15 @@ from dflash_local.errors import (
     RequestError,
     RPCError,
 )
-from dflash_local.generation import Chunk, FinishReason, Generation, Progress, Step, Timings, Waiter, wake
-from dflash_local.native import MAX_NODES, NativeEngine, PreparedRequest, SlotState, SlotStats, StepUpdate
+from dflash_local.generation import FinishReason, Generation, Timings, Waiter, wake
+from dflash_local.native import NativeEngine, PreparedRequest, SlotState, StepUpdate
 from dflash_local.request_options import RequestOptions
-from dflash_local.sampling import SamplingParams
-from dflash_local.stats import Histogram
-from dflash_local.text_stream import Pieces, TextStream
+from dflash_local.running_request import Running, SlotUse
+from dflash_local.text_stream import Pieces
 from dflash_local.throughput import StepCounts, Throughput
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-# The bounds of vLLM's histograms, with shorter ones added for the time of one token.
-FIRST_TOKEN_SECONDS = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
-)  # fmt: skip
-TOKEN_SECONDS = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-)  # fmt: skip
-QUEUE_SECONDS = (
-    0.001, 0.01, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
-    480.0, 960.0, 1920.0, 7680.0,
-)  # fmt: skip
-
-
-@dataclass
-class Counters:
-    """Totals since load, over finished requests and all steps. Times in milliseconds, in histograms in seconds: from
-    the request to its slot, from the request to its first token, and a request's mean between two tokens."""
-
-    steps: int = 0
-    busy_slot_steps: int = 0
-    requests: int = 0
-    timings: Timings = field(default_factory=Timings)
-    tokens_max: int = 0
-    depth_drafted: list[int] = field(default_factory=lambda: [0] * MAX_NODES)
-    depth_accepted: list[int] = field(default_factory=lambda: [0] * MAX_NODES)
-    queue_seconds: Histogram = field(default_factory=lambda: Histogram(QUEUE_SECONDS))
-    first_token_seconds: Histogram = field(default_factory=lambda: Histogram(FIRST_TOKEN_SECONDS))
-    token_seconds: Histogram = field(default_factory=lambda: Histogram(TOKEN_SECONDS))
-
-    def add(self, stats: SlotStats, timings: Timings, waited: float) -> None:
-        """Count one finished request that `waited` seconds for its slot."""
-        self.requests += 1
-        self.queue_seconds.add(waited)
-        if timings.predicted_n:
-            self.first_token_seconds.add(waited + timings.prompt_ms / 1e3)
-        if timings.n_steps:
-            self.token_seconds.add(timings.predicted_ms / 1e3 / timings.n_steps)
-        self.timings = Timings.total((self.timings, timings))
-        self.tokens_max = max(self.tokens_max, stats.n_prompt + timings.predicted_n)
-        if stats.n_drafted:
-            self.depth_drafted = [a + b for a, b in zip(self.depth_drafted, stats.depth_drafted, strict=True)]
-            self.depth_accepted = [a + b for a, b in zip(self.depth_accepted, stats.depth_accepted, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class SlotUse:
-    """A slot's current or last request: its number, its options and its progress. `n_remain`: tokens that it may still
-    generate; -1: no limit, or it has ended. `n_tokens` came in `n_passes`, the prompt's included, with `seconds` from
-    the first to the last."""
-
-    task: int
-    sampling: SamplingParams
-    max_tokens: int
-    n_cached: int
-    n_read: int
-    n_held: int
-    n_generated: int
-    n_remain: int
-    runs: bool
-    n_prompt: int
-    n_tokens: int
-    n_passes: int
-    seconds: float
-
-
-class _Running:
-    """A generation on a slot, with the text state that only the engine thread touches."""
-
-    def __init__(self, generation: Generation, pieces: Pieces, n_cached: int) -> None:
-        self.generation = generation
-        self.n_cached = n_cached  # of the prompt
-        self.n_held = n_cached  # tokens that the slot holds
-        self._pieces = pieces
-        self._text = TextStream(generation.request.stop)
-        self.started = time.monotonic()
-        self.n_tokens = self.n_passes = 0  # passes: those with a chunk
-        self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
-        self.reason = ""
-        self.timed_out = False
-        self._first = self._latest = 0.0  # when the first and the last tokens came
-
-    @property
-    def n_read(self) -> int:
-        """Tokens of the prompt that the slot holds."""
-        return min(self.n_held, self.generation.request.n_prompt)
-
-    def progress(self) -> Chunk:
-        """A chunk with the progress of the prompt."""
-        request, elapsed_ms = self.generation.request, 1e3 * (time.monotonic() - self.started)
-        progress = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
-        return Chunk("", [], None, progress, self._reading(elapsed_ms) if request.timings else None)
-
-    def _reading(self, elapsed_ms: float) -> Timings:
-        """Timings of the prompt so far."""
-        n_read = self.n_read - self.n_cached
-        return Timings(cache_n=self.n_cached, prompt_n=n_read, prompt_ms=elapsed_ms if n_read else 0.0)
-
-    def use(self, *, runs: bool = True) -> SlotUse:
-        """The slot's use for it, now or (not `runs`) after its end."""
-        request = self.generation.request
-        n_remain = request.max_tokens - self.n_tokens if runs and request.max_tokens >= 0 else -1
-        return SlotUse(
-            self.generation.task,
-            request.sampling or SamplingParams(),
-            request.max_tokens,
-            self.n_cached,
-            self.n_read,
-            self.n_held,
-            self.n_tokens if runs else 0,
-            n_remain,
-            runs,
-            request.n_prompt,
-            self.n_tokens,
-            self.n_passes,
-            self._latest - self._first,
-        )
-
-    def take(self, update: StepUpdate, *, last: bool) -> Chunk:
-        """The step's chunk; tokens after a stop string are dropped."""
-        self.n_passes += 1
-        tokens, text = update.tokens, ""
-        if self._is_late():
-            tokens = self._through_line(tokens)
-        if self.generation.request.stop:
-            for count, token in enumerate(tokens, 1):
-                text += self._text.push(self._pieces[token])
-                if self.stopped_by is not None:
-                    tokens = tokens[:count]
-        else:
-            text = self._text.push(b"".join([self._pieces[token] for token in tokens]))
-        if last or self.timed_out:
-            text += self._text.finish()
-        self.n_tokens += len(tokens)
-        chunk = Chunk(text, tokens, None if update.first else update.n_accepted)
-        self._trace(update, chunk)
-        if self.generation.request.n_probs:
-            probs = update.probs[update.n_prompt_probs :]
-            chunk.probs = probs[: len(tokens)]
-            if not self.is_cut and len(probs) > len(tokens):
-                chunk.end_prob = probs[-1]
-        return chunk
-
-    def _is_late(self) -> bool:
-        limit_ms, now = self.generation.request.time_limit_ms, time.monotonic()
-        self._first, self._latest = self._first or now, now
-        return 0 < limit_ms < 1e3 * (now - self._first)
-
-    def _through_line(self, tokens: list[int]) -> list[int]:
-        """The tokens up to the first line end, where a late answer stops."""
-        for length, token in enumerate(tokens, 1):
-            if b"\n" in self._pieces[token]:
-                self.timed_out = True
-                return tokens[:length]
-        return tokens
-
-    def _trace(self, update: StepUpdate, chunk: Chunk) -> None:
-        """Count the pass, and keep it if the request wants a trace."""
-        request = self.generation.request
-        if not update.first:
-            self.depth_sum += update.n_depth
-            self.n_drafter_passes += update.n_denoised > 0
-            self.denoised_sum += update.n_denoised
-            self.reason = update.reason
-        if not request.trace and not request.return_drafts:
-            return
-        step = _step_of(update, len(chunk.tokens))
-        if request.trace and not update.first:
-            self.generation.steps.append(step)
-        if request.return_drafts:
-            chunk.step = step
-
-    def timings(self, stats: SlotStats) -> Timings:
-        """Timings of the answer so far, from the slot's `stats`."""
-        # Like llama-server, this counts the token that ends an answer, although it has no text.
-        return Timings.of(
-            stats,
-            self.n_tokens if self.is_cut else stats.n_generated,
-            depth_sum=self.depth_sum,
-            n_drafter_passes=self.n_drafter_passes,
-            denoised_sum=self.denoised_sum,
-            reason=self.reason,
-        )
-
-    @property
-    def is_cut(self) -> bool:
-        """True if the answer was ended here, not by the engine."""
-        return self.timed_out or self.stopped_by is not None
-
-    @property
-    def stopped_by(self) -> str | None:
-        return self._text.stopped_by
-
-
-def _step_of(update: StepUpdate, n_tokens: int) -> Step:
-    return Step(
-        n_tokens=n_tokens,
-        n_nodes=0 if update.first else 1 + update.n_drafted,
-        n_depth=update.n_depth,
-        n_denoised=update.n_denoised,
-        n_accepted=update.n_accepted,
-        reason=update.reason,
-        draft_ms=update.draft_ms,
-        verify_ms=update.verify_ms,
-        plain_ms=update.plain_ms,
-        tree=update.tree,
-    )
 
 
 class _SlotJob(NamedTuple):
@@ -269,7 +59,7 @@ class Scheduler:
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._waiting: deque[Generation | _SlotJob] = deque()
         self._idle: dict[int, None] = dict.fromkeys(range(n_slots))  # in the order in which they became idle
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, Running] = {}
         self._last: dict[int, SlotUse] = {}  # of each slot that has ended a request
         self._tasks = count()
         self._closing = False
@@ -348,7 +138,6 @@ class Scheduler:
 
     @property
     def native(self) -> NativeEngine:
-        """What `create` made."""
         return self._native
 
     @property
@@ -476,7 +265,7 @@ class Scheduler:
         del self._idle[slot]
         generation.slot = slot
         n_cached = self._native.slot_stats(slot).n_cached
-        self._running[slot] = running = _Running(generation, self.pieces(request.special), n_cached)
+        self._running[slot] = running = Running(generation, self.pieces(request.special), n_cached)
         if request.progress:
             wake([generation.add(running.progress())])
 
@@ -535,7 +324,7 @@ class Scheduler:
             waiter = self._finish(update.slot, "stop" if by_word else "length", truncated) or waiter
         return waiter
 
-    def _tell_progress(self, running: _Running) -> Waiter | None:
+    def _tell_progress(self, running: Running) -> Waiter | None:
         return running.generation.add(running.progress()) if running.generation.request.progress else None
 
     def _finish(self, slot: int, reason: FinishReason, truncated: bool = False) -> Waiter | None:
@@ -562,7 +351,7 @@ class Scheduler:
     def _slot_of(self, generation: Generation) -> int | None:
         return next((slot for slot, running in self._running.items() if running.generation is generation), None)
 
-    def _vacate(self, slot: int) -> _Running:
+    def _vacate(self, slot: int) -> Running:
         running = self._running.pop(slot)
         self._last[slot] = running.use(runs=False)
         self._idle[slot] = None

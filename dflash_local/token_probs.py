@@ -24,5 +24,4 @@ class TokenProb:
 
     @property
     def top(self) -> list[tuple[int, float]]:
-        """The likeliest tokens with their values."""
         return list(zip(self.top_tokens, self.top_values, strict=True))

@@ -68,7 +68,6 @@ class Server(uvicorn.Server):
         service.stop = self.stop
 
     def stop(self) -> None:
-        """Begin to drain."""
         self.should_exit = True
 
     def hurry(self) -> None:

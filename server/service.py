@@ -162,7 +162,6 @@ class Service:
 
     @property
     def metrics(self) -> Metrics:
-        """The loaded engine's metrics."""
         if self._metrics is None:
             self._metrics = Metrics(self.engine)
         return self._metrics

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package `benchmarks`
 
 from benchmarks import record
 from dflash_local.demo.pocket import HYBRID, bundled_pair

@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
 

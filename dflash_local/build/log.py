@@ -43,7 +43,6 @@ class BuildLog:
         return time.monotonic() - self._started
 
     def say(self, text: str) -> None:
-        """Print a line and log it."""
         print(text, file=self._out, flush=True)
         self._file.write(f"== {text}\n")
         self._file.flush()

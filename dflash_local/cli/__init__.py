@@ -13,9 +13,9 @@ from dflash_local.cli.greeting import greet
 from dflash_local.cli.usage import Parser
 from dflash_local.errors import DFlashError
 
-# Each command is the module of its name in this folder (rpc-server: rpc_server). It has `add_parser(subparsers)`, which
-# sets `func=run`, and `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`,
-# and only the module of the typed command is imported, so that `--help` and `build` start at once.
+# Each command is the module of its name in this folder (rpc-server: rpc_server). It has `add_parser(commands)` and
+# `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
+# of the typed command is imported, so that `--help` and `build` start at once.
 COMMANDS = (
     "serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "bench", "plan", "doctor", "rpc-server",
     "build", "wheel", "patch", "completion",
@@ -44,7 +44,6 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser with the given subcommands."""
     root = Parser(
         prog="dflash-local",
         description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative "

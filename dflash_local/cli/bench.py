@@ -16,6 +16,7 @@ from dflash_local.cli.bench_progress import watching
 from dflash_local.cli.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine
 from dflash_local.cli.model_flags import take_models
 from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.engine_options import DEFAULTS, OPTIONS
 from dflash_local.errors import RequestError
 
@@ -30,16 +31,14 @@ _SHARED = (
 _SECRETS = ("-hft", "--hf-token")  # flags whose values must not be in a report
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `bench` to the command line."""
-    parser = subparsers.add_parser(
-        "bench",
-        help="measure the drafter's speed-up on your prompts",
-        description="Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "bench", run, "measure the drafter's speed-up on your prompts",
+        "Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
         "acceptance length (AL: tokens after the first over target passes after the prompt's), acceptance by position, "
         "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "
         "time per phase.",
-    )
+    )  # fmt: skip
     add_prompt_flags(parser)
     parser.add_argument(
         "--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)"
@@ -47,29 +46,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--format", choices=FORMATS, default="md", help="default: md")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen")
     parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE.html",
+        "--report", type=Path, metavar="FILE.html",
         help="write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--from",
-        dest="record",
-        type=Path,
-        metavar="FILE.json",
+        "--from", dest="record", type=Path, metavar="FILE.json",
         help="measure nothing: make the --report of what an earlier run wrote with --format json",
-    )
+    )  # fmt: skip
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (shown only on a terminal)")
     parser.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
+        "--trace", type=Path, metavar="FILE",
         help="write every step of the drafted answers there, one JSON object a line",
-    )
+    )  # fmt: skip
     _add_baseline_flags(parser)
     add_engine_flags(parser)
     add_sampling_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
@@ -80,22 +71,14 @@ def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
         "DFLASH_PEER_BIN names a folder with a llama-server to use instead). The target is then in memory twice.",
     )
     group.add_argument(
-        "--baseline",
-        action="append",
-        default=[],
-        metavar="KIND[=HEAD]",
+        "--baseline", action="append", default=[], metavar="KIND[=HEAD]",
         help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
         "and dspark, the target's own for mtp); may be given several times",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--baseline-draft",
-        dest="baseline_lengths",
-        type=count(1),
-        nargs="+",
-        default=[3, 7, 15],
-        metavar="N",
+        "--baseline-draft", dest="baseline_lengths", type=count(1), nargs="+", default=[3, 7, 15], metavar="N",
         help="its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
-    )
+    )  # fmt: skip
 
 
 def _upstream_program() -> Path:
@@ -123,7 +106,6 @@ def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.record:
         return _report_of(args)
     _check_writable(args.report, "--report")

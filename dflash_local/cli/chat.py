@@ -16,6 +16,7 @@ from dflash_local.cli.answer_view import AnswerView
 from dflash_local.cli.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.cli.model_flags import NO_MODEL, take_models
 from dflash_local.cli.terminal import note
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:
@@ -37,37 +38,30 @@ Message = dict[str, Any]
 Backend = Callable[[list[Message], dict[str, Any]], Generator[dict[str, Any], None, None]]
 
 
-def add_parser(subparsers: Any) -> None:
-    """Register `chat`."""
-    parser = subparsers.add_parser(
-        "chat",
-        help="chat in the terminal",
-        description="Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "chat", run, "chat in the terminal",
+        "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the "
         "target).",
         epilog="commands inside the chat:\n" + HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--url",
-        metavar="URL",
+        "--url", metavar="URL",
         help="talk to a running server, such as http://127.0.0.1:8080, instead of loading a model",
-    )
+    )  # fmt: skip
     parser.add_argument("--api-key", metavar="KEY", help="the server's key")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument(
         "-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)"
     )
     parser.add_argument(
-        "--show",
-        choices=("text", "drafts"),
-        default="text",
+        "--show", choices=("text", "drafts"), default="text",
         help="drafts: tint what was drafted, by whom and how deep, show what the last pass refused, and tell more "
         "after each answer (default: text)",
-    )
+    )  # fmt: skip
     add_engine_flags(parser)
     add_sampling_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -174,7 +168,6 @@ class Chat:
         return status
 
     def obey(self, command: str, rest: str) -> None:
-        """Run a command."""
         if command == "/help":
             note(HELP)
         elif command == "/reset":
@@ -251,7 +244,6 @@ class Chat:
         return status
 
     def view(self) -> AnswerView:
-        """The view of the next answer."""
         if not self.shows_drafts:
             return AnswerView()
         from dflash_local.cli.drafts.draft_view import DraftView  # rich is slow to import
@@ -259,7 +251,6 @@ class Chat:
         return DraftView()
 
     def show_drafts(self, shown: bool) -> None:
-        """Show or hide drafts from the next answer on."""
         self.shows_drafts = shown
         if not shown:
             note("drafts are not shown")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from dflash_local.cli.usage import Commands, add_command
+
 _DESCRIPTION = """\
 Print the script with which a shell completes this command line. Print it again after an update.
 
@@ -18,20 +20,12 @@ SHELLS = ("bash", "zsh", "fish")
 _MODELS = ("model", "drafter")  # by `dest` in the parser
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `completion` to the command line."""
-    parser = subparsers.add_parser(
-        "completion",
-        help="complete commands and flags in bash, zsh or fish",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "completion", run, "complete commands and flags in bash, zsh or fish", _DESCRIPTION)
     parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     print(script(args.shell))
     return 0
 
@@ -48,7 +42,6 @@ def script(shell: str) -> str:
 
 
 def _complete_files(parser: argparse.ArgumentParser, files: object, folders: object) -> None:
-    """Mark arguments for shtab by the words of their metavars."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.engine_flags import add_flag, count
 from dflash_local.cli.model_flags import add_access_flags, local_header, local_target, note
 from dflash_local.cli.progress import Progress
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import ConvertError, RequestError
 
@@ -31,60 +32,47 @@ as llama.cpp's: names and keys change, weights do not.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `convert` to the command line."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands,
         "convert",
-        help="turn a DFlash drafter from Hugging Face, or another project's GGUF, into a GGUF",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        "turn a DFlash drafter from Hugging Face, or another project's GGUF, into a GGUF",
+        _DESCRIPTION,
     )
     parser.add_argument(
-        "drafter",
-        type=Path,
-        metavar="DRAFTER",
+        "drafter", type=Path, metavar="DRAFTER",
         help="directory with the drafter's config.json and weights, or a GGUF of another dialect",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--target",
-        required=True,
-        metavar="TARGET.gguf",
+        "--target", required=True, metavar="TARGET.gguf",
         help="GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
         "only the header is downloaded",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="OUT",
+        "-o", "--output", type=Path, metavar="OUT",
         help="file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)"
     )
     parser.add_argument(
-        "--target-layer-ids",
-        type=_layers,
-        metavar="ID,...",
+        "--target-layer-ids", type=_layers, metavar="ID,...",
         help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
         "none",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--non-causal",
-        action="store_true",
+        "--non-causal", action="store_true",
         help="in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--draft-vocab",
-        type=count(8),
-        metavar="N",
+        "--draft-vocab", type=count(8), metavar="N",
         help="let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
         "the same answers",
-    )
+    )  # fmt: skip
     parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
     add_access_flags(partial(add_flag, parser))
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    parser.set_defaults(func=run)
 
 
 def _layers(text: str) -> tuple[int, ...]:
@@ -95,7 +83,6 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.drafter.is_file():
         return _relabel(args)
     from dflash_local.convert.conversion import convert

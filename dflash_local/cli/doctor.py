@@ -11,6 +11,7 @@ from typing import Any
 
 from dflash_local.cli.engine_flags import add_engine_flags, engine_options
 from dflash_local.cli.model_flags import take_models
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
 from dflash_local.errors import RequestError
@@ -20,14 +21,12 @@ REPORT = "dflash-local-report.md"
 TYPES = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `doctor` to the command line."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="check the build, the devices and a pair; one line of advice per finding",
-        description="Checks the native library, the devices that it really loaded and this machine; with -m and -md "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "doctor", run, "check the build, the devices and a pair; one line of advice per finding",
+        "Checks the native library, the devices that it really loaded and this machine; with -m and -md "
         "also whether the two models fit each other and what memory they need. Exits with 1 if anything FAILs.",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
     )
@@ -38,11 +37,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )  # fmt: skip
     tune = parser.add_argument_group("tuning")
     tune.add_argument(
-        "--tune",
-        action="store_true",
+        "--tune", action="store_true",
         help="measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
         "--device names the device, CPU too (the first that has both kernels)",
-    )
+    )  # fmt: skip
     tune.add_argument(
         "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
     )
@@ -50,7 +48,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--shape", type=_names, default=["8b"], metavar="8b|27b|MxK,...", help="shapes of the matrices (8b)"
     )
     add_engine_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def _names(text: str) -> list[str]:
@@ -58,7 +55,6 @@ def _names(text: str) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     if args.tune:
         return tune(args)
     from dflash_local.diagnose.build import look_at_build, look_at_library

@@ -17,7 +17,6 @@ _POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
 def add_embedding_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `embedding_settings` reads."""
     group = parser.add_argument_group("embeddings", "a second model beside the one that writes, or -m alone")
     group.add_argument(
         "--embedding-model", metavar="GGUF",

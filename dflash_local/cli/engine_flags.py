@@ -82,7 +82,6 @@ def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def variables_of(parser: argparse.ArgumentParser) -> set[str]:
-    """All environment variables of the parser."""
     return {name for action in parser._actions for name in getattr(action, "variables", ())}
 
 
@@ -235,38 +234,28 @@ def add_engine_flags(
             default = {**DEFAULTS, **(defaults or {})}.get(name)
             _add_option(groups[option.flag.group], name, option, option.flag, default)
     groups["models"].add_argument(
-        "--auto-convert",
-        action="store_true",
+        "--auto-convert", action="store_true",
         help="rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that",
-    )
+    )  # fmt: skip
     if "model" not in without:
         add_hub_flags(partial(add_flag, groups["models"]))
     # One flag for two options.
     add_flag(
-        groups["machine"],
-        "-lm",
-        "--load-mode",
-        env="LLAMA_ARG_LOAD_MODE",
-        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
-        default="auto",
-        metavar="MODE",
+        groups["machine"], "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE",
+        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"), default="auto", metavar="MODE",
         help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
-    )
+    )  # fmt: skip
     groups["machine"].add_argument(
-        "--list-devices",
-        action=_ListDevices,
+        "--list-devices", action=_ListDevices,
         help="print the devices that --device may name, after --rpc its servers' too, and exit",
-    )
+    )  # fmt: skip
     for name, mode in (("--mlock", "mmap+mlock"), ("--no-mmap", "none")):
         groups["machine"].add_argument(name, dest="load_mode", action="store_const", const=mode, help=argparse.SUPPRESS)
     add_flag(
-        groups["chat template"],
-        "--chat-template-file",
-        env="LLAMA_ARG_CHAT_TEMPLATE_FILE",
-        type=Path,
+        groups["chat template"], "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", type=Path,
         metavar="FILE",
         help="the same from a file",
-    )
+    )  # fmt: skip
 
 
 def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, default: Any) -> None:
@@ -360,15 +349,10 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling", "defaults of requests; 0 temperature is greedy")
     for name, spec in _sampling_numbers().items():
         add_flag(
-            group,
-            *_SAMPLING_ALIASES.get(name, ()),
-            "--" + name.replace("_", "-"),
-            env=_SAMPLING_ENV.get(name),
-            dest=f"sampling_{name}",
-            type=spec.metadata["range"]["type"],
-            metavar="N",
+            group, *_SAMPLING_ALIASES.get(name, ()), "--" + name.replace("_", "-"), env=_SAMPLING_ENV.get(name),
+            dest=f"sampling_{name}", type=spec.metadata["range"]["type"], metavar="N",
             help=f"{spec.metadata['help']} (default: {'random' if spec.default is None else f'{spec.default:g}'})",
-        )
+        )  # fmt: skip
 
 
 def sampling_options(args: argparse.Namespace) -> SamplingParams:
@@ -382,5 +366,4 @@ def sampling_options(args: argparse.Namespace) -> SamplingParams:
 
 
 def _sampling_numbers() -> dict[str, Field[Any]]:
-    """The numeric fields."""
     return {spec.name: spec for spec in fields(SamplingParams) if "range" in spec.metadata}

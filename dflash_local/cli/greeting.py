@@ -47,7 +47,6 @@ def _build() -> str | None:
 
 
 def _rows() -> list[Row]:
-    """The sorted models."""
     from dflash_local.hub.local_models import local_models
 
     with suppress(OSError):

@@ -21,7 +21,9 @@ MIB = 2**20
 
 def add_http_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `http_settings` reads, and those of the sockets."""
-    _add_addresses(partial(add_flag, parser.add_argument_group("HTTP")))
+    http = partial(add_flag, parser.add_argument_group("HTTP"))
+    _add_addresses(http)
+    _add_endpoints(http)
     _add_access(partial(add_flag, parser.add_argument_group("who may ask")))
     _add_limits(partial(add_flag, parser.add_argument_group("limits")))
 
@@ -51,6 +53,9 @@ def _add_addresses(flag: Any) -> None:
         "--tags", env="LLAMA_ARG_TAGS", type=_names, default=(), metavar="TAG[,TAG]",
         help="tags for /v1/models, without other effect",
     )  # fmt: skip
+
+
+def _add_endpoints(flag: Any) -> None:
     flag(
         "--ui", "--webui", env="LLAMA_ARG_UI", off=("--no-webui", "--no-ui"), off_help="no chat page at /",
         dest="webui", action="store_true", default=True, help="a chat page at / (default)",

@@ -21,7 +21,6 @@ _COLORS = {logging.CRITICAL: 31, logging.ERROR: 31, logging.WARNING: 35, logging
 
 
 def add_log_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `set_up_logs` reads."""
     flag = partial(add_flag, parser.add_argument_group("log"))
     flag(
         "-lv", "--verbosity", "--log-verbosity", env="LLAMA_ARG_LOG_VERBOSITY", type=count(), default=_INFO,
@@ -32,12 +31,9 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
     )
     flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still printed")
     flag(
-        "--log-file",
-        env="LLAMA_ARG_LOG_FILE",
-        type=Path,
-        metavar="FILE",
+        "--log-file", env="LLAMA_ARG_LOG_FILE", type=Path, metavar="FILE",
         help="log to this file, too; it is appended to",
-    )
+    )  # fmt: skip
     flag(
         "--log-jsonl", env="LLAMA_ARG_LOG_JSONL", off=("--no-log-jsonl",), action="store_true",
         help="log one JSON object a line, to standard output",

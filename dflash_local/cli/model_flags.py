@@ -41,7 +41,6 @@ def add_hub_flags(add_flag: Callable[..., object]) -> None:
 
 
 def add_access_flags(add_flag: Callable[..., object]) -> None:
-    """Add the flags about access to the Hub."""
     add_flag(
         "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",
         help="token for gated and private repositories (default: that of 'hf auth login')",

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.usage import Commands, add_command
+
 if TYPE_CHECKING:
     from dflash_local.hub.registry import KnownDrafter, KnownTarget
 
@@ -18,21 +20,13 @@ The list is part of dflash-local; entries of your own go into pairs.json in the 
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `pairs` to the command line."""
-    parser = subparsers.add_parser(
-        "pairs",
-        help="list the drafters that are known for targets",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "pairs", run, "list the drafters that are known for targets", _DESCRIPTION)
     parser.add_argument("name", nargs="?", metavar="TARGET", help="only targets with this in their name")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from dflash_local.diagnose.pair import NO_ROLLBACK, TAPPED_ARCHS
     from dflash_local.hub.registry import known_targets
 

@@ -14,6 +14,7 @@ from typing import Any
 from dflash_local.build import patch
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import BuildError
 
 VENDOR = "vendor/llama.cpp/"  # llama.cpp's place in llama-cpp-python, and the prefix of the paths in patches
@@ -149,14 +150,13 @@ def run(args: argparse.Namespace) -> int:
     return int(any(hunk.state == "fails" for hunks in placements.values() for hunk in hunks))
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "patch",
-        help="check which hunks of patches/ fit a source tree",
-        description="Checks, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "patch", run, "check which hunks of patches/ fit a source tree",
+        "Checks, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
         "apply in place, apply moved by some lines, are already applied, or do not apply. Context must match "
         "exactly. Changes nothing without --apply. Exit status 1 if a hunk does not apply.",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "source", nargs="?", type=Path, metavar="SOURCE_TREE", help="folder or .tar.gz (default: the pinned source)"
     )
@@ -166,4 +166,3 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--verbose", "-v", action="store_true", help="name the hunks that apply as they are, too")
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
-    parser.set_defaults(func=run)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.engine_flags import add_engine_flags, engine_options
 from dflash_local.cli.model_flags import take_models
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.machine import GIB
 from dflash_local.diagnose.sizes import size_text
 
@@ -21,28 +22,24 @@ if TYPE_CHECKING:
 SLOTS = (1, 2, 4, 8)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `plan` to the command line."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="show a pair's memory on each device before loading, and the flags for it",
-        description="Says what a pair would take on each device (weights, KV, tapes, drafter, taps, buffers), the "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "plan", run, "show a pair's memory on each device before loading, and the flags for it",
+        "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, buffers), the "
         "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
         "all others stay, too.",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--vram", type=_devices, metavar="24G,24G",
         help="devices of another machine instead of this one's: their memory, or NAME=24G; sized as CUDA's",
     )  # fmt: skip
     parser.add_argument("--ram", type=_size, metavar="64G", help="memory of its host (default: what is free here)")
     parser.add_argument(
-        "--by-slots",
-        action="store_true",
+        "--by-slots", action="store_true",
         help="also the largest context for 1, 2, 4 and 8 slots, and what a slot costs",
-    )
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_engine_flags(parser, defaults={"n_slots": -1})
-    parser.set_defaults(func=run)
 
 
 _UNITS = {"": 2**30, "G": 2**30, "GIB": 2**30, "GB": 10**9, "M": 2**20, "MIB": 2**20, "MB": 10**6}
@@ -72,7 +69,6 @@ def _devices(text: str) -> dict[str, int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of

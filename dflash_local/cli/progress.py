@@ -39,7 +39,6 @@ class Progress:
             self.close()
 
     def close(self) -> None:
-        """End the line."""
         if self._open:
             self._stream.write("\n")
             self._open = False

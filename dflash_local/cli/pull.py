@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.model_flags import add_access_flags, hub_of
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 
 if TYPE_CHECKING:
@@ -26,16 +27,16 @@ examples:
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `pull` to the command line."""
+def add_parser(commands: Commands) -> None:
     from dflash_local.cli.engine_flags import add_flag
 
-    parser = subparsers.add_parser(
+    parser = add_command(
+        commands,
         "pull",
-        help="download a model and its drafter from the Hugging Face Hub",
-        description=_DESCRIPTION,
+        run,
+        "download a model and its drafter from the Hugging Face Hub",
+        _DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -53,11 +54,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be downloaded")
     add_access_flags(partial(add_flag, parser))
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from dflash_local.cli.auto_convert import auto_convert
     from dflash_local.errors import RequestError
     from dflash_local.hub.pairing import Pairing

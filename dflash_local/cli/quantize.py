@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.engine_flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine
 from dflash_local.cli.model_flags import add_access_flags, local_target
 from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
 
@@ -30,33 +31,22 @@ projection is read in each of its passes.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `quantize` to the command line."""
-    parser = subparsers.add_parser(
-        "quantize",
-        help="find the drafter's best type on this machine",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "quantize", run, "find the drafter's best type on this machine", _DESCRIPTION, allow_abbrev=False
     )
     parser.add_argument("drafter", type=Path, metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
     parser.add_argument(
-        "--target",
-        dest="model",
-        required=True,
-        metavar="TARGET",
+        "--target", dest="model", required=True, metavar="TARGET",
         help="GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub",
-    )
+    )  # fmt: skip
     add_access_flags(partial(add_flag, parser))
     add_prompt_flags(parser)
     parser.add_argument(
-        "--types",
-        nargs="+",
-        choices=OUTTYPES,
-        default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
+        "--types", nargs="+", choices=OUTTYPES, default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
         metavar="TYPE",
         help=f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--draft-vocab", nargs="+", type=count(8), default=[], metavar="N", help="also try these numbers of tokens"
     )
@@ -67,11 +57,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.gguf", help="write the recommended drafter there")
     add_engine_flags(parser, without=("model", "drafter"))
     add_sampling_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from dflash_local.trials import recommended, run_trials, table
 
     if args.draft_vocab and not args.corpus:

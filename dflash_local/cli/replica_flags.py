@@ -28,7 +28,6 @@ _STAY = ("func", "parser", "foreign_flags", "arguments")
 
 
 def add_replica_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `serve_replicas` reads."""
     flag = partial(
         add_flag,
         parser.add_argument_group(

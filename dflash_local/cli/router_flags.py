@@ -37,7 +37,6 @@ PRESET = "--models-preset"
 
 
 def add_router_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `serve_router` reads."""
     group = parser.add_argument_group(
         "several models", "without a model, those of the cache, the folder and the presets; a request's field chooses"
     )

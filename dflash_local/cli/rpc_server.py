@@ -12,6 +12,7 @@ import sys
 
 from dflash_local.cli.engine_flags import count
 from dflash_local.cli.logs import add_log_flags, set_up_logs
+from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 
 PORT = 50052
@@ -27,14 +28,9 @@ you trust, or forward the port (ssh -L).
 log = logging.getLogger(__name__)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `rpc-server` to the command line."""
-    parser = subparsers.add_parser(
-        "rpc-server",
-        help="lend this machine's devices to another one",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "rpc-server", run, "lend this machine's devices to another one", _DESCRIPTION, allow_abbrev=False
     )
     parser.add_argument(
         "-H", "--host", default="127.0.0.1", metavar="ADDRESS", help="IPv4 address to listen on (default: 127.0.0.1)"
@@ -49,13 +45,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-t", "--threads", type=count(1), metavar="N", help="threads of a CPU (default: physical cores)"
     )
     parser.add_argument(
-        "-c",
-        "--cache",
-        action="store_true",
+        "-c", "--cache", action="store_true",
         help="keep large tensors on disk (in the cache folder, rpc/), so that they need not be sent again",
-    )
+    )  # fmt: skip
     add_log_flags(parser)
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:

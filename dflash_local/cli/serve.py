@@ -19,6 +19,7 @@ from dflash_local.cli.replica_flags import add_replica_flags, refuse_replicas, s
 from dflash_local.cli.request_flags import add_request_flags
 from dflash_local.cli.router_flags import add_router_flags, is_router, serve_router
 from dflash_local.cli.serve_app import make_app, make_settings, serve_at
+from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:
     from dflash_local.server.children.parent import Parent
@@ -36,19 +37,16 @@ Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/servi
 log = logging.getLogger(__name__)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `serve` to the command line."""
-    parser = subparsers.add_parser(
-        "serve",
-        help="OpenAI-compatible HTTP server",
-        description="Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page "
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "serve", run, "OpenAI-compatible HTTP server",
+        "Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page "
         "at /.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="dflash-local serve -m TARGET.gguf [-md DRAFTER.gguf] [flags]\n       "
         "dflash-local serve [--models-dir DIR] [flags]\n       dflash-local serve --help",
         allow_abbrev=False,
-    )
+    )  # fmt: skip
     parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     add_engine_flags(parser, defaults={"n_slots": -1})
@@ -64,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_replica_flags(parser)
     add_log_flags(parser)
     add_foreign_flags(parser)
-    parser.set_defaults(func=run, parser=parser, foreign_flags={})
+    parser.set_defaults(parser=parser, foreign_flags={})
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, TypeAlias, overload
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    description: str,
+    **options: Any,
+) -> argparse.ArgumentParser:
+    """A command's parser. Its texts are shown as they are if one of them has several lines, else broken to fit."""
+    as_it_is = "\n" in description + options.get("epilog", "")
+    options["formatter_class"] = argparse.RawDescriptionHelpFormatter if as_it_is else argparse.HelpFormatter
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=description, **options)
+    parser.set_defaults(func=run)
+    return parser
 
 
 class Parser(argparse.ArgumentParser):

@@ -123,5 +123,4 @@ def look_at_cpu_features(compiled: dict[str, str], here: Iterable[str]) -> Itera
 
 
 def gpus(info: dict[str, Any]) -> list[dict[str, Any]]:
-    """Devices that are not the CPU."""
     return [device for device in info.get("devices", ()) if "gpu" in str(device["type"]).lower()]

@@ -49,7 +49,6 @@ def cost_file(
 
 
 def folder() -> Path:
-    """The folder of these files."""
     return cache_dir() / "costs"
 
 

@@ -20,8 +20,9 @@ from dflash_local.convert.names import ARCH
 from dflash_local.convert.relabel import has_copied_rotation
 from dflash_local.convert.target import MASK_TOKEN, Target
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
-from dflash_local.errors import ModelError, PairError
-from dflash_local.native import MAX_NODES
+from dflash_local.engine_options import EngineOptions
+from dflash_local.errors import ModelError, PairError, RequestError
+from dflash_local.native import MAX_NODES, check_gguf
 
 # Architectures (general.architecture) whose graphs expose the inputs of their layers: `t_layer_inp` in
 # src/models/*.cpp, or by patches/0015. This list and the two below repeat what the library knows, because pairing must
@@ -118,6 +119,28 @@ def check(target: Path, drafter: Path) -> None:
     for finding in compare(Target.read(target), Drafter.read(drafter, target)):
         if finding.level is Level.FAIL:
             raise PairError(finding.text, field=finding.field, hint=finding.advice)
+
+
+def check_options(options: EngineOptions) -> None:
+    """Raise the errors of an engine's options that the files' headers show, before anything is loaded.
+
+    Raises:
+        ModelError, PairError: a file is damaged or of another dialect, or the two do not belong together.
+        RequestError: this drafter cannot be accepted in blocks.
+    """
+    drafter = None
+    if options.drafter is not None:
+        target, path = Path(options.model), Path(options.drafter)
+        check_gguf(target)  # first, so that a damaged file is not reported as one of another kind
+        try:
+            check_gguf(path)
+        except ModelError:
+            refuse_foreign(path, target)
+            raise
+        check(target, path)
+        drafter = Drafter.read(path)
+    if options.accept == "block" and (why := block_refusal(drafter)):
+        raise RequestError(why, param="accept", hint="leave accept at match")
 
 
 def convert_command(drafter: Path, target: Path | None) -> str:

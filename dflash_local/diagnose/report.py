@@ -78,7 +78,6 @@ def _stamp() -> str:
 
 
 def _build_log() -> list[str]:
-    """The last lines of the newest log."""
     with suppress(OSError):
         logs = sorted((cache_dir() / "logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
         if logs:

@@ -118,7 +118,6 @@ class NativeEngine:
         return int(slot)
 
     def submit(self, slot: int, request: PreparedRequest) -> None:
-        """Start a prepared request on an idle slot."""
         check(self._lib, self._lib.dflash_submit(self._handle, slot, request.handle))
         request.handle = None  # the engine's now
 
@@ -197,7 +196,6 @@ class NativeEngine:
     # -- text (thread-safe) --
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
-        """Token ids of `text`."""
         data = utf8(text, "prompt")
         with self._alive() as handle:
             return tokenize(self._lib, self._lib.dflash_tokenize, handle, data, add_special, parse_special)
@@ -215,7 +213,6 @@ class NativeEngine:
             capacity = size
 
     def token_is_eog(self, token: int) -> bool:
-        """Does a token end an answer?"""
         return bool(self._lib.dflash_token_is_eog(self._handle, token))
 
     # -- chat (thread-safe) --

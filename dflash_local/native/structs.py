@@ -18,8 +18,6 @@ from dflash_local.option import native_fields
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
-ABI_VERSION = 11
-
 LogCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 ProgressCallback = ctypes.CFUNCTYPE(c_bool, c_float, c_void_p)
 
@@ -272,6 +270,10 @@ class TreeRows(NamedTuple):
     parents: Sequence[int]
     path: Sequence[int] = ()
     want_logits: bool = True
+
+
+# Each new field is a new version (dflash.h).
+ABI_VERSION = sum(len(struct._fields_) for struct in ctypes.Structure.__subclasses__() if struct.__module__ == __name__)
 
 
 def fill(struct: ctypes.Structure, params: Mapping[str, Any]) -> None:

@@ -192,7 +192,6 @@ class Record(_Part):
         )
 
     def system(self, name: str) -> System | None:
-        """The system with this name."""
         return next((system for system in self.systems if system.name == name), None)
 
     @property

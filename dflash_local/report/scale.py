@@ -34,13 +34,10 @@ class Scale:
         return self.step * math.ceil((self.most or 1.0) / self.step * (1 - 1e-9))
 
     def at(self, value: float) -> float:
-        """The position of a value."""
         return self.start + (self.end - self.start) * value / self.high
 
     def ticks(self) -> list[float]:
-        """The ticks, with zero."""
         return [self.step * i for i in range(int(self.high / self.step + 1e-9) + 1)]
 
     def label(self, value: float) -> str:
-        """A tick's text."""
         return f"{round(value, 9):,g}"

@@ -28,8 +28,9 @@
 #define DFLASH_API __attribute__((visibility("default")))
 #endif
 
-// Incremented with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 11
+// The number of fields of all structs of this header, so that each new field is a new version; dflash_local counts its
+// own. An incompatible change without a new field gives the function another name.
+#define DFLASH_ABI_VERSION 132
 
 #ifdef __cplusplus
 extern "C" {

@@ -59,7 +59,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     async def receive(self) -> frames.Frame | None:
@@ -79,7 +78,6 @@ class Child:
             await self._process.stdin.drain()
 
     def kill(self) -> None:
-        """Kill it."""
         with suppress(ProcessLookupError):
             self._process.kill()
 

@@ -61,13 +61,11 @@ class EmbeddingModel:
         self.n_passes = 0
 
     def close(self) -> None:
-        """Free the memory."""
         llama_cpp.llama_batch_free(self._batch)
         llama_cpp.llama_free(self._context)
         llama_cpp.llama_model_free(self._model)
 
     def facts(self) -> dict[str, Any]:
-        """Facts about the model."""
         description = ctypes.create_string_buffer(256)
         llama_cpp.llama_model_desc(self._model, description, 256)
         return {

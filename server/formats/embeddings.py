@@ -11,7 +11,6 @@ from dflash_local.server.fields.embeddings import RerankRequest
 
 
 def openai_embeddings(answer: Embeddings, model: str, *, base64: bool) -> Response:
-    """OpenAI's list."""
     kind = b',"encoding_format":"base64"' if base64 else b""
     data = b",".join(
         b'{"object":"embedding","index":%d,"embedding":%s%s}' % (index, part, kind)

@@ -14,7 +14,7 @@ from dflash_local.diagnose.build import gpus
 from dflash_local.diagnose.machine import free_memory, load_average, process_memory, this_machine
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
-from dflash_local.scheduler import SlotUse
+from dflash_local.running_request import SlotUse
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.machine_report import (
     Choices,

@@ -63,7 +63,6 @@ class ResponsesReply(Reply):
         return named_event(body)
 
     def begin(self, index: int) -> list[ResponseEvent]:
-        """The first call returns them, later ones none."""
         if self._events.n:
             return []
         response = self._response("in_progress", _NOTHING_YET)
@@ -187,7 +186,6 @@ class _Events:
         self.n = 0
 
     def next(self, kind: str, **fields: Unpack[EventFields]) -> ResponseEvent:
-        """The next event."""
         self.n += 1
         return {"type": kind, **fields, "sequence_number": self.n - 1}
 

@@ -46,7 +46,6 @@ class Recordings:
         return recording
 
     def find(self, name: str) -> Recording | None:
-        """The recording of this name."""
         return self._kept.get(name)
 
     def known(self, names: Sequence[str]) -> list[Recording]:

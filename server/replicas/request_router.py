@@ -41,7 +41,6 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]  # ray is untyped
         return sorted(shuffled, key=lambda replica: self.replica_queue_len_cache.get(replica.replica_id) or 0)
 
     def on_request_routed(self, pending_request: Any, replica_id: Any, result: Any) -> None:
-        """Remember who reads the conversation now."""
         asked = _asked(pending_request)
         if asked is not None:
             self._places.keep(asked.keys, replica_id.unique_id)

@@ -120,7 +120,6 @@ class Instance:
             self._ending = asyncio.create_task(self._end())
 
     async def close(self) -> None:
-        """End it soon, and wait for that."""
         self.stop()
         self._hurry.set()
         if self._ending is not None:

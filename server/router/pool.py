@@ -153,7 +153,6 @@ class Pool:
         instance.stop()
 
     async def close(self) -> None:
-        """End all of them."""
         self._closed = True
         for waiting in self._queue.values():
             waiting.fail(STOPPING)

@@ -87,7 +87,6 @@ class Router:
         self.stopping.set()
 
     async def close(self) -> None:
-        """End all instances."""
         await self.pool.close()
         shutil.rmtree(self._launch.folder, ignore_errors=True)
 

@@ -31,104 +31,111 @@ _ON = ("true", "1")
 _MOST_NAMED = 8
 
 
-def add_routes(app: FastAPI, router: Router) -> None:
-    """Add the router's own endpoints."""
-    settings, pool = router.settings, router.pool
-    created = int(time.time())
+class OwnEndpoints:
+    """What the router answers itself; `model` in the address passes some of it on to that model's process."""
 
-    async def health(request: Request) -> Response:
+    def __init__(self, router: Router) -> None:
+        self._router, self._created = router, int(time.time())
+
+    async def health(self, request: Request) -> Response:
         """Whether requests are answered."""
         return JSON(Health(status="ok"))
 
-    async def models(request: Request) -> Response:
+    async def models(self, request: Request) -> Response:
         """All models and their status; with `reload`, after a new look at what there is."""
         if request.query_params.get("reload"):
-            await router.reload()
-        entries = [_entry(one, created) for one in pool if not one.model.hidden]
-        return JSON(RouterModels(object="list", data=entries))
+            await self._router.reload()
+        return JSON(RouterModels(object="list", data=[_entry(one, self._created) for one in _listed(self._router)]))
 
-    async def model(request: Request) -> Response:
+    async def model(self, request: Request) -> Response:
         """One model and its status."""
-        return JSON(_entry(_found(router, request.path_params["model"], 404), created))
+        return JSON(_entry(_found(self._router, request.path_params["model"], 404), self._created))
 
-    async def load(request: Request, body: ModelRequest) -> Response:
+    async def load(self, request: Request, body: ModelRequest) -> Response:
         """Begin to load a model."""
-        instance = _found(router, body.model, 404)
+        instance = _found(self._router, body.model, 404)
         if instance.is_running:
             raise RequestError("model is already running", param="model")
-        pool.load(instance)
+        self._router.pool.load(instance)
         return JSON(Success(success=True))
 
-    async def unload(request: Request, body: ModelRequest) -> Response:
+    async def unload(self, request: Request, body: ModelRequest) -> Response:
         """Begin to unload a model; what it still answers may take a while."""
-        instance = _found(router, body.model, 400)
+        instance = _found(self._router, body.model, 400)
         if not instance.is_running:
             raise RequestError("model is not running", param="model")
-        pool.unload(instance)
+        self._router.pool.unload(instance)
         return JSON(Success(success=True))
 
-    async def events(request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """Events of models, as they happen."""
-        return EventFeed(router.events, router.stopping)
+        return EventFeed(self._router.events, self._router.stopping)
 
-    async def props(request: Request) -> Response:
+    async def props(self, request: Request) -> Response:
         """The router's properties; with `model`, those of that model."""
         if request.query_params.get("model"):
-            return await forward(router, request)
+            return await forward(self._router, request)
         own = RouterProps(
             role="router",
-            max_instances=pool.most,
-            models_autoload=router.options.autoload,
+            max_instances=self._router.pool.most,
+            models_autoload=self._router.options.autoload,
             model_alias="dflash-local",
             model_path="none",
             default_generation_settings={"params": {}, "n_ctx": 0},
-            ui_settings=dict(settings.ui_settings),
+            ui_settings=dict(self._router.settings.ui_settings),
             build_info=fingerprint(),
             cors_proxy_enabled=False,
         )
         return JSON(own)
 
-    async def metrics(request: Request) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """Counters for Prometheus, of all loaded models; with `model`, of that model alone."""
         if request.query_params.get("model"):
-            return await forward(router, request)
-        if not settings.metrics_endpoint:
+            return await forward(self._router, request)
+        if not self._router.settings.metrics_endpoint:
             raise not_supported("started with --no-metrics")
-        return PlainTextResponse(await router_metrics(pool), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(await router_metrics(self._router.pool), media_type="text/plain; version=0.0.4")
 
-    async def machine(request: Request) -> Response:
+    async def machine(self, request: Request) -> Response:
         """The router's machine and its models; with `model`, the machine as that model's process has it."""
         if request.query_params.get("model"):
-            return await forward(router, request)
-        listed = [MachineStatus(id=one.model.name, status=one.status) for one in pool if not one.model.hidden]
+            return await forward(self._router, request)
+        listed = [MachineStatus(id=one.model.name, status=one.status) for one in _listed(self._router)]
         return JSON(RouterMachine(role="router", computer=await asyncio.to_thread(computer), models=listed))
 
-    async def download(request: Request) -> Response:
+    async def download(self, request: Request) -> Response:
         """Models are not downloaded by requests."""
         hint = "on the server: dflash-local pull USER/NAME:QUANT, then GET /models?reload=1"
         raise not_supported(f"models are not downloaded by requests; {hint}")
 
-    async def remove(request: Request) -> Response:
+    async def remove(self, request: Request) -> Response:
         """Models are not removed by requests."""
         why = "files of the cache belong to other programs, too: models are not removed by requests"
         raise not_supported(why)
 
-    anything: Any = {"needs": nothing, "wakes": False}
+
+def add_routes(app: FastAPI, router: Router) -> None:
+    """Add the router's own endpoints."""
+    own = OwnEndpoints(router)
     for paths, handler, answer, methods in (
-        (("/health", "/v1/health"), health, Health, ["GET"]),
-        (("/models", "/v1/models"), models, RouterModels, ["GET"]),
-        (("/models/load",), load, Success, ["POST"]),
-        (("/models/unload",), unload, Success, ["POST"]),
-        (("/props",), props, RouterProps, ["GET"]),
-        (("/machine",), machine, RouterMachine, ["GET"]),
-        (("/metrics",), metrics, None, ["GET"]),
-        (("/models",), download, Success, ["POST"]),
-        (("/models",), remove, Success, ["DELETE"]),
+        (("/health", "/v1/health"), own.health, Health, ["GET"]),
+        (("/models", "/v1/models"), own.models, RouterModels, ["GET"]),
+        (("/models/load",), own.load, Success, ["POST"]),
+        (("/models/unload",), own.unload, Success, ["POST"]),
+        (("/props",), own.props, RouterProps, ["GET"]),
+        (("/machine",), own.machine, RouterMachine, ["GET"]),
+        (("/metrics",), own.metrics, None, ["GET"]),
+        (("/models",), own.download, Success, ["POST"]),
+        (("/models",), own.remove, Success, ["DELETE"]),
+        (("/models/sse",), own.events, None, ["GET"]),
+        (
+            ("/models/{model:path}", "/v1/models/{model:path}"),
+            own.model,
+            RouterModel,
+            ["GET"],
+        ),  # takes all that is left
     ):
-        add_endpoint(app, paths, handler, answer=answer, methods=methods, **anything)
-    add_endpoint(app, ("/models/sse",), events, answer=None, event=None, methods=["GET"], **anything)
-    paths = ("/models/{model:path}", "/v1/models/{model:path}")
-    add_endpoint(app, paths, model, answer=RouterModel, methods=["GET"], **anything)
+        add_endpoint(app, paths, handler, answer=answer, methods=methods, needs=nothing, wakes=False)
 
 
 def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) -> None:
@@ -169,13 +176,16 @@ async def forward(router: Router, request: Request) -> Response:
 def _chosen(router: Router, name: Any, status: int) -> Instance:
     """The model that a request names, or the only one there is. Fails with `status` if there is no such model."""
     if name is None or name == "":
-        listed = [one for one in router.pool if not one.model.hidden]
-        if len(listed) == 1:
+        if len(listed := _listed(router)) == 1:
             return listed[0]
         raise RequestError(f"model name is missing from the request; {_names(router)}", param="model")
     if not isinstance(name, str):
         raise RequestError(f"model must be a string, got {name!r:.80}", param="model")
     return _found(router, name, status)
+
+
+def _listed(router: Router) -> list[Instance]:
+    return [one for one in router.pool if not one.model.hidden]
 
 
 def _found(router: Router, name: str, status: int) -> Instance:
@@ -186,7 +196,7 @@ def _found(router: Router, name: str, status: int) -> Instance:
 
 
 def _names(router: Router) -> str:
-    names = [one.model.name for one in router.pool if not one.model.hidden]
+    names = [one.model.name for one in _listed(router)]
     if not names:
         return NO_MODELS
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""

@@ -36,10 +36,5 @@ def add_routes(app: FastAPI, service: Service) -> None:
             reply.verbose = details.whole
         return await respond(request, fields, reply, generations, 1)
 
-    add_endpoint(
-        app,
-        ("/v1/chat/completions", "/chat/completions"),
-        chat_completions,
-        answer=ChatCompletion,
-        event=ChatCompletionChunk,
-    )
+    paths = ("/v1/chat/completions", "/chat/completions")
+    add_endpoint(app, paths, chat_completions, answer=ChatCompletion, event=ChatCompletionChunk)

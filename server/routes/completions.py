@@ -39,31 +39,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
     """The two formats of one endpoint."""
     settings = service.settings
 
-    async def complete(
-        request: Request, body: CompletionFields, make_reply: MakeReply, suffix: str | None = None
-    ) -> Response:
-        engine = service.engine
-        fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body.prompt)
-
-        def to_tokens(prompt: Prompt) -> list[int]:
-            if not suffix:
-                return engine.tokenize_prompt(prompt)
-            layout = service.infill
-            prefix = layout.tokens(prompt) if isinstance(prompt, str) else engine.tokenize_parts(prompt)
-            return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
-
-        def start() -> tuple[list[Generation], Reply]:
-            body.ignore(ignored_parts(body, fields), strict=settings.strict_fields)
-            tokens = [to_tokens(prompt) for prompt in prompts]
-            options = submit_options(engine, fields)
-            generations = submit_all(
-                engine, fields, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **options)
-            )
-            return generations, make_reply(fields, prompts, generations)
-
-        generations, reply = await asyncio.to_thread(start)
-        return await respond(request, fields, reply, generations, len(prompts))
-
     async def completions(request: Request, body: CompletionRequest) -> Response:
         """OpenAI's completion."""
         if body.echo and body.suffix:
@@ -81,7 +56,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 reply.verbose = describe(engine, settings.alias, fields, generations, len(prompts)).whole
             return reply
 
-        return await complete(request, body, make_reply, body.suffix)
+        return await _complete(service, request, body, make_reply, body.suffix)
 
     async def completion(request: Request, body: NativeRequest) -> Response:
         """llama-server's own completion."""
@@ -89,16 +64,36 @@ def add_routes(app: FastAPI, service: Service) -> None:
         def make_reply(fields: RequestFields, prompts: list[Prompt], generations: list[Generation]) -> Reply:
             return native_reply(service, body, fields, generations, len(prompts))
 
-        return await complete(request, body, make_reply)
+        return await _complete(service, request, body, make_reply)
 
     add_endpoint(app, ("/v1/completions",), completions, answer=TextCompletion, event=TextCompletionChunk)
-    add_endpoint(
-        app,
-        ("/completion", "/completions"),
-        completion,
-        answer=NativeAnswer,
-        event=NativeEvent,
-    )
+    add_endpoint(app, ("/completion", "/completions"), completion, answer=NativeAnswer, event=NativeEvent)
+
+
+async def _complete(
+    service: Service, request: Request, body: CompletionFields, make_reply: MakeReply, suffix: str | None = None
+) -> Response:
+    engine, settings = service.engine, service.settings
+    fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body.prompt)
+
+    def to_tokens(prompt: Prompt) -> list[int]:
+        if not suffix:
+            return engine.tokenize_prompt(prompt)
+        layout = service.infill
+        prefix = layout.tokens(prompt) if isinstance(prompt, str) else engine.tokenize_parts(prompt)
+        return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
+
+    def start() -> tuple[list[Generation], Reply]:
+        body.ignore(ignored_parts(body, fields), strict=settings.strict_fields)
+        tokens = [to_tokens(prompt) for prompt in prompts]
+        options = submit_options(engine, fields)
+        generations = submit_all(
+            engine, fields, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **options)
+        )
+        return generations, make_reply(fields, prompts, generations)
+
+    generations, reply = await asyncio.to_thread(start)
+    return await respond(request, fields, reply, generations, len(prompts))
 
 
 def _text_of(engine: Engine, prompt: Prompt, tokens: Sequence[int]) -> str:

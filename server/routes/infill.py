@@ -44,11 +44,4 @@ def add_routes(app: FastAPI, service: Service) -> None:
         generations, reply = await asyncio.to_thread(start)
         return await respond(request, fields, reply, generations, 1)
 
-    add_endpoint(
-        app,
-        ("/infill",),
-        infill,
-        answer=NativeAnswer,
-        event=NativeEvent,
-        needs=fim_tokens,
-    )
+    add_endpoint(app, ("/infill",), infill, answer=NativeAnswer, event=NativeEvent, needs=fim_tokens)

@@ -34,7 +34,6 @@ class BodyLimits:
 
     @property
     def limits(self) -> Limits:
-        """The server's limits."""
         return self._limits
 
     def hold(self, n_bytes: int) -> None:

@@ -58,7 +58,17 @@ def _flags() -> Iterator[str]:
         parsers: Any = argparse.ArgumentParser().add_subparsers()
         serve.add_parser(parsers)
     for group in parsers.choices["serve"]._action_groups:
-        rows = [_flag(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
+        rows: list[list[str]] = []
+        last = None
+        for action in group._group_actions:
+            if action.help == argparse.SUPPRESS:
+                continue
+            names, python, meaning, variable = _flag(action)
+            if isinstance(action, argparse._StoreFalseAction) and last == action.dest:
+                rows[-1][2] += f"; {names}: {meaning}"
+            else:
+                rows.append([names, python, meaning, variable])
+            last = action.dest
         if group.title and rows:
             yield f"### {group.title.capitalize()}\n"
             yield markdown(["flag", "in Python", "meaning", "variable"], rows)

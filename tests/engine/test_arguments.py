@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dflash_local import engine, native
-from dflash_local.diagnose import costs
+from dflash_local.diagnose import costs, pair
 from dflash_local.engine import Engine
 from dflash_local.engine_options import COST_OPTIONS, EngineOptions
 from dflash_local.errors import DFlashError, PairError, RequestError
@@ -50,7 +50,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return FakeNative()
 
     monkeypatch.setattr(engine, "NativeEngine", make)
-    monkeypatch.setattr(engine, "check_gguf", lambda _path: None)
+    monkeypatch.setattr(pair, "check_gguf", lambda _path: None)
     return params
 
 

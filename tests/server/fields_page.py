@@ -76,12 +76,20 @@ def _table(columns: Mapping[str, str], found: Mapping[str, type[Fields]]) -> str
     for name in names:
         rules = [model.RULES.get(name) for model in models]
         rows.append([f"`{name}`", *(SHOWN[rule.kind] if rule else "–" for rule in rules), _about(name, rules)])
-    return markdown(["field", *columns, ""], rows)
+    return markdown(["field", *columns, ""], _alike_together(rows))
 
 
 def _list(model: type[Fields]) -> str:
     rows = [[f"`{name}`", SHOWN[rule.kind], _about(name, [rule])] for name, rule in sorted(model.RULES.items())]
-    return markdown(["field", "", ""], rows)
+    return markdown(["field", "", ""], _alike_together(rows))
+
+
+def _alike_together(rows: Sequence[list[str]]) -> list[list[str]]:
+    """One row for all fields of which the same is said."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *said in rows:
+        names.setdefault(tuple(said), []).append(name)
+    return [[", ".join(alike), *said] for said, alike in names.items()]
 
 
 def _about(name: str, rules: Sequence[Rule | None]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from dflash_local import generation, scheduler
+from dflash_local import generation, running_request, scheduler
 from dflash_local.engine import Engine
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.metrics import histogram_lines
@@ -139,7 +139,7 @@ def test_a_histogram_counts() -> None:
 def test_times_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that waits 0.2 s for the only slot has its first token later than that."""
     now, gate = [0.0], threading.Semaphore(0)
-    for module in (generation, scheduler):
+    for module in (generation, running_request, scheduler):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with live(lambda _: Engine.over(FakeNative(b"hello", gate=gate))) as server:
         both = [server.engine.submit([*b"ab"]), server.engine.submit([*b"cd"])]

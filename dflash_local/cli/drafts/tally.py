@@ -35,7 +35,6 @@ class Tally:
 
     @property
     def nodes_mean(self) -> float:
-        """Nodes per pass, including the anchor."""
         return self._nodes / self.n_passes if self.n_passes else 0.0
 
     @property

@@ -50,7 +50,6 @@ class Tints:
         self._length = 0
 
     def push(self, one_pass: Mapping[str, Any]) -> None:
-        """Add a pass."""
         for part in tinted(one_pass):
             if part.text:
                 self._pending.append(part)

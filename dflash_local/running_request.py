@@ -1,0 +1,164 @@
+"""Running: a request on a slot. Its text, its progress and its timings, of which only the engine's thread knows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from dflash_local.generation import Chunk, Generation, Progress, Step, Timings
+from dflash_local.native import SlotStats, StepUpdate
+from dflash_local.sampling import SamplingParams
+from dflash_local.text_stream import Pieces, TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """A slot's current or last request: its number, its options and its progress. `n_remain`: tokens that it may still
+    generate; -1: no limit, or it has ended. `n_tokens` came in `n_passes`, the prompt's included, with `seconds` from
+    the first to the last."""
+
+    task: int
+    sampling: SamplingParams
+    max_tokens: int
+    n_cached: int
+    n_read: int
+    n_held: int
+    n_generated: int
+    n_remain: int
+    runs: bool
+    n_prompt: int
+    n_tokens: int
+    n_passes: int
+    seconds: float
+
+
+class Running:
+    """A generation on a slot, with the text state that only the engine thread touches."""
+
+    def __init__(self, generation: Generation, pieces: Pieces, n_cached: int) -> None:
+        self.generation = generation
+        self.n_cached = n_cached  # of the prompt
+        self.n_held = n_cached  # tokens that the slot holds
+        self._pieces = pieces
+        self._text = TextStream(generation.request.stop)
+        self.started = time.monotonic()
+        self.n_tokens = self.n_passes = 0  # passes: those with a chunk
+        self._chosen = Timings()  # as far as passes count
+        self.timed_out = False
+        self._first = self._latest = 0.0  # when the first and the last tokens came
+
+    @property
+    def n_read(self) -> int:
+        """Tokens of the prompt that the slot holds."""
+        return min(self.n_held, self.generation.request.n_prompt)
+
+    def progress(self) -> Chunk:
+        """A chunk with the progress of the prompt."""
+        request, elapsed_ms = self.generation.request, 1e3 * (time.monotonic() - self.started)
+        progress = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
+        return Chunk("", [], None, progress, self._reading(elapsed_ms) if request.timings else None)
+
+    def _reading(self, elapsed_ms: float) -> Timings:
+        """Timings of the prompt so far."""
+        n_read = self.n_read - self.n_cached
+        return Timings(cache_n=self.n_cached, prompt_n=n_read, prompt_ms=elapsed_ms if n_read else 0.0)
+
+    def use(self, *, runs: bool = True) -> SlotUse:
+        """The slot's use for it, now or (not `runs`) after its end."""
+        request = self.generation.request
+        n_remain = request.max_tokens - self.n_tokens if runs and request.max_tokens >= 0 else -1
+        return SlotUse(
+            self.generation.task,
+            request.sampling or SamplingParams(),
+            request.max_tokens,
+            self.n_cached,
+            self.n_read,
+            self.n_held,
+            self.n_tokens if runs else 0,
+            n_remain,
+            runs,
+            request.n_prompt,
+            self.n_tokens,
+            self.n_passes,
+            self._latest - self._first,
+        )
+
+    def take(self, update: StepUpdate, *, last: bool) -> Chunk:
+        """The step's chunk; tokens after a stop string are dropped."""
+        self.n_passes += 1
+        tokens, text = update.tokens, ""
+        if self._is_late():
+            tokens = self._through_line(tokens)
+        if self.generation.request.stop:
+            for count, token in enumerate(tokens, 1):
+                text += self._text.push(self._pieces[token])
+                if self.stopped_by is not None:
+                    tokens = tokens[:count]
+        else:
+            text = self._text.push(b"".join([self._pieces[token] for token in tokens]))
+        if last or self.timed_out:
+            text += self._text.finish()
+        self.n_tokens += len(tokens)
+        chunk = Chunk(text, tokens, None if update.first else update.n_accepted)
+        self._trace(update, chunk)
+        if self.generation.request.n_probs:
+            probs = update.probs[update.n_prompt_probs :]
+            chunk.probs = probs[: len(tokens)]
+            if not self.is_cut and len(probs) > len(tokens):
+                chunk.end_prob = probs[-1]
+        return chunk
+
+    def _is_late(self) -> bool:
+        limit_ms, now = self.generation.request.time_limit_ms, time.monotonic()
+        self._first, self._latest = self._first or now, now
+        return 0 < limit_ms < 1e3 * (now - self._first)
+
+    def _through_line(self, tokens: list[int]) -> list[int]:
+        """The tokens up to the first line end, where a late answer stops."""
+        for length, token in enumerate(tokens, 1):
+            if b"\n" in self._pieces[token]:
+                self.timed_out = True
+                return tokens[:length]
+        return tokens
+
+    def _trace(self, update: StepUpdate, chunk: Chunk) -> None:
+        """Count the pass, and keep it if the request wants a trace."""
+        request = self.generation.request
+        if not update.first:
+            self._chosen.count_pass(update)
+        if not request.trace and not request.return_drafts:
+            return
+        step = _step_of(update, len(chunk.tokens))
+        if request.trace and not update.first:
+            self.generation.steps.append(step)
+        if request.return_drafts:
+            chunk.step = step
+
+    def timings(self, stats: SlotStats) -> Timings:
+        """Timings of the answer so far, from the slot's `stats`."""
+        # Like llama-server, this counts the token that ends an answer, although it has no text.
+        return self._chosen.with_counts(stats, self.n_tokens if self.is_cut else stats.n_generated)
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the answer was ended here, not by the engine."""
+        return self.timed_out or self.stopped_by is not None
+
+    @property
+    def stopped_by(self) -> str | None:
+        return self._text.stopped_by
+
+
+def _step_of(update: StepUpdate, n_tokens: int) -> Step:
+    return Step(
+        n_tokens=n_tokens,
+        n_nodes=0 if update.first else 1 + update.n_drafted,
+        n_depth=update.n_depth,
+        n_denoised=update.n_denoised,
+        n_accepted=update.n_accepted,
+        reason=update.reason,
+        draft_ms=update.draft_ms,
+        verify_ms=update.verify_ms,
+        plain_ms=update.plain_ms,
+        tree=update.tree,
+    )
