@@ -16,6 +16,7 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 
 from dflash_local import Engine
+from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.errors import RequestError
 from dflash_local.native import quantize
 from dflash_local.sampling import SamplingParams
@@ -51,7 +52,9 @@ def target(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_fac
         return pocket["target"]
     path = tmp_path_factory.mktemp("exact") / f"{request.param}.gguf"
     if request.param == MIXED:
-        return mixed(pocket["target"], path, KINDS)
+        mixed(pocket["target"], path, KINDS)
+        assert {tensor.type for tensor in read_header(path)[1].values()} >= set(KINDS)
+        return path
     quantize(pocket["target"], path, request.param)
     return path
 
