@@ -27,7 +27,7 @@ from dflash_local.demo.shapes import TYPES as PAIR_TYPES
 POCKET = "pocket"  # in place of a shape: the pocket target itself
 SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))
 MXFP4 = "mxfp4"  # llama-quantize uses it only for experts
-TYPES = (*PAIR_TYPES, "bf16", "q4_k_s", "q5_k_m", "q6_k", "iq4_nl", MXFP4)
+TYPES = (*PAIR_TYPES, "bf16", "q4_1", "q5_0", "q5_1", "q4_k_s", "q5_k_m", "q6_k", "iq4_nl", MXFP4)
 _ROWS = 4096  # quantized at once
 
 

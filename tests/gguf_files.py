@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gguf import GGMLQuantizationType, quants
 
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, Value, read_header, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.native import quantize_rows
 
 Array = npt.NDArray[Any]
 _TYPES = {"float32": GGMLQuantizationType.F32, "float16": GGMLQuantizationType.F16}
@@ -58,3 +60,21 @@ def rewritten(
         metadata[key] = value if isinstance(value, Value) else replace(metadata[key], data=value)
     write_gguf(path, metadata, list(outputs.values()))
     return path
+
+
+def mixed(source: Path, path: Path, kinds: Sequence[GGMLQuantizationType]) -> Path:
+    """A copy at `path`, which is returned, of the GGUF `source`: its f16 matrices have the types `kinds` in turns."""
+    turns = cycle(kinds)
+    tensors = {
+        name: quantized(tensor, kind)
+        for name, tensor in read_header(source)[1].items()
+        if len(tensor.shape) == 2
+        and tensor.type == GGMLQuantizationType.F16
+        and (kind := next(turns)) != GGMLQuantizationType.F16
+    }
+    return rewritten(source, path, tensors=tensors)
+
+
+def quantized(tensor: StoredGgufTensor, kind: GGMLQuantizationType) -> OutputTensor:
+    """A tensor in another type, by ggml's own quantizer."""
+    return OutputTensor(tensor.name, tensor.shape, kind, lambda: [quantize_rows(kind, tensor.numbers())])

@@ -10,6 +10,7 @@ from dflash_local import native
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.costs import look_at_costs
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
+from dflash_local.diagnose.kernels import look_at_kernels
 from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.memory import look_at_memory
 from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_foreign
@@ -46,6 +47,7 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
                 "give the drafter of this target: -md DRAFTER.gguf",
             )
         yield from look_at_memory(options, target_path, drafter_path, machine, info)
+        yield from look_at_kernels(options, target_path, info)
         if info and drafter_path:
             yield look_at_costs(options)
     except ModelError as error:

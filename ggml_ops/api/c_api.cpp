@@ -64,6 +64,20 @@ json describe(ggml_backend_dev_t dev) {
         { "type", device_type(dev) }, { "memory_total", total }, { "memory_free", free } };
 }
 
+// The types of weights for which the CPU backend has our kernels.
+json packed_types() {
+    json                     types = json::array();
+    const ggml_backend_reg_t cpu   = ggml_backend_reg_by_name("CPU");
+    const auto               can_pack_type =
+        cpu ? (bool (*)(ggml_type)) ggml_backend_reg_get_proc_address(cpu, "dflash_can_pack_type") : nullptr;
+    for (int type = 0; can_pack_type && type < GGML_TYPE_COUNT; ++type) {
+        if (can_pack_type((ggml_type) type)) {
+            types.push_back(ggml_type_name((ggml_type) type));
+        }
+    }
+    return types;
+}
+
 }   // namespace
 
 // ---- library ----
@@ -97,6 +111,7 @@ char * dflash_library_info(void) {
             { "devices", devices },
             { "features", features },
             { "cpu_variant", cpu_variant() },
+            { "packed_types", packed_types() },
             { "gpu_offload", llama_supports_gpu_offload() },
             { "tapped_architectures", access_tapped_archs().all },
             { "tapped_to_the_end", access_tapped_archs().to_the_end },

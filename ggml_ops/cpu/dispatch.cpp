@@ -98,6 +98,7 @@ ggml_backend_buffer_type_t dflash_panel_buffer_type(void) {
 void * dflash_proc_address(const char * name) {
     const std::pair<const char *, void *> functions[] = {
         { "dflash_is_row_invariant", (void *) dflash::is_row_invariant },
+        { "dflash_can_pack_type", (void *) dflash::can_pack_type },
         { "dflash_tile_rows", (void *) dflash::packed_gemm_tile_rows },
         { "dflash_set_tile_rows", (void *) dflash::set_packed_gemm_tile_rows },
     };

@@ -57,10 +57,10 @@ typedef enum dflash_status {
 
 DFLASH_API uint32_t dflash_abi_version(void);
 // JSON: {"abi", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}],
-// "features": {backend: {...}}, "cpu_variant", "gpu_offload", "tapped_architectures": [...], "tapped_to_the_end":
-// [...]}. cpu_variant: the variant of the CPU backend in use, "" if there is only one. tapped_architectures: those that
-// a drafter can read; tapped_to_the_end: those of them that also expose the last layer's output. Release with
-// dflash_free().
+// "features": {backend: {...}}, "cpu_variant", "packed_types": [...], "gpu_offload", "tapped_architectures": [...],
+// "tapped_to_the_end": [...]}. cpu_variant: the variant of the CPU backend in use, "" if there is only one.
+// packed_types: the types of weights that the CPU computes with our kernels. tapped_architectures: those that a drafter
+// can read; tapped_to_the_end: those of them that also expose the last layer's output. Release with dflash_free().
 DFLASH_API char * dflash_library_info(void);
 // The last error of the calling thread, "" if none. Valid until the thread's next call.
 DFLASH_API const char * dflash_last_error(void);

@@ -10,19 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gguf import GGMLQuantizationType as Type
 
 from dflash_local import cli, native
 from dflash_local.build import installation, recipe
 from dflash_local.build.commit import running_commit
 from dflash_local.cli.engine_flags import add_engine_flags, engine_options
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.diagnose import build, costs, memory, tuning
+from dflash_local.diagnose import build, costs, kernels, memory, tuning
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.identity import build_key
 from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, look_at_machine, this_machine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import NativeLibraryError
+from tests.gguf_files import output, rewritten
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}
@@ -161,6 +164,38 @@ def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
         next(iter(memory.look_at_memory(parsed(*a), *bundled_pair(), MACHINE, info))) for a in ([], ["-ngl", "0"])
     )
     assert "6.0 GiB free" in on_gpu.text and "16.0 GiB free" in on_cpu.text
+
+
+@pytest.mark.parametrize(
+    ("packed", "devices", "argv", "level"),
+    [
+        (["q4_0"], [CPU], [], Level.WARN),
+        (["q4_0", "q8_0"], [CPU], [], Level.OK),
+        (["q4_0"], [GPU, CPU], ["-ngl", "0"], Level.WARN),
+        (["q4_0"], [GPU, CPU], [], None),
+        (None, [CPU], [], None),
+    ],
+)
+def test_matrices_without_kernels_are_named(
+    tmp_path: Path, packed: list[str] | None, devices: list[Any], argv: list[str], level: Level | None
+) -> None:
+    rows = np.ones((64, 32), np.float32)
+    file = rewritten(
+        bundled_pair().target,
+        tmp_path / "mixed.gguf",
+        tensors={
+            "blk.0.a.weight": output("blk.0.a.weight", rows, Type.Q4_0),
+            "blk.0.b.weight": output("blk.0.b.weight", rows, Type.Q8_0),
+        },
+    )
+    info = {"devices": devices} | ({} if packed is None else {"packed_types": packed})
+    found = list(kernels.look_at_kernels(parsed(*argv), file, info))
+    assert [finding.level for finding in found] == ([level] if level else [])
+    if level is Level.WARN:
+        assert found[0].field == "blk.0.b.weight"
+        assert "1 of 2 quantized matrices (Q8_0 1; 65% of their bytes)" in found[0].text
+    elif level:
+        assert "all 2 quantized matrices have ours" in found[0].text
 
 
 def test_pass_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_panels(project: Project) -> None:
 
 def test_products(project: Project) -> None:
     """Every buffer type's speed through ggml. Panels come first; nothing else may be faster by more than noise."""
-    for kind in ("q4_0", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_nl", "mxfp4"):
+    for kind in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_nl", "mxfp4"):
         best = np.array(0.0)
         for _ in range(ATTEMPTS):
             table = run(project, "time_products", "2", "1024", "3072", "600", kind)

@@ -13,21 +13,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType as Type
 
 from dflash_local import Engine
+from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.errors import RequestError
 from dflash_local.native import quantize
 from dflash_local.sampling import SamplingParams
 from tests.fast import some_fast
 from tests.fuzz import architectures
 from tests.fuzz.gguf_image import Image
+from tests.gguf_files import mixed
 from tests.trees import models
 from tests.trees.forest import random_tree, words
 from tests.trees.twin import Twin
 
 from .test_tokens import OPENINGS, PROMPTS, chat
 
-TYPES = ["f16", "q4_0", "q4_k_m", "q8_0"]
+MIXED = "mixed"  # the matrices of a file have these types in turns
+KINDS = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.IQ4_NL, Type.Q8_0, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.F16]
+TYPES = ["f16", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k_m", "q8_0", MIXED]
 DRAFTS: list[dict[str, Any]] = [{}, {"budget": 64}, {"budget": 16, "draft": "chain"}, {"budget": 5}]
 
 
@@ -41,11 +46,15 @@ def open_engine(target: Path, drafter: Path | None, n_ctx: int = 1024, **options
         raise
 
 
-@pytest.fixture(scope="module", params=some_fast(TYPES, ("f16", "q4_k_m")))
+@pytest.fixture(scope="module", params=some_fast(TYPES, ("f16", MIXED)))
 def target(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "f16":
         return pocket["target"]
     path = tmp_path_factory.mktemp("exact") / f"{request.param}.gguf"
+    if request.param == MIXED:
+        mixed(pocket["target"], path, KINDS)
+        assert {tensor.type for tensor in read_header(path)[1].values()} >= set(KINDS)
+        return path
     quantize(pocket["target"], path, request.param)
     return path
 

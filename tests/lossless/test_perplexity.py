@@ -33,14 +33,16 @@ def exact(both: kernels.Processes, tmp_path_factory: pytest.TempPathFactory) -> 
     return surprises(both, "f16", tmp_path_factory.mktemp("exact"))
 
 
-@pytest.mark.parametrize("ftype", some_fast([kind for kind in perplexity.TYPES if kind != "f16"], ("q4_0", "q4_k_m")))
+@pytest.mark.parametrize(
+    "ftype", some_fast([kind for kind in perplexity.TYPES if kind != "f16"], ("q4_0", "q4_1", "q4_k_m"))
+)
 def test_same_as_stock(both: kernels.Processes, exact: dict[str, np.ndarray], ftype: str, tmp_path: Path) -> None:
     typed = surprises(both, ftype, tmp_path)
     found = perplexity.row(ftype, WIDTH, typed, exact[kernels.STOCK])
     assert found["same"] and perplexity.row("f16", WIDTH, exact, exact[kernels.STOCK])["same"]
     assert len(exact[kernels.STOCK]) > perplexity.WINDOW
     assert found["ours_from_stock"] < NEAR
-    if ftype in ("q4_0", "iq4_nl", "mxfp4"):
+    if ftype in ("q4_0", "q4_1", "iq4_nl", "mxfp4"):
         assert found["stock_from_f16"] > NEAR  # weights that are wrong in their fifth bit would be noticed
 
 

@@ -168,10 +168,13 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
 
 }   // namespace
 
-bool can_pack(const ggml_tensor * w) {
+bool can_pack_type(ggml_type type) {
     static const bool on = is_on("DFLASH_PANELS");
-    return on && has_panel_layout(w->type) && choose_packed_gemm(w->type) && w->ne[3] == 1 &&
-           w->ne[0] % panel_block_size(w->type) == 0;
+    return on && has_panel_layout(type) && choose_packed_gemm(type);
+}
+
+bool can_pack(const ggml_tensor * w) {
+    return can_pack_type(w->type) && w->ne[3] == 1 && w->ne[0] % panel_block_size(w->type) == 0;
 }
 
 bool has_packed_weights(const ggml_tensor * op) {

@@ -11,8 +11,9 @@ struct ggml_compute_params;
 
 namespace dflash {
 
-// Whether a weight can be packed.
+// Whether a weight, and weights of a type at all, can be packed.
 bool can_pack(const ggml_tensor * w);
+bool can_pack_type(ggml_type type);
 
 // Whether an op multiplies packed weights, and whether we can compute it.
 bool has_packed_weights(const ggml_tensor * op);

@@ -34,7 +34,7 @@ ISA_INLINE void multiply_32(int tile, const int8_t * a, size_t row_stride, const
 
 // ---- unpack_block(): a block's signed weights, 512 bytes; returns their scales ----
 
-template <class T> ISA_INLINE __m512 unpack_block(const panel_of_32<ggml_half, 8> & x, uint8_t * q) {
+template <class T> ISA_INLINE __m512 unpack_block(const panel_of_32<scales_of_32<ggml_half>, 8> & x, uint8_t * q) {
     const __m512i high = _mm512_set1_epi8((char) 0x80);
     for (int i = 0; i < 8; ++i) {
         store_line(q + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(x.q[i]), high));
@@ -44,7 +44,7 @@ template <class T> ISA_INLINE __m512 unpack_block(const panel_of_32<ggml_half, 8
 
 // Unpacks nibbles without a table, 16 times too large: a nibble moves to the upper half of its byte, with 8 subtracted
 // there. The scale makes up for it exactly.
-ISA_INLINE __m512 unpack_nibbles_16(const panel_of_32<ggml_half, 4> & x, uint8_t * q) {
+ISA_INLINE __m512 unpack_nibbles_16(const panel_of_32<scales_of_32<ggml_half>, 4> & x, uint8_t * q) {
     const __m512i upper = _mm512_set1_epi8((char) 0xf0), eight = _mm512_set1_epi8((char) 0x80);
     constexpr int AND_XOR = 0x6a;   // (a & b) ^ c
     for (int i = 0; i < 4; ++i) {
@@ -58,7 +58,7 @@ ISA_INLINE __m512 unpack_nibbles_16(const panel_of_32<ggml_half, 4> & x, uint8_t
 ISA_INLINE __m512 load_scales(const ggml_half * d) { return simd::load_f16(d); }
 ISA_INLINE __m512 load_scales(const uint8_t * exponents) { return simd::load_e8m0(exponents); }
 
-template <class T, class Scale> ISA_INLINE __m512 unpack_block(const panel_of_32<Scale, 4> & x, uint8_t * q) {
+template <class T, class Scales> ISA_INLINE __m512 unpack_block(const panel_of_32<Scales, 4> & x, uint8_t * q) {
     if constexpr (HAS_VALUES<T>) {
         const __m512i low    = _mm512_set1_epi8(15);
         const __m512i values = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) NIBBLE_VALUES<T, 0>.at));
@@ -224,7 +224,7 @@ template <class T> struct blocks_of_32 {
     ISA_FUNCTION void compute_chunks(const void * panels, int64_t n_blocks, int64_t begin, int64_t end,
         const char * rows, size_t row_stride, int n_rows, float * out, size_t out_stride) {
         // with several groups of rows, or 8-bit weights, L1 is full (measured: 3 to 10 %)
-        constexpr int              CACHE = CHUNK == 1 && sizeof(panel) < 512 ? 1 : 2;
+        constexpr int              CACHE = CHUNK == 1 && !T::FILLS_CACHE_1 ? 1 : 2;
         chunk_scratch<ROWS, CHUNK> m;
         const row_groups           groups(n_rows);
         const int                  n_groups = CHUNK == 1 ? 1 : groups.count;

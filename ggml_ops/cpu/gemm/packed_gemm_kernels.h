@@ -1,5 +1,15 @@
 // Packed GEMM, written once for all instruction sets (packed_gemm.h). Included by isa/<set>.cpp after its vectors. All
 // sets give the same bits: integer sums are exact, and the float operations and their order are fixed here.
+//
+// The 4-bit kernel for AVX2, for example, is multiply() of panel_of_32 below, with the instructions of
+// isa/vectors_avx2.h, compiled in isa/avx2.cpp. Rows x columns that are computed together (packed_tile()), from each
+// set's PANEL_PARTS and ROWS:
+//
+//   set      compiled in      instructions            1 row     2 rows    3 rows    4 rows and more
+//   AVX-512  isa/avx512.cpp   isa/vectors_avx512.h    1 x 64    2 x 32    3 x 32    up to 8 x 16
+//   AVX2     isa/avx2.cpp     isa/vectors_avx2.h      1 x 32    2 x 16    3 x 16    up to 4 x 8
+//   NEON     isa/neon.cpp     isa/vectors_neon.h      1 x 16    2 x 16    3 x 16    up to 8 x 4
+//   AMX      isa/amx.cpp      packed_gemm_amx_*.h     from TILE_ROWS (weight_types.h) on: up to 16 x 16
 
 // Prefetches part `part` of N_PARTS of a panel's block, if not null. CACHE: 3 is L1, 2 is L2. Kernels compute between
 // the parts, because more lines in flight than a core can track would stall its loads (with 256-position types this
@@ -29,26 +39,29 @@ ISA_INLINE const scale_q8_K & scale_of_256(const int8_t * row, int64_t n_blocks,
 ISA_INLINE typename simd::f32 load_scales(const ggml_half * d) { return simd::load_f16(d); }
 ISA_INLINE typename simd::f32 load_scales(const uint8_t * exponents) { return simd::load_e8m0(exponents); }
 
-template <class T> constexpr bool FULL_BYTES = T::ZERO_POINT == 128;   // weights use all 8 bits
-
 // The value that a nibble stands for.
 template <class T> ISA_INLINE typename simd::u8 value_of(typename simd::u8 nibble) {
     if constexpr (HAS_VALUES<T>) {
-        constexpr int OFFSET = FULL_BYTES<T> && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
+        constexpr int OFFSET = T::FULL_BYTES && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
         return simd::lookup(NIBBLE_VALUES<T, OFFSET>.at, nibble);
     } else {
         return nibble;
     }
 }
 
-template <class T, int R, class Scale>
+// 4 inner positions of all columns: group G of the 8 of 32 positions, with its fifth bit from h.
+template <int G> ISA_INLINE typename simd::u8 add_fifth_bit(typename simd::u8 nibble, typename simd::u8 h) {
+    return simd::bit_or(nibble, simd::template shift_and_mask<4 - G>(h, 16));
+}
+
+template <class T, int R, class Scales>
 ISA_INLINE void multiply(
-    const panel_of_32<Scale, 4> & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    const panel_of_32<Scales, 4> & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
     for (int n = 0; n < 4; n += 2) {
         const typename simd::u8 q0 = simd::load_u8(x.q[n] + 4 * c), q1 = simd::load_u8(x.q[n + 1] + 4 * c);
-        sums.template add<FULL_BYTES<T>>(
+        sums.template add<T::FULL_BYTES>(
             value_of<T>(simd::low_nibbles(q0)), value_of<T>(simd::low_nibbles(q1)), a, at + 4 * n);
-        sums.template add<FULL_BYTES<T>>(
+        sums.template add<T::FULL_BYTES>(
             value_of<T>(simd::high_nibbles(q0)), value_of<T>(simd::high_nibbles(q1)), a, at + 4 * n + 16);
     }
 }
@@ -57,23 +70,48 @@ ISA_INLINE typename simd::u8 load_bytes(const uint8_t * q) {
     return simd::SIGNED_WEIGHTS ? simd::flip_sign(simd::load_u8(q)) : simd::load_u8(q);
 }
 
-template <class T, int R, class Scale>
+template <class T, int R, class Scales>
 ISA_INLINE void multiply(
-    const panel_of_32<Scale, 8> & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    const panel_of_32<Scales, 8> & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
     for (int n = 0; n < 8; n += 2) {
         sums.template add<true>(load_bytes(x.q[n] + 4 * c), load_bytes(x.q[n + 1] + 4 * c), a, at + 4 * n);
     }
 }
 
-template <class T, int CACHE, int R, class Scale, int LINES>
-ISA_INLINE void multiply_block(const panel_of_32<Scale, LINES> & x, int c, const int8_t * const * a, int64_t n_blocks,
+// Lines N and N + 1 of the nibbles q, whose fifth bits are h.
+template <int N, int R>
+ISA_INLINE void multiply_lines(const uint8_t (&q)[4][64], const uint8_t (&h)[64], int c, const int8_t * const * a,
+    int64_t at, dot_products<R> & sums) {
+    const typename simd::u8 bits = simd::load_u8(h + 4 * c), q0 = simd::load_u8(q[N] + 4 * c),
+                            q1 = simd::load_u8(q[N + 1] + 4 * c);
+    sums.template add<false>(add_fifth_bit<N>(simd::low_nibbles(q0), bits),
+        add_fifth_bit<N + 1>(simd::low_nibbles(q1), bits), a, at + 4 * N);
+    sums.template add<false>(add_fifth_bit<N + 4>(simd::high_nibbles(q0), bits),
+        add_fifth_bit<N + 5>(simd::high_nibbles(q1), bits), a, at + 4 * N + 16);
+}
+
+template <class T, int R, class Scales>
+ISA_INLINE void multiply(const panel_of_32_with_fifth_bits<Scales> & x, int c, const int8_t * const * a, int64_t at,
+    dot_products<R> & sums) {
+    multiply_lines<0>(x.q, x.h, c, a, at, sums);
+    multiply_lines<2>(x.q, x.h, c, a, at, sums);
+}
+
+// The initial sum of a row's block.
+template <class T> ISA_INLINE int32_t initial_sum(const scale_q8_0 & scale) {
+    const bool constant = HAS_MINIMA_OF_32<T> || (T::FULL_BYTES && simd::SIGNED_WEIGHTS);
+    return constant ? T::SUM_BIAS : scale.initial_sum;
+}
+
+template <class T, int CACHE, int R, class Scales, int LINES>
+ISA_INLINE void multiply_block(const panel_of_32<Scales, LINES> & x, int c, const int8_t * const * a, int64_t n_blocks,
     int64_t b, const void * next, typename simd::f32 (&totals)[R]) {
     prefetch_part<CACHE, typename T::panel, 2>(next, 0);
     dot_products<R> sums;
     for (int r = 0; r < R; ++r) {
-        sums.set(r, FULL_BYTES<T> && simd::SIGNED_WEIGHTS ? T::SUM_BIAS : scale_of_32(a[r], n_blocks, b).initial_sum);
+        sums.set(r, initial_sum<T>(scale_of_32(a[r], n_blocks, b)));
     }
-    multiply<T, R>(x, c, a, 32 * b, sums);
+    multiply<T, R>(static_cast<const typename T::panel &>(x), c, a, 32 * b, sums);
     prefetch_part<CACHE, typename T::panel, 2>(next, 1);
     // sum * d, rounded once: if the sum is a float that is 1.5 * 2^23 too large, that much times d (exact, since d is a
     // half) is subtracted within the same rounding
@@ -83,14 +121,16 @@ ISA_INLINE void multiply_block(const panel_of_32<Scale, LINES> & x, int c, const
             T::SUM_BIAS ? simd::fma(simd::as_f32(sums.row(r)), d, excess) : simd::mul(simd::to_f32(sums.row(r)), d);
         totals[r] = simd::fma(scaled, simd::set1(scale_of_32(a[r], n_blocks, b).d), totals[r]);
     }
+    if constexpr (HAS_MINIMA_OF_32<T>) {
+        const typename simd::f32 min = simd::load_f16(x.min + c);
+        for (int r = 0; r < R; ++r) {
+            totals[r] = simd::fma(min, simd::set1(scale_of_32(a[r], n_blocks, b).sum), totals[r]);
+        }
+    }
 }
 
 // ---- types with integer scales within 256 positions ----
 
-// 4 inner positions of a Q5_K sub-block: group G of 8, with its high bit from h.
-template <int G> ISA_INLINE typename simd::u8 add_fifth_bit(typename simd::u8 nibble, typename simd::u8 h) {
-    return simd::bit_or(nibble, simd::template shift_and_mask<4 - G>(h, 16));
-}
 // Group G of 4 of a Q6_K sub-block, with its two high bits.
 template <int G> ISA_INLINE typename simd::u8 add_high_bits(typename simd::u8 nibble, typename simd::u8 h) {
     return simd::bit_or(nibble, simd::template shift_and_mask<4 - 2 * G>(h, 48));
@@ -106,21 +146,11 @@ ISA_INLINE void multiply(
     }
 }
 
-template <int N, int R>
-ISA_INLINE void multiply_lines(
-    const panel_q5_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-    const typename simd::u8 h = simd::load_u8(x.h[s] + 4 * c), q0 = simd::load_u8(x.q[s][N] + 4 * c),
-                            q1 = simd::load_u8(x.q[s][N + 1] + 4 * c);
-    sums.template add<false>(
-        add_fifth_bit<N>(simd::low_nibbles(q0), h), add_fifth_bit<N + 1>(simd::low_nibbles(q1), h), a, at + 4 * N);
-    sums.template add<false>(add_fifth_bit<N + 4>(simd::high_nibbles(q0), h),
-        add_fifth_bit<N + 5>(simd::high_nibbles(q1), h), a, at + 4 * N + 16);
-}
 template <int R>
 ISA_INLINE void multiply(
     const panel_q5_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-    multiply_lines<0, R>(x, s, c, a, at, sums);
-    multiply_lines<2, R>(x, s, c, a, at, sums);
+    multiply_lines<0>(x.q[s], x.h[s], c, a, at, sums);
+    multiply_lines<2>(x.q[s], x.h[s], c, a, at, sums);
 }
 
 // With minima: 8 sub-blocks of 32. T: Q4_K or Q5_K.
@@ -221,10 +251,9 @@ ISA_FUNCTION void packed_tile(const void * panels, int64_t n_blocks, int64_t fir
     }
     // The blocks PREFETCH_AHEAD bytes ahead: of the same panels, and at their end of the next ones.
     constexpr int     PANELS = P / C > 1 ? P / C : 1, BLOCKS = PREFETCH_AHEAD / sizeof(typename T::panel) / PANELS;
-    constexpr int64_t AHEAD         = BLOCKS > 1 ? BLOCKS : 1;
-    const int64_t     other_panels  = (PANELS - 1) * n_blocks;
-    constexpr bool    FILLS_CACHE_1 = T::panel::SIZE == 32 && sizeof(typename T::panel) > 512 && R > 2;   // Q8_0
-    constexpr int     CACHE         = FILLS_CACHE_1 ? 2 : 3;   // measured: 3 to 6 %
+    constexpr int64_t AHEAD        = BLOCKS > 1 ? BLOCKS : 1;
+    const int64_t     other_panels = (PANELS - 1) * n_blocks;
+    constexpr int     CACHE        = T::FILLS_CACHE_1 && R > 2 ? 2 : 3;   // measured: 3 to 6 %
     for (int64_t b = 0; b < n_blocks; ++b) {
         for (int p = 0; p < P; ++p) {
             const void * const next = C == 1 || column[p] == 0

@@ -28,18 +28,59 @@ uint32_t load_4(const void * bytes) {
 
 void store_4(void * bytes, uint32_t x) { std::memcpy(bytes, &x, 4); }
 
-template <class Scale> void pack_nibbles(const uint8_t * q, Scale d, int c, panel_of_32<Scale, 4> & p) {
-    p.d[c] = d;
+template <class Panel> void pack_nibbles(const uint8_t * q, int c, Panel & p) {
     for (int i = 0; i < 4; ++i) {
         std::memcpy(&p.q[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart as well
     }
 }
 
+// bits: bit l of the 32 is the fifth bit of inner position l.
+template <class Scales> void pack_fifth_bits(const uint8_t (&bits)[4], int c, panel_of_32_with_fifth_bits<Scales> & p) {
+    const uint32_t all = load_4(bits);
+    for (int j = 0; j < 4; ++j) {
+        uint8_t h = 0;
+        for (int g = 0; g < 8; ++g) {
+            h |= (all >> (4 * g + j) & 1) << g;
+        }
+        p.h[4 * c + j] = h;
+    }
+}
+
 // ---- pack(): puts a ggml block into column c of a panel's block, for each type ----
 
-void pack(const block_q4_0 & b, int c, q4_0::panel & p) { pack_nibbles(b.qs, b.d, c, p); }
-void pack(const block_iq4_nl & b, int c, iq4_nl::panel & p) { pack_nibbles(b.qs, b.d, c, p); }
-void pack(const block_mxfp4 & b, int c, mxfp4::panel & p) { pack_nibbles(b.qs, b.e, c, p); }
+void pack(const block_q4_0 & b, int c, q4_0::panel & p) {
+    p.d[c] = b.d;
+    pack_nibbles(b.qs, c, p);
+}
+
+void pack(const block_q4_1 & b, int c, q4_1::panel & p) {
+    p.d[c]   = b.data.data.d;
+    p.min[c] = b.data.data.m;
+    pack_nibbles(b.qs, c, p);
+}
+
+void pack(const block_q5_0 & b, int c, q5_0::panel & p) {
+    p.d[c] = b.d;
+    pack_nibbles(b.qs, c, p);
+    pack_fifth_bits(b.qh, c, p);
+}
+
+void pack(const block_q5_1 & b, int c, q5_1::panel & p) {
+    p.d[c]   = b.data.data.d;
+    p.min[c] = b.data.data.m;
+    pack_nibbles(b.qs, c, p);
+    pack_fifth_bits(b.qh, c, p);
+}
+
+void pack(const block_iq4_nl & b, int c, iq4_nl::panel & p) {
+    p.d[c] = b.d;
+    pack_nibbles(b.qs, c, p);
+}
+
+void pack(const block_mxfp4 & b, int c, mxfp4::panel & p) {
+    p.d[c] = b.e;
+    pack_nibbles(b.qs, c, p);
+}
 
 void pack(const block_q8_0 & b, int c, q8_0::panel & p) {
     p.d[c] = b.d;

@@ -23,12 +23,23 @@ constexpr int PANEL = 16;   // columns
 
 // ---- layouts: one block of a panel; SIZE: its inner positions ----
 
-// A scale per 32 positions. LINES 4: nibbles, [i][4 * column + j]: the low nibble is inner position 4 * i + j, the high
-// nibble 16 more. LINES 8: bytes, [i][4 * column + j].
-template <class Scale, int LINES> struct panel_of_32 {
+// What the integers of 32 positions are multiplied with: a scale, or a scale and a minimum to be added.
+template <class Scale> struct scales_of_32 {
+    Scale d[PANEL];
+};
+struct scales_and_minima_of_32 {
+    ggml_half d[PANEL], min[PANEL];
+};
+
+// LINES 4: nibbles, [i][4 * column + j]: the low nibble is inner position 4 * i + j, the high nibble 16 more.
+// LINES 8: bytes, [i][4 * column + j].
+template <class Scales, int LINES> struct panel_of_32 : Scales {
     static constexpr int SIZE = 32;
-    Scale                d[PANEL];
     uint8_t              q[LINES][64];
+};
+
+template <class Scales> struct panel_of_32_with_fifth_bits : panel_of_32<Scales, 4> {   // q: the low nibbles
+    uint8_t h[64];   // [4 * column + j]: bit g is the fifth bit of inner position 4 * g + j
 };
 
 struct panel_q4_K {   // 8 sub-blocks of 32
@@ -61,36 +72,56 @@ constexpr int32_t BITS_OF_1_5_2_23 = 0x4b400000;
 // The members of a record, with the usual values:
 //   TYPE, block, panel   ggml's type, one block of its rows, and the layout of 16 such blocks
 //   ZERO_POINT           the stored weight that means 0, if rows of activations cancel it
+//   FULL_BYTES           stored weights, or the values of nibbles, use all 8 bits
 //   SUM_BIAS             the initial sum of a block, for types with a scale per 32 positions
 //   VALUES               the values of the 16 nibbles; null: the nibble minus ZERO_POINT
+//   FILLS_CACHE_1        panels are so large that passes of more than two rows prefetch them into the L2 cache instead
+//   of
+//                        L1 (measured)
 //   TILE_ROWS            number of rows from which AMX tiles are faster (measured, docs/kernels.md); 0: no AMX kernel
 template <ggml_type T, class Block, class Panel> struct weight_type {
     using block                                = Block;
     using panel                                = Panel;
     static constexpr ggml_type      TYPE       = T;
     static constexpr int            ZERO_POINT = 0;
-    static constexpr int32_t        SUM_BIAS   = BITS_OF_1_5_2_23;
-    static constexpr std::nullptr_t VALUES     = nullptr;
-    static constexpr int            TILE_ROWS  = 9;
+    static constexpr bool           FULL_BYTES = false, FILLS_CACHE_1 = false;
+    static constexpr int32_t        SUM_BIAS  = BITS_OF_1_5_2_23;
+    static constexpr std::nullptr_t VALUES    = nullptr;
+    static constexpr int            TILE_ROWS = 9;
 };
 
-struct q4_0 : weight_type<GGML_TYPE_Q4_0, block_q4_0, panel_of_32<ggml_half, 4>> {
+struct q4_0 : weight_type<GGML_TYPE_Q4_0, block_q4_0, panel_of_32<scales_of_32<ggml_half>, 4>> {
     static constexpr int ZERO_POINT = 8;
 };
 
-struct iq4_nl : weight_type<GGML_TYPE_IQ4_NL, block_iq4_nl, panel_of_32<ggml_half, 4>> {
+struct q4_1 : weight_type<GGML_TYPE_Q4_1, block_q4_1, panel_of_32<scales_and_minima_of_32, 4>> {
+    static constexpr int TILE_ROWS = 0;
+};
+
+struct q5_0 : weight_type<GGML_TYPE_Q5_0, block_q5_0, panel_of_32_with_fifth_bits<scales_of_32<ggml_half>>> {
+    static constexpr int ZERO_POINT = 16, TILE_ROWS = 0;
+};
+
+struct q5_1 : weight_type<GGML_TYPE_Q5_1, block_q5_1, panel_of_32_with_fifth_bits<scales_and_minima_of_32>> {
+    static constexpr int TILE_ROWS = 0;
+};
+
+struct iq4_nl : weight_type<GGML_TYPE_IQ4_NL, block_iq4_nl, panel_of_32<scales_of_32<ggml_half>, 4>> {
     static constexpr int    ZERO_POINT = 128;
+    static constexpr bool   FULL_BYTES = true;
     static constexpr int8_t VALUES[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
 };
 
-struct mxfp4 : weight_type<GGML_TYPE_MXFP4, block_mxfp4, panel_of_32<uint8_t, 4>> {   // scales are exponents
+// Scales are exponents.
+struct mxfp4 : weight_type<GGML_TYPE_MXFP4, block_mxfp4, panel_of_32<scales_of_32<uint8_t>, 4>> {
     static constexpr int     ZERO_POINT = 12;
     static constexpr int32_t SUM_BIAS   = 0;   // scales can be too large for the usual one
     static constexpr int8_t  VALUES[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 };
 
-struct q8_0 : weight_type<GGML_TYPE_Q8_0, block_q8_0, panel_of_32<ggml_half, 8>> {
-    static constexpr int ZERO_POINT = 128, TILE_ROWS = 8;
+struct q8_0 : weight_type<GGML_TYPE_Q8_0, block_q8_0, panel_of_32<scales_of_32<ggml_half>, 8>> {
+    static constexpr int  ZERO_POINT = 128, TILE_ROWS = 8;
+    static constexpr bool FULL_BYTES = true, FILLS_CACHE_1 = true;
 };
 
 struct q4_K : weight_type<GGML_TYPE_Q4_K, block_q4_K, panel_q4_K> {
@@ -104,7 +135,7 @@ struct q5_K : weight_type<GGML_TYPE_Q5_K, block_q5_K, panel_q5_K> {
 struct q6_K : weight_type<GGML_TYPE_Q6_K, block_q6_K, panel_q6_K> {};
 
 template <class... T> struct type_list {};
-using weight_types = type_list<q4_0, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K>;
+using weight_types = type_list<q4_0, q4_1, q5_0, q5_1, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K>;
 
 // Calls f(record) for every record.
 template <class F, class... T> void for_each_weight_type(const F & f, type_list<T...>) { (f(T()), ...); }
@@ -121,6 +152,8 @@ template <class R, class F> R with_weight_type(ggml_type type, R otherwise, cons
 }
 
 template <class T> constexpr bool HAS_VALUES = std::is_array_v<decltype(T::VALUES)>;
+// A minimum per 32 positions.
+template <class T> constexpr bool HAS_MINIMA_OF_32 = std::is_base_of_v<scales_and_minima_of_32, typename T::panel>;
 
 // VALUES plus an offset, for kernels with table look-ups.
 template <class T, int OFFSET> struct nibble_values {

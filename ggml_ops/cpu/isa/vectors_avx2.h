@@ -1,12 +1,14 @@
 // AVX2 with FMA and F16C (vectors.h), with or without AVX-VNNI: ISA_VNNI is 1 or 0.
 
 struct simd {
-    using f32               = __m256;
-    using i32               = __m256i;
-    using i64               = __m256i;
-    using f16               = __m256i;
-    using u8                = __m256i;
-    using i16               = __m256i;
+    using f32 = __m256;
+    using i32 = __m256i;
+    using i64 = __m256i;
+    using f16 = __m256i;
+    using u8  = __m256i;
+    using i16 = __m256i;
+    // 16 registers: 8 accumulators for 4 rows, the others for two vectors of weights, their products and constants.
+    // Fewer rows: 4, 4 and 6 chains of dot products.
     static constexpr int  W = 8, ROWS = 4, PANEL_PARTS[] = { 4, 2, 2 };
     static constexpr bool SIGNED_WEIGHTS = !ISA_VNNI;
 

@@ -1,12 +1,13 @@
 // AVX-512 (vectors.h), with or without VNNI: ISA_VNNI is 1 or 0.
 
 struct simd {
-    using f32               = __m512;
-    using i32               = __m512i;
-    using i64               = __m512i;
-    using f16               = __m512i;
-    using u8                = __m512i;
-    using i16               = __m512i;
+    using f32 = __m512;
+    using i32 = __m512i;
+    using i64 = __m512i;
+    using f16 = __m512i;
+    using u8  = __m512i;
+    using i16 = __m512i;
+    // 32 registers: 16 accumulators for 8 rows. Fewer rows: 4, 4 and 6 chains of dot products.
     static constexpr int  W = 16, ROWS = 8, PANEL_PARTS[] = { 4, 2, 2 };
     static constexpr bool SIGNED_WEIGHTS = !ISA_VNNI;
 

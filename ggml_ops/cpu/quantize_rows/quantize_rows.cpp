@@ -12,8 +12,10 @@ namespace dflash {
 namespace {
 
 row_format row_format_of(ggml_type weights) {
-    return with_weight_type(
-        weights, row_format(), [](auto t) { return row_format{ decltype(t)::panel::SIZE, t.ZERO_POINT, t.SUM_BIAS }; });
+    return with_weight_type(weights, row_format(), [](auto t) {
+        using T = decltype(t);
+        return row_format{ T::panel::SIZE, T::ZERO_POINT, T::SUM_BIAS, HAS_MINIMA_OF_32<T> };
+    });
 }
 
 // Converts ggml's blocks to our layout.
@@ -22,8 +24,7 @@ void unpack(const block_q8_0 & b, const row_format & format, int8_t * q, scale_q
     for (int i = 0; i < 32; ++i) {
         sum += b.qs[i];
     }
-    s.d           = ggml_fp16_to_fp32(b.d);
-    s.initial_sum = format.sum_bias - format.zero_point * sum;
+    s = format.scale(ggml_fp16_to_fp32(b.d), sum);
     std::memcpy(q, b.qs, 32);
 }
 
@@ -67,7 +68,8 @@ quantize_row_kernel find_kernel() {
 
 bool share_row_format(ggml_type a, ggml_type b) {
     const row_format x = row_format_of(a), y = row_format_of(b);
-    return x.block_size == y.block_size && x.zero_point == y.zero_point && x.sum_bias == y.sum_bias;
+    return x.block_size == y.block_size && x.zero_point == y.zero_point && x.sum_bias == y.sum_bias &&
+           x.has_minima == y.has_minima;
 }
 
 size_t quantized_row_size(ggml_type weights, int64_t k) {

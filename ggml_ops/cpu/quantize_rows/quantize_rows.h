@@ -1,6 +1,6 @@
-// Activations for packed weights: rows quantized to the same integers and scales as ggml's for this weight type (Q8_0
-// or Q8_K). A row is k values, then the scales of its blocks. Rows are aligned to 64 bytes, so no load of 64 values
-// crosses a cache line.
+// Activations for packed weights: rows quantized to the same integers and scales as ggml's for this weight type (Q8_0,
+// Q8_1 or Q8_K). A row is k values, then the scales of its blocks. Rows are aligned to 64 bytes, so no load of 64
+// values crosses a cache line.
 
 #pragma once
 
@@ -12,9 +12,13 @@
 namespace dflash {
 
 struct scale_q8_0 {   // for a block of 32 values
-    float   d;
-    int32_t initial_sum;   // of the int32 accumulators: cancels the weights' offset (times the sum of the values), adds
-                           // SUM_BIAS
+    float d;
+    union {
+        int32_t initial_sum;   // of the int32 accumulators: cancels the weights' offset (times the sum of the values),
+                               // adds SUM_BIAS
+        float sum;             // for weights with minima: d times the sum of the values, exact (ggml's Q8_1 rounds it
+                               // to a half, which overflows above 65504)
+    };
 };
 
 struct scale_q8_K {   // for a block of 256
@@ -27,6 +31,18 @@ struct scale_q8_K {   // for a block of 256
 struct row_format {
     int     block_size, zero_point;   // zero_point: the stored weight that means 0
     int32_t sum_bias;
+    bool    has_minima;   // of 32 weights each
+
+    // d, a half as a float, and the sum of a block's values
+    scale_q8_0 scale(float d, int32_t sum) const {
+        scale_q8_0 s = { d, {} };
+        if (has_minima) {
+            s.sum = d * (float) sum;
+        } else {
+            s.initial_sum = sum_bias - zero_point * sum;
+        }
+        return s;
+    }
 };
 
 bool   share_row_format(ggml_type a, ggml_type b);

@@ -34,8 +34,7 @@ ISA_FUNCTION void quantize_blocks_32(
         int32_t       low, high;
         sums_of_16(v, low, high);
         _mm256_storeu_si256((__m256i *) q, v);
-        scales[b].d           = _cvtsh_ss(_cvtss_sh(max / 127, 0));
-        scales[b].initial_sum = format.sum_bias - format.zero_point * (low + high);
+        scales[b] = format.scale(_cvtsh_ss(_cvtss_sh(max / 127, 0)), low + high);
     }
 }
 

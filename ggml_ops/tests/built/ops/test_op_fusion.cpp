@@ -313,7 +313,7 @@ static void check_layer(ggml_backend_t cpu, ggml_type kind, ggml_type kind_v, in
     if (in_panels) {   // products with the same input and the same kind of rows are adjacent now
         const int q = together.place_of(together.q), k = together.place_of(together.k),
                   v     = together.place_of(together.v);
-        const bool same = kind == kind_v || kind == GGML_TYPE_Q4_K;
+        const bool same = kind == kind_v || kind == GGML_TYPE_Q4_K || kind_v == GGML_TYPE_Q5_1;
         CHECK(k == q + 1 && (v == q + 2) == same);
     }
 }
@@ -324,7 +324,8 @@ int main(int argc, char ** argv) {
     const bool kernels = has_panels(cpu);
     check_rope(cpu);
     const ggml_type            kinds[][2] = { { GGML_TYPE_Q4_0, GGML_TYPE_Q4_0 }, { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 },
-                   { GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }, { GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL }, { GGML_TYPE_Q5_K, GGML_TYPE_F16 } };
+                   { GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }, { GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL }, { GGML_TYPE_Q5_K, GGML_TYPE_F16 },
+                   { GGML_TYPE_Q4_1, GGML_TYPE_Q5_1 }, { GGML_TYPE_Q4_1, GGML_TYPE_Q5_0 } };
     const bool                 all        = argc > 1 && argv[1] == std::string("all");
     const std::vector<int64_t> rows =
         all ? std::vector<int64_t>{ 1, 2, 3, 5, 16, 33, 70 } : std::vector<int64_t>{ 1, 3, 33 };

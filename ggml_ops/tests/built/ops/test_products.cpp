@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -126,10 +127,11 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
 // One product of a random shape: odd counts, non-contiguous rows, batches in any order, at least as many threads as
 // columns.
 static void fuzz(ggml_backend_buffer_type_t in_panels) {
-    const ggml_type types[]   = { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL,
-          GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K };
+    const ggml_type types[]   = { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1,
+          GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
+          GGML_TYPE_Q5_K, GGML_TYPE_Q6_K };
     const auto      pick      = [](int from, int to) { return from + (int64_t) (rng() % (uint32_t) (to - from + 1)); };
-    const ggml_type type      = types[pick(0, 9)];
+    const ggml_type type      = types[pick(0, (int) std::size(types) - 1)];
     const bool      quantized = ggml_is_quantized(type);
     const int64_t   k         = ggml_blck_size(type) == 1 ? 16 * pick(1, 40) : ggml_blck_size(type) * pick(1, 4),
                   m = pick(1, 100), gap = 4 * pick(0, 3);
@@ -215,8 +217,8 @@ int main() {
             check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 0, 1);
             check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 6, 3);
         }
-        for (const ggml_type type :
-            { GGML_TYPE_Q4_0, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
+        for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0,
+                 GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
             if (in_panels) {
                 check(type, in_panels, 512, 391, n, 0, 1);
                 check(type, in_panels, 512, 391, n, 6, 3);
