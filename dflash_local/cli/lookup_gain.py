@@ -45,7 +45,7 @@ TEXTS = {
 
 
 class Gain(NamedTuple):
-    """One text. Speeds in tokens per second, the median of REPEATS answers; `al` is the acceptance length with lookup."""
+    """One text. Speeds in tokens per second, the median of REPEATS answers; `al`: the acceptance length with lookup."""
 
     text: str
     plain: float
