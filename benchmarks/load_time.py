@@ -49,21 +49,23 @@ def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
     }
 
 
-def start(name: str, argv: Sequence[str], logs: Path) -> Start:
-    """Start a server, ask it once, and end it."""
+def start(name: str, argv: Sequence[str], bodies: Sequence[dict[str, Any]], logs: Path) -> Start:
+    """Start a server, send it the requests, and end it."""
     begun = time.monotonic()
     with Server(name, argv, logs / "server.log") as server:
         ready = time.monotonic() - begun
-        run_load(server.port, record.requests([{"messages": [{"role": "user", "content": "Hello"}]}], 1, 0.0), 1)
+        run_load(server.port, bodies, 1)
         return Start(ready, time.monotonic() - begun, server.cpu_seconds())
 
 
-def measure(systems: Mapping[str, Sequence[str]], logs: Path, repeats: int) -> dict[str, list[Start]]:
+def measure(
+    systems: Mapping[str, Sequence[str]], bodies: Sequence[dict[str, Any]], logs: Path, repeats: int
+) -> dict[str, list[Start]]:
     """All systems in turns, after one start of each that is not counted: it fills the page cache and ours."""
     starts: dict[str, list[Start]] = {name: [] for name in systems}
     for repeat in range(repeats + 1):
         for name in order(list(systems), repeat):
-            found = start(name, systems[name], logs)
+            found = start(name, systems[name], bodies, logs)
             if repeat:
                 starts[name].append(found)
     return starts
@@ -96,19 +98,20 @@ def markdown(data: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.kernel_parser(__doc__, "load_time")
+    ap = record.parser(__doc__, "load_time", n_predict=1, repeats=7)
+    ap.set_defaults(limit=1)
     ap.add_argument("--models", nargs="+", choices=real_models.MODELS, default=["smollm2", "qwen2.5-coder"])
-    ap.add_argument("--threads", type=int, default=2, metavar="N")
-    ap.add_argument("--repeats", type=int, default=7, metavar="N", help="starts of each server that are counted")
     args = ap.parse_args(argv)
     data = {**record.environment(ap, args), "rows": []}
+    bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0)
     bins = peer.build()
     for name in args.models:
         systems = commands(real_models.fetch(name), bins, args.threads)
         with tempfile.TemporaryDirectory(prefix="load-time-") as logs:
-            data["rows"].append(row(real_models.MODELS[name].title, measure(systems, Path(logs), args.repeats)))
+            starts = measure(systems, bodies, Path(logs), args.repeats)
+        data["rows"].append(row(real_models.MODELS[name].title, starts))
         record.say(str({key: value for key, value in data["rows"][-1].items() if key != "all"}))
-        record.save(args.json.with_suffix(""), data, markdown(data))
+        record.save(args.out, data, markdown(data))
     print(markdown(data))
     return 0
 

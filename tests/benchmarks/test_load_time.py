@@ -14,12 +14,12 @@ from benchmarks.load_time import FIRST, UPSTREAM, WARM, Start
 def test_the_first_start_of_each_is_not_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     begun: list[str] = []
 
-    def start(name: str, argv: Sequence[str], logs: Path) -> Start:
+    def start(name: str, argv: Sequence[str], bodies: object, logs: Path) -> Start:
         begun.append(name)
         return Start(0.0, float(len(begun)), 0.0)
 
     monkeypatch.setattr(load_time, "start", start)
-    found = load_time.measure({"a": [], "b": []}, tmp_path, 2)
+    found = load_time.measure({"a": [], "b": []}, [], tmp_path, 2)
     assert begun == ["a", "b", "b", "a", "b", "a"]  # in turns
     assert [one.answered for one in found["a"]] == [4.0, 6.0] and [one.answered for one in found["b"]] == [3.0, 5.0]
 
