@@ -19,6 +19,7 @@ from typing import Any
 HOST = "127.0.0.1"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+POLL = 0.02  # seconds between two looks whether a server is ready
 
 
 class LoadError(RuntimeError):
@@ -115,7 +116,7 @@ class Server:
                 pass
             finally:
                 connection.close()
-            time.sleep(0.1)
+            time.sleep(POLL)
         raise LoadError(f"{self.name} was not ready after {timeout:.0f} s:\n{self._log_tail()}")
 
     def _log_tail(self) -> str:

@@ -43,7 +43,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         title=app.title,
         version=app.version,
         description=app.description,
-        routes=app.routes,
+        routes=[route.documented() if isinstance(route, Endpoint) else route for route in app.routes],
         separate_input_output_schemas=False,
     )
     endpoints = [route for route in app.routes if isinstance(route, Endpoint)]

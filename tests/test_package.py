@@ -159,6 +159,19 @@ def test_help_of_each_command_imports_nothing_heavy(command: str, tmp_path: Path
     assert out.endswith("loaded []"), out.splitlines()[-1]
 
 
+def test_a_server_of_a_plain_model_imports_little(tmp_path: Path) -> None:
+    """What it needs not, it would import before its first answer: numpy and gguf alone take half as long as FastAPI."""
+    heavy = "numpy, gguf, yaml, huggingface_hub, dflash_local.convert.gguf_metadata"
+    code = (
+        "import argparse, sys, dflash_local.cli.serve_app\nfrom dflash_local.cli.model_flags import suggest\n"
+        "from dflash_local.server.app import create_app\ncreate_app(lambda progress: None)\n"
+        "args = argparse.Namespace(may_suggest=True, model='any.gguf')\n"
+        "suggest(args, {'arch': 'llama', 'n_embd': 576})\n"
+        f"print(args.may_suggest, [m for m in '{heavy}'.split(', ') if m in sys.modules])"
+    )
+    assert python(code, tmp_path) == "False []"
+
+
 def test_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dflash_local.cli", "sevre"], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -1,6 +1,7 @@
-"""`dflash-local demo`: serves the pocket pair, inflated so that the speed-up is noticeable.
+"""`dflash-local demo`: serves the pocket pair, inflated so that the speed-up is noticeable, or a published model.
 
-The pair answers small questions, writes small functions and calls tools; it was trained for this project (MIT).
+The pair answers small questions, writes small functions and calls tools; it was trained for this project (MIT). A
+published model is downloaded and drafts by prompt lookup.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.engine_flags import count
 
 if TYPE_CHECKING:
-    from dflash_local.demo.shapes import Pair
+    from pathlib import Path
 
+    from dflash_local.demo.shapes import Pair
+    from dflash_local.hub.client import Hub
+
+PAIR_FLAGS = {"shape": "0.6b", "ftype": "q4_0", "drafter": "dflash"}  # and their defaults
+MODELS = ("smollm2", "qwen2.5-coder")  # of dflash_local.hub.packaged_models, which takes longer to import
+ASKED_FROM = 200_000_000  # bytes of a download
 SHAPES = ("pocket", "0.1b", "0.6b")
 QUESTION = "Write a Python function that finds the largest result."
 ALIAS = "pocket"
@@ -30,20 +37,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="talk to a small model, no download needed",
         description="Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled "
         "pair to the shape of a real model (the same answers at a real model's cost), so that the speed-up is "
-        "noticeable; later starts find it in the cache.",
+        "noticeable; later starts find it in the cache. With --model it is a published model without a drafter: pip "
+        "downloads it, and what prompt lookup brings is measured first.",
     )
     parser.add_argument(
-        "--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair itself (default: %(default)s)"
+        "--model", choices=MODELS, help="SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once"
     )
+    parser.add_argument("-y", "--yes", action="store_true", help="download a large model without asking")
+    parser.add_argument("--offline", action="store_true", help="with --model: use only the cache, never the network")
+    parser.add_argument("--shape", choices=SHAPES, help=f"'pocket' is the pair itself (default: {PAIR_FLAGS['shape']})")
     parser.add_argument(
-        "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), default="q4_0", help="default: %(default)s"
+        "--type",
+        dest="ftype",
+        choices=("f16", "q4_0", "q4_k_m", "q8_0"),
+        help=f"default: {PAIR_FLAGS['ftype']}",
     )
     parser.add_argument(
         "--drafter",
         choices=("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid"),
-        default="dflash",
         help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
-        "and dspark need a checkout (default: %(default)s)",
+        f"and dspark need a checkout (default: {PAIR_FLAGS['drafter']})",
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument("--port", type=count(1), default=8080, help="default: %(default)s")
@@ -59,8 +72,61 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local import native
 
     native.load()  # so that a missing library is reported before the models are made
-    pair = make_pair(args.shape, args.ftype, args.drafter)
-    return once(pair, args.threads) if args.once else serve(pair, args)
+    if args.model:
+        return show_model(args)
+    pair = make_pair(*(getattr(args, flag) or default for flag, default in PAIR_FLAGS.items()))
+    if args.once:
+        return once(pair, args.threads)
+    return serve(["-m", str(pair.target), "-md", str(pair.drafter), "-np", "2"], ALIAS, args)
+
+
+def show_model(args: argparse.Namespace) -> int:
+    """Fetch a published model, print what lookup brings and, without --once, serve it."""
+    path = fetch(args.model, args)
+    print_gain(path, args.model, args.threads)
+    return 0 if args.once else serve(["-m", str(path)], args.model, args)
+
+
+def fetch(name: str, args: argparse.Namespace) -> Path:
+    """The file of a published model. Raises DFlashError: it is not wanted, or cannot be had."""
+    from dflash_local.cli.model_flags import hub_of
+    from dflash_local.errors import RequestError
+    from dflash_local.hub import packaged_models
+
+    if given := [flag for flag in PAIR_FLAGS if getattr(args, flag)]:
+        flag = given[0].replace("ftype", "type")
+        raise RequestError(f"--{flag} is for the pocket pair", param=flag, hint="leave it out, or leave out --model")
+    args.hf_token = None
+    with hub_of(args) as hub:
+        if not args.yes and not packaged_models.cached(name, hub):
+            agree(name, hub)
+        return packaged_models.fetch(name, hub)
+
+
+def agree(name: str, hub: Hub) -> None:
+    """Ask before a large download. Raises RequestError if the answer is no, or if nobody can be asked."""
+    from dflash_local.errors import RequestError
+    from dflash_local.hub.cache_space import decimal_size_text
+    from dflash_local.hub.packaged_models import MODELS
+
+    model = MODELS[name]
+    if hub.offline or model.size < ASKED_FROM:
+        return
+    what = f"{model.title} is a download of {decimal_size_text(model.size)}"
+    if not sys.stdin.isatty() or input(f"{what}. Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise RequestError(what, param="yes", hint="give --yes to download it")
+
+
+def print_gain(path: Path, name: str, threads: int | None) -> None:
+    """Measure what lookup brings to a model, in this process, and print it."""
+    from dflash_local.cli import lookup_gain
+    from dflash_local.engine import Engine
+    from dflash_local.hub.packaged_models import MODELS
+
+    with Engine(path, n_ctx=2048, n_threads=threads) as engine:
+        print(f"{MODELS[name].title} without a drafter, measured now:", flush=True)
+        for line in lookup_gain.table(lookup_gain.measure(engine)):
+            print(line, flush=True)
 
 
 def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
@@ -98,17 +164,16 @@ def once(pair: Pair, threads: int | None) -> int:
     return 0
 
 
-def serve(pair: Pair, args: argparse.Namespace) -> int:
-    """Serve the pair until interrupted; once it listens, print how to use it."""
+def serve(models: list[str], alias: str, args: argparse.Namespace) -> int:
+    """Serve until interrupted; once it listens, print how to use it. `models` are flags."""
     from dflash_local.cli import main
 
-    threading.Thread(target=_announce, args=(args.host, args.port), daemon=True).start()
-    flags = ["-m", str(pair.target), "-md", str(pair.drafter), "--alias", ALIAS, "-c", "4096", "-np", "2"]
-    flags += ["--host", args.host, "--port", str(args.port)]
+    threading.Thread(target=_announce, args=(args.host, args.port, alias), daemon=True).start()
+    flags = [*models, "--alias", alias, "-c", "4096", "--host", args.host, "--port", str(args.port)]
     return main(["serve", *flags, *(["-t", str(args.threads)] if args.threads else [])])
 
 
-def _announce(host: str, port: int) -> None:
+def _announce(host: str, port: int, alias: str) -> None:
     """Print what to try once the server is ready."""
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     deadline = time.monotonic() + READY_TIMEOUT
@@ -119,7 +184,7 @@ def _announce(host: str, port: int) -> None:
                 urllib.request.urlopen(f"{url}/health", timeout=2),
                 urllib.request.urlopen(f"{url}/v1/models", timeout=2) as models,
             ):
-                if f'"{ALIAS}"'.encode() in models.read():  # not another program on this port
+                if f'"{alias}"'.encode() in models.read():  # not another program on this port
                     break
         except OSError:
             continue

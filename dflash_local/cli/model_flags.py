@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,10 +51,10 @@ def add_access_flags(add_flag: Callable[..., object]) -> None:
     )  # fmt: skip
 
 
-def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
+def take_models(args: argparse.Namespace, must_exist: bool = True, suggests: bool = True) -> None:
     """Make `args.model` and `args.drafter` paths of local files: download the models of -hf and -hfd, find the drafter
     of a target given by name, and convert it if necessary. For a drafter in another dialect, --auto-convert is switched
-    on. A second call does nothing.
+    on. If a drafter is known for a local file, a note says so, unless `suggests` is off. A second call does nothing.
 
     Raises:
         RequestError: no target is named, or two are.
@@ -72,11 +72,11 @@ def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
         check_model_file(args.model, "-m")
     if must_exist and args.drafter and not drafter_repo:
         check_model_file(args.drafter, "-md")
+    args.may_suggest = not (repo or drafter_repo or args.drafter or args.draft == "off")
     if repo or drafter_repo:
         _take(args, repo, drafter_repo)
-    elif not args.drafter and args.draft != "off":
-        with suppress(DFlashError):  # the engine will report what is wrong with the file
-            _suggest(args.model)
+    elif suggests:
+        suggest(args)
 
 
 def target_repository(args: argparse.Namespace) -> str | None:
@@ -121,14 +121,28 @@ def _take(args: argparse.Namespace, repo: str | None, drafter_repo: str | None) 
             note(f"drafter: {pairing.drafter}")
 
 
-def _suggest(model: str) -> None:
-    from dflash_local.hub.client import Hub
-    from dflash_local.hub.pairing import Pairing
+def suggest(args: argparse.Namespace, facts: Mapping[str, Any] | None = None) -> None:
+    """Note the drafter that is known for the target, once, if it is a local file without one.
 
-    with Pairing(Hub(offline=True)) as pairing:
-        pairing.local_target(Path(model))
-        if line := pairing.suggestion():
-            note(line)
+    Args:
+        facts: of the loaded target (`Engine.info["target"]`). They show of most models that none is known; to read the
+            header here takes more imports than to serve the model.
+    """
+    from dflash_local.hub import registry
+
+    if not args.may_suggest:
+        return
+    args.may_suggest = False
+    with suppress(DFlashError):  # the engine reports what is wrong with the file
+        if facts and not registry.may_know(args.model, {"architecture": facts["arch"], "n_embd": facts["n_embd"]}):
+            return
+        from dflash_local.hub.client import Hub
+        from dflash_local.hub.pairing import Pairing
+
+        with Pairing(Hub(offline=True)) as pairing:
+            pairing.local_target(Path(args.model))
+            if line := pairing.suggestion():
+                note(line)
 
 
 @contextmanager

@@ -12,8 +12,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ELSEWHERE = "free some, or point LLAMA_CACHE (or HF_HOME) at a larger disk"
 
 
-def check_space(folder: Path, needed: int) -> None:
-    """Raise HubError if `needed` bytes do not fit below `folder`, which need not exist."""
+def check_space(folder: Path, needed: int, hint: str = _ELSEWHERE) -> None:
+    """Raise HubError with `hint` if `needed` bytes do not fit below `folder`, which need not exist."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
@@ -23,13 +23,18 @@ def check_space(folder: Path, needed: int) -> None:
     if needed > free:
         raise HubError(
             f"not enough disk space in {folder}: {decimal_size_text(free)} free, {decimal_size_text(needed)} needed",
-            hint=_ELSEWHERE,
+            hint=hint,
         )
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or its user's share of it, is full."""
+    return error.errno in _FULL
 
 
 def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
     """The HubError for an error while writing below `folder`; `part` is the partial download."""
-    if error.errno not in _FULL:
+    if not is_full(error):
         return HubError(
             f"cannot write to the cache {folder}: {error.strerror or error}",
             hint="check its rights, or point LLAMA_CACHE (or HF_HOME) elsewhere",

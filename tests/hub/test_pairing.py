@@ -18,7 +18,7 @@ import pytest
 
 from dflash_local.cli import main, parser
 from dflash_local.cli.engine_flags import engine_options
-from dflash_local.cli.model_flags import take_models
+from dflash_local.cli.model_flags import suggest, take_models
 from dflash_local.convert.gguf_metadata import read_header, read_metadata
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError
@@ -425,6 +425,12 @@ def test_a_hint_for_a_local_target(tmp_path: Path, pocket: dict[str, Path], caps
     for more in (("--draft", "off"), ("-md", str(pocket["dflash"]))):
         taken("-m", local, *more)
         assert capsys.readouterr().err == ""
+    args = args_of("-m", local)
+    take_models(args, suggests=False)  # as serve does, which asks once its target is loaded
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        suggest(args, {"arch": "qwen3", "n_embd": 256})
+    assert capsys.readouterr().err.count("a drafter is known for Pocket") == 1
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     taken("-m", str(broken))  # the engine will say

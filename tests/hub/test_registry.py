@@ -177,3 +177,18 @@ def test_pairs_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     refused = {entry["shape"].get("architecture") for entry in entries.values() if entry["refused"]}
     assert refused.isdisjoint(TAPPED_ARCHS)
     assert "kimi-k3" in refused
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "expected"),
+    [
+        ("any.gguf", {"architecture": "qwen3", "n_embd": 4096}, True),
+        ("any.gguf", {"architecture": "qwen3", "n_embd": 4095}, False),
+        ("any.gguf", {"architecture": "llama", "n_embd": 576}, False),
+        ("any.gguf", {"architecture": "qwen3moe", "n_embd": 2048}, True),  # no width is listed
+        ("any.gguf", {"architecture": "new", "n_embd": 5120}, True),  # no architecture is listed
+        ("folder/GLM-5.3-Q4_K_M.gguf", {"architecture": "new", "n_embd": 1}, True),  # neither, but the name
+    ],
+)
+def test_few_facts_rule_most_files_out(path: str, shape: dict[str, Any], expected: bool) -> None:
+    assert registry.may_know(path, shape) is expected

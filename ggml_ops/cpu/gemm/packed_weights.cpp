@@ -113,13 +113,11 @@ void pack(const block_q4_K & b, int c, panel_q4_K & p) { pack_with_minima(b, c, 
 void pack(const block_q5_K & b, int c, panel_q5_K & p) {
     pack_with_minima(b, c, p);
     for (int s = 0; s < 8; ++s) {
-        for (int j = 0; j < 4; ++j) {
-            uint8_t h = 0;
-            for (int g = 0; g < 8; ++g) {   // bit s of byte l belongs to position l of sub-block s
-                h |= (b.qh[4 * g + j] >> s & 1) << g;
-            }
-            p.h[s][4 * c + j] = h;
+        uint32_t h = 0;
+        for (int g = 0; g < 8; ++g) {   // bit s of byte l belongs to position l of sub-block s; four bytes at once
+            h |= (load_4(b.qh + 4 * g) >> s & 0x01010101) << g;
         }
+        store_4(&p.h[s][4 * c], h);
     }
 }
 
@@ -127,19 +125,17 @@ void pack(const block_q6_K & b, int c, panel_q6_K & p) {
     p.d[c] = b.d;
     for (int s = 0; s < 16; ++s) {
         p.scale[s / 2][c][s % 2] = b.scales[s];
-        for (int j = 0; j < 4; ++j) {
-            uint8_t low[4], h = 0;
-            for (int g = 0; g < 4; ++g) {
-                // half, quarter and index within it (ggml-quants.c, dequantize_row_q6_K)
-                const int     at = 16 * s + 4 * g + j, half = at / 128, quarter = at % 128 / 32, l = at % 32;
-                const uint8_t two = b.ql[64 * half + 32 * (quarter % 2) + l];
-                low[g]            = quarter < 2 ? two & 15 : two >> 4;
-                h |= (b.qh[32 * half + l] >> (2 * quarter) & 3) << (2 * g);
-            }
-            p.q[s][0][4 * c + j] = (uint8_t) (low[0] | low[2] << 4);
-            p.q[s][1][4 * c + j] = (uint8_t) (low[1] | low[3] << 4);
-            p.h[s][4 * c + j]    = h;
+        // half, quarter and index within it (ggml-quants.c, dequantize_row_q6_K); four positions at once
+        const int half = s / 8, quarter = s % 8 / 2, l = 16 * (s % 2);
+        uint32_t  low[4], h = 0;
+        for (int g = 0; g < 4; ++g) {
+            const uint32_t two = load_4(b.ql + 64 * half + 32 * (quarter % 2) + l + 4 * g);
+            low[g]             = (quarter < 2 ? two : two >> 4) & 0x0f0f0f0f;
+            h |= (load_4(b.qh + 32 * half + l + 4 * g) >> (2 * quarter) & 0x03030303) << (2 * g);
         }
+        store_4(&p.q[s][0][4 * c], low[0] | low[2] << 4);
+        store_4(&p.q[s][1][4 * c], low[1] | low[3] << 4);
+        store_4(&p.h[s][4 * c], h);
     }
 }
 
