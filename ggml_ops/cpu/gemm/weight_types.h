@@ -75,9 +75,7 @@ constexpr int32_t BITS_OF_1_5_2_23 = 0x4b400000;
 //   FULL_BYTES           stored weights, or the values of nibbles, use all 8 bits
 //   SUM_BIAS             the initial sum of a block, for types with a scale per 32 positions
 //   VALUES               the values of the 16 nibbles; null: the nibble minus ZERO_POINT
-//   FILLS_CACHE_1        panels are so large that passes of more than two rows prefetch them into the L2 cache instead
-//   of
-//                        L1 (measured)
+//   FILLS_CACHE_1        its panels leave L1 no room: passes of more than two rows prefetch them into L2 (measured)
 //   TILE_ROWS            number of rows from which AMX tiles are faster (measured, docs/kernels.md); 0: no AMX kernel
 template <ggml_type T, class Block, class Panel> struct weight_type {
     using block                                = Block;

@@ -10,8 +10,8 @@
 //   ROWS                          most rows of a tile of W columns: a row needs two accumulators (an integer and a
 //                                 float), and they must fit into the registers beside the weights
 //   PANEL_PARTS[3]                with 1, 2 and 3 rows, how many parts of W columns a tile has: a single chain of dot
-//                                 products would wait for itself (their results take 4 to 5 clocks, or 10 without
-//                                 dot product instructions)
+//                                 products would wait for itself (an instruction that adds to the sum of the one
+//                                 before takes 4 to 5 clocks with VNNI)
 //   SIGNED_WEIGHTS                dot products take signed weights; if not, unsigned ones (whole bytes: with 128 added)
 // floats:
 //   load_f32, load_f16, load_bf16, load_e8m0 (W scales of MXFP4), store, set1, mul, max
