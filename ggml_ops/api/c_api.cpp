@@ -152,8 +152,8 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
         std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return (char) std::tolower(c); });
         const auto it = types.find(name);
         if (it == types.end()) {
-            throw status_error(DFLASH_ERROR_ARG,
-                "ftype is '" + name + "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
+            throw status_error(
+                DFLASH_ERROR_ARG, "ftype is '", name, "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
         }
         std::string why;
         if (!path_in || !path_out || !gguf_check(path_in, why)) {
@@ -164,7 +164,7 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
         p.ftype                       = it->second;
         p.nthread                     = n_threads;
         if (llama_model_quantize(path_in, path_out, &p) != 0) {
-            throw status_error(DFLASH_ERROR_MODEL, std::string(path_in) + " could not be quantized: " + logged_error());
+            throw status_error(DFLASH_ERROR_MODEL, path_in, " could not be quantized: ", logged_error());
         }
     });
 }
@@ -205,7 +205,7 @@ std::vector<ggml_backend_dev_t> parse_devices(const char * text) {
         char *       end    = nullptr;
         const size_t bytes  = equals == std::string::npos ? 0 : std::strtoull(part.c_str() + equals + 1, &end, 10);
         if (bytes == 0 || *end || equals == 0) {
-            throw status_error(DFLASH_ERROR_ARG, "devices has '" + part + "', must be NAME=BYTES");
+            throw status_error(DFLASH_ERROR_ARG, "devices has '", part, "', must be NAME=BYTES");
         }
         devices.push_back(stand_in_device(part.substr(0, equals), bytes));
     }
@@ -421,7 +421,7 @@ dflash_vocab * dflash_vocab_load(const char * path, int * status) {
         vocab                     = std::make_unique<dflash_vocab>();
         vocab->model.reset(llama_model_load_from_file(path, params));
         if (!vocab->model) {
-            throw status_error(DFLASH_ERROR_MODEL, std::string(path) + " could not be loaded: " + logged_error());
+            throw status_error(DFLASH_ERROR_MODEL, path, " could not be loaded: ", logged_error());
         }
     });
     if (status) {
@@ -438,7 +438,7 @@ int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special,
     int32_t   n  = 0;
     const int rc = attempt([&] {
         if (token < 0 || token >= llama_vocab_n_tokens(e->target().vocab())) {
-            throw status_error(DFLASH_ERROR_ARG, "token " + std::to_string(token) + " is outside the vocabulary");
+            throw status_error(DFLASH_ERROR_ARG, "token ", token, " is outside the vocabulary");
         }
         const std::string piece = common_token_to_piece(e->target().vocab(), token, special);
         n                       = (int32_t) piece.size();

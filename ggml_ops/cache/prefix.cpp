@@ -47,7 +47,7 @@ int32_t cache::choose(const std::vector<int32_t> & prompt, const int32_t * candi
     for (int32_t i = 0; i < n; ++i) {
         const sequence & s = at(candidates[i]);
         if (s.running) {
-            throw status_error(DFLASH_ERROR_BUSY, "slot " + std::to_string(s.id) + " is running: choose an idle one");
+            throw status_error(DFLASH_ERROR_BUSY, "slot ", s.id, " is running: choose an idle one");
         }
         if (s.tokens.empty()) {
             empty = empty ? empty : &s;

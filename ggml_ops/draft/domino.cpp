@@ -160,8 +160,8 @@ class domino_graph {
 domino_selector::domino_selector(const drafter_model & model) :
     selector(std::min<int32_t>(DOMINO_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
     if (model.domino_out->ne[1] < model.n_logits()) {
-        throw std::runtime_error("domino_out.weight is for " + std::to_string(model.domino_out->ne[1]) +
-                                 " tokens, the logits for " + std::to_string(model.n_logits()));
+        throw std::runtime_error(
+            concat("domino_out.weight is for ", model.domino_out->ne[1], " tokens, the logits for ", model.n_logits()));
     }
 }
 

@@ -162,8 +162,8 @@ std::vector<float> read_floats(const ggml_tensor * tensor) {
 lilicorr_selector::lilicorr_selector(const drafter_model & model, int32_t n_slots) :
     selector(model.lilicorr.top_k), model_(model) {
     if (top_k() > model.n_logits()) {
-        throw std::runtime_error("dflash.lilicorr_top_k is " + std::to_string(top_k()) +
-                                 ", more than the tokens that may be proposed: convert the drafter with this target");
+        throw std::runtime_error(concat("dflash.lilicorr_top_k is ", top_k(),
+            ", more than the tokens that may be proposed: convert the drafter with this target"));
     }
     const int64_t n_pos = model.block_size - 1;
     ctx_.reset(ggml_init({ 3 * ggml_tensor_overhead(), nullptr, true }));

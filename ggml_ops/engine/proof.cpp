@@ -15,8 +15,8 @@ namespace dflash {
 // Throws where running requests leave fewer cells.
 void proof::need_cells(int32_t n, const char * what) {
     if (!cache_.make_room(n)) {
-        throw status_error(DFLASH_ERROR_BUSY, std::string(what) + ": no room for " + std::to_string(n) +
-                                                  " tokens beside running requests: try again later");
+        throw status_error(
+            DFLASH_ERROR_BUSY, what, ": no room for ", n, " tokens beside running requests: try again later");
     }
 }
 
@@ -51,8 +51,7 @@ void proof::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, i
     cache_.idle(id);
     check_tokens(tokens, n, target_);
     if (from < 1 || from > n || width < 1 || width > target_.limits().n_outputs) {
-        throw status_error(
-            DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(target_.limits().n_outputs));
+        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1..", target_.limits().n_outputs);
     }
     const int32_t n_vocab = target_.n_vocab();
     // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
@@ -100,8 +99,8 @@ void proof::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block
     const drafter_model & model  = drafter->model();
     const int32_t         length = n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
     if (n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length()) {
-        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block " + std::to_string(lowest) + ".." +
-                                                 std::to_string(model.max_length() - model.anchor_first));
+        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block ", lowest, "..",
+            model.max_length() - model.anchor_first);
     }
     draft_probe full;
     feed(
@@ -133,32 +132,31 @@ void proof::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block
 
 // ---- passes over any trees ----
 
-[[noreturn]] static void refuse_tree(int32_t index, const std::string & why) {
-    throw status_error(DFLASH_ERROR_ARG, "trees[" + std::to_string(index) + "]: " + why);
+template <class... Parts> [[noreturn]] static void refuse_tree(int32_t index, const Parts &... why) {
+    throw status_error(DFLASH_ERROR_ARG, "trees[", index, "]: ", why...);
 }
 
 static void check_path(const dflash_tree_rows & rows, int32_t index) {
     if (rows.n_path < 0 || rows.n_path > rows.n_nodes || (rows.n_path > 0 && !rows.path)) {
-        refuse_tree(index, "n_path is " + std::to_string(rows.n_path) + ", must be 0.." + std::to_string(rows.n_nodes));
+        refuse_tree(index, "n_path is ", rows.n_path, ", must be 0..", rows.n_nodes);
     }
     for (int32_t k = 0; k < rows.n_path; ++k) {
         const int32_t node = rows.path[k], before = k == 0 ? -1 : rows.path[k - 1];
         if (node < 0 || node >= rows.n_nodes || rows.parents[node] != before) {
-            refuse_tree(index, "path[" + std::to_string(k) + "] is not a child of the one before");
+            refuse_tree(index, "path[", k, "] is not a child of the one before");
         }
     }
 }
 
 static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
     if (rows.n_nodes < 1 || !rows.tokens || !rows.parents) {
-        refuse_tree(index, "n_nodes is " + std::to_string(rows.n_nodes) + ", must be at least 1");
+        refuse_tree(index, "n_nodes is ", rows.n_nodes, ", must be at least 1");
     }
     tree t;
     for (int32_t i = 0; i < rows.n_nodes; ++i) {
         const int32_t parent = rows.parents[i];
         if (i == 0 ? parent != -1 : parent < 0 || parent >= i) {
-            refuse_tree(index, "parents[" + std::to_string(i) + "] is " + std::to_string(parent) + ", must be " +
-                                   (i == 0 ? "-1" : "a smaller index"));
+            refuse_tree(index, "parents[", i, "] is ", parent, ", must be ", (i == 0 ? "-1" : "a smaller index"));
         }
         t.nodes.push_back({ rows.tokens[i], parent, i == 0 ? 0 : t.nodes[parent].depth + 1, 0, 1.0f, 1.0f });
     }
@@ -171,14 +169,12 @@ tree proof::check_tree(const dflash_tree_rows & rows, int32_t index) {
     const tree    t      = make_tree(rows, index);
     check_tokens(rows.tokens, rows.n_nodes, target_);
     if (n_past + rows.n_nodes > target_.limits().n_ctx_slot) {
-        refuse_tree(index, std::to_string(n_past) + " tokens and " + std::to_string(rows.n_nodes) +
-                               " nodes are more than a slot's context of " +
-                               std::to_string(target_.limits().n_ctx_slot));
+        refuse_tree(index, n_past, " tokens and ", rows.n_nodes, " nodes are more than a slot's context of ",
+            target_.limits().n_ctx_slot);
     }
     const auto check_nodes = [&](int32_t most) {
         if (rows.n_nodes > most) {
-            refuse_tree(
-                index, "n_nodes is " + std::to_string(rows.n_nodes) + ", must be at most " + std::to_string(most));
+            refuse_tree(index, "n_nodes is ", rows.n_nodes, ", must be at most ", most);
         }
     };
     memory &   memory     = target_.memory();
@@ -202,7 +198,7 @@ tree proof::check_tree(const dflash_tree_rows & rows, int32_t index) {
 // All trees of a pass, each on an idle slot of its own.
 std::vector<tree> proof::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
     if (!trees || n_trees < 1) {
-        throw status_error(DFLASH_ERROR_ARG, "n_trees is " + std::to_string(n_trees) + ", must be at least 1");
+        throw status_error(DFLASH_ERROR_ARG, "n_trees is ", n_trees, ", must be at least 1");
     }
     std::vector<tree> checked;
     std::set<int32_t> slots;
@@ -210,17 +206,15 @@ std::vector<tree> proof::check_trees(const dflash_tree_rows * trees, int32_t n_t
     for (int32_t i = 0; i < n_trees; ++i) {
         const dflash_tree_rows & rows = trees[i];
         if (!slots.insert(rows.slot).second) {
-            refuse_tree(i, "slot " + std::to_string(rows.slot) + " has another tree in this pass");
+            refuse_tree(i, "slot ", rows.slot, " has another tree in this pass");
         }
         checked.push_back(check_tree(rows, i));
         n_rows += rows.n_nodes;
         n_outputs += rows.logits ? rows.n_nodes : 1;
     }
     if (n_rows > target_.limits().n_rows || n_outputs > target_.limits().n_outputs) {
-        throw status_error(DFLASH_ERROR_ARG, std::to_string(n_rows) + " rows with " + std::to_string(n_outputs) +
-                                                 " outputs are more than one pass has (" +
-                                                 std::to_string(target_.limits().n_rows) + ", " +
-                                                 std::to_string(target_.limits().n_outputs) + ")");
+        throw status_error(DFLASH_ERROR_ARG, n_rows, " rows with ", n_outputs, " outputs are more than one pass has (",
+            target_.limits().n_rows, ", ", target_.limits().n_outputs, ")");
     }
     return checked;
 }

@@ -15,8 +15,7 @@ static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED
 
 int32_t engine::step(dflash_update * updates, int32_t cap) {
     if (!updates || cap < (int32_t) slots_.size()) {
-        throw status_error(DFLASH_ERROR_ARG,
-            "cap is " + std::to_string(cap) + ", must be at least n_slots (" + std::to_string(slots_.size()) + ")");
+        throw status_error(DFLASH_ERROR_ARG, "cap is ", cap, ", must be at least n_slots (", slots_.size(), ")");
     }
     int32_t n_updates = 0;
     models_.rpc().blame([&] { n_updates = run_step(updates); });
