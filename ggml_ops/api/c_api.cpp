@@ -366,9 +366,9 @@ int dflash_slot_save(dflash_engine * e, int32_t slot, const char * path, int32_t
 
 int dflash_slot_restore(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
     return attempt([&] {
-        const cache::file_result restored = e->cache().restore(slot, path);
-        *n_tokens                         = restored.n_tokens;
-        *n_bytes                          = restored.n_bytes;
+        const cache::file_result loaded = e->cache().load(slot, path);
+        *n_tokens                       = loaded.n_tokens;
+        *n_bytes                        = loaded.n_bytes;
     });
 }
 

@@ -37,7 +37,7 @@ const sequence & cache::idle(int32_t id) const {
     return sequences_[id];
 }
 
-void cache::read(int32_t id, int32_t n) {
+void cache::add_prompt(int32_t id, int32_t n) {
     sequence & s    = sequences_[id];
     const auto from = s.prompt->begin() + s.n_past();
     s.tokens.insert(s.tokens.end(), from, from + n);

@@ -287,7 +287,7 @@ void engine::commit() {
 
 void engine::commit_prompt(slot & s) {
     draft_memory_.keep(s.id, s.pass.first_row, s.pass.n_rows);
-    cache_.read(s.id, s.pass.n_rows);
+    cache_.add_prompt(s.id, s.pass.n_rows);
 }
 
 void engine::commit_tree(slot & s) {

@@ -35,7 +35,7 @@ cache::file_result cache::save(int32_t id, const std::string & path) const {
     }
 }
 
-cache::file_result cache::restore(int32_t id, const std::string & path) {
+cache::file_result cache::load(int32_t id, const std::string & path) {
     idle(id);
     sequence &            s     = sequences_[id];
     const slot_file_owner owner = owner_of(model_path_, drafter_path_);
