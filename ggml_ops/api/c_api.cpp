@@ -454,20 +454,20 @@ bool dflash_token_is_eog(const dflash_engine * e, int32_t token) {
            llama_vocab_is_eog(e->target().vocab(), token);
 }
 
-// ---- proof ----
+// ---- open looks, for tests ----
 
 int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
     int32_t * best_id, float * best_logit, float * logit) {
-    return attempt([&] { e->proof().score(slot, tokens, n, from, width, best_id, best_logit, logit); });
+    return attempt([&] { e->inspector().score(slot, tokens, n, from, width, best_id, best_logit, logit); });
 }
 
 int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
     float * hidden, float * logits, int32_t * ids, float * scores) {
-    return attempt([&] { e->proof().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
+    return attempt([&] { e->inspector().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
 }
 
 int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {
-    return attempt([&] { e->count_pass(e->proof().tree_pass(trees, n_trees)); });
+    return attempt([&] { e->count_pass(e->inspector().tree_pass(trees, n_trees)); });
 }
 
 char * dflash_cells(const dflash_engine * e) {

@@ -1,4 +1,4 @@
-#include "engine/proof.h"
+#include "engine/inspector.h"
 
 #include "accept/sampling.h"
 #include "base/json.h"
@@ -13,7 +13,7 @@
 namespace dflash {
 
 // Throws where running requests leave fewer cells.
-void proof::need_cells(int32_t n, const char * what) {
+void inspector::need_cells(int32_t n, const char * what) {
     if (!cache_.make_room(n)) {
         throw status_error(
             DFLASH_ERROR_BUSY, what, ": no room for ", n, " tokens beside running requests: try again later");
@@ -22,7 +22,7 @@ void proof::need_cells(int32_t n, const char * what) {
 
 // Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the logits and taps of each pass. Whatever
 // happens, the slot is empty afterwards.
-void proof::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
+void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
     const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end) {
     batch & rows = target_.rows();
     cache_.forget(id);
@@ -46,7 +46,7 @@ void proof::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, b
     cache_.forget(id);
 }
 
-void proof::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
+void inspector::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
     float * best_logit, float * logit) {
     cache_.idle(id);
     check_tokens(tokens, n, target_);
@@ -80,7 +80,7 @@ void proof::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, i
 }
 
 // Rows of a drafter's logits [n_block, n_logits], by tokens of the target: [n_block, n_vocab].
-void proof::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
+void inspector::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
     const size_t n_vocab = target_.n_vocab(), n_logits = rows.size() / n_block;
     std::fill_n(out, n_vocab * n_block, -INFINITY);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -88,7 +88,7 @@ void proof::spread_logits(const std::vector<float> & rows, int32_t n_block, floa
     }
 }
 
-void proof::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
+void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
     cache_.idle(id);
     drafter * drafter = drafts_.drafter();
@@ -164,7 +164,7 @@ static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
 }
 
 // A tree that the slot and the target's memory can take.
-tree proof::check_tree(const dflash_tree_rows & rows, int32_t index) {
+tree inspector::check_tree(const dflash_tree_rows & rows, int32_t index) {
     const int32_t n_past = cache_.idle(rows.slot).n_past();
     const tree    t      = make_tree(rows, index);
     check_tokens(rows.tokens, rows.n_nodes, target_);
@@ -196,7 +196,7 @@ tree proof::check_tree(const dflash_tree_rows & rows, int32_t index) {
 }
 
 // All trees of a pass, each on an idle slot of its own.
-std::vector<tree> proof::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
+std::vector<tree> inspector::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
     if (!trees || n_trees < 1) {
         throw status_error(DFLASH_ERROR_ARG, "n_trees is ", n_trees, ", must be at least 1");
     }
@@ -219,7 +219,7 @@ std::vector<tree> proof::check_trees(const dflash_tree_rows * trees, int32_t n_t
     return checked;
 }
 
-double proof::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
+double inspector::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     const std::vector<tree> checked = check_trees(trees, n_trees);
     int32_t                 n_nodes = 0;
     for (const tree & t : checked) {
@@ -227,25 +227,29 @@ double proof::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     }
     need_cells(n_nodes, "tree_pass");
     target_.rows().clear();
-    std::vector<target::tree_rows> placed;
-    double                         pass_ms = 0;
     try {
-        for (int32_t i = 0; i < n_trees; ++i) {
-            const bool    all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
-            const int32_t id = trees[i].slot;
-            placed.push_back(target_.add_tree(id, checked[i], cache_.at(id).n_past(), all_outputs, rolls_back));
-        }
-        const stopwatch watch;
-        target_.process("tree_pass");
-        pass_ms = watch.ms();
-    } catch (...) {
+        return run_trees(trees, checked);
+    } catch (...) {   // no tree may stay in the memory without its path
         for (int32_t i = 0; i < n_trees; ++i) {
             cache_.forget(trees[i].slot);
         }
         throw;
     }
+}
+
+// One pass over the trees, then the logits and the path of each. Returns the milliseconds of the pass.
+double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked) {
+    std::vector<target::tree_rows> placed;
+    for (size_t i = 0; i < checked.size(); ++i) {
+        const bool    all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
+        const int32_t n_past = cache_.at(trees[i].slot).n_past();
+        placed.push_back(target_.add_tree(trees[i].slot, checked[i], n_past, all_outputs, rolls_back));
+    }
+    const stopwatch watch;
+    target_.process("tree_pass");
+    const double  pass_ms = watch.ms();
     const int32_t n_vocab = target_.n_vocab();
-    for (int32_t i = 0; i < n_trees; ++i) {
+    for (size_t i = 0; i < checked.size(); ++i) {
         const dflash_tree_rows & rows = trees[i];
         for (int32_t k = 0; rows.logits && k < rows.n_nodes; ++k) {
             std::copy_n(logits_of(target_.context(), placed[i].first + k), n_vocab, rows.logits + (size_t) k * n_vocab);
@@ -253,7 +257,6 @@ double proof::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
         const std::vector<int32_t> path(rows.path, rows.path + rows.n_path);
         drafts_.keep(rows.slot, placed[i].first, path);
         if (!cache_.keep_path(rows.slot, checked[i], path, placed[i].open)) {
-            cache_.forget(rows.slot);
             throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
         }
     }
