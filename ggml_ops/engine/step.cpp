@@ -95,7 +95,10 @@ void engine::plan() {
             const tree &  t    = s.drafts.tree;
             const int32_t size = &s == last ? std::max(padded_size, last_size) : padded_size;
             const auto    in   = target_.add_tree(s.id, t, s.n_past(), true, t.size() > 1, size);
-            s.pass             = { in.first, t.size(), false, true, in.open, {} };
+            s.pass.first_row   = in.first;
+            s.pass.n_rows      = t.size();
+            s.pass.samples     = true;
+            s.pass.open        = in.open;
         } else if (s.reading() && !s.held->follows()) {
             reading.push_back(&s);
         }

@@ -119,16 +119,20 @@ class checker {
         return value;
     }
 
-    void in_range(const std::string & key, int64_t value, int64_t low, int64_t high) const {
-        if (value < low || value > high) {
+    template <class T> void in_range(const std::string & key, T value, T low, T high) const {
+        if (!(value >= low && value <= high)) {   // nor is a NaN
             fail_key(key, "is ", value, "; it must be from ", low, " to ", high);
         }
     }
 
     int64_t number(const std::string & key, int64_t low, int64_t high) const {
         const int64_t value = scalar(key, gguf_type::u32, true)->integer();
-        in_range(key, value, low, high);
+        in_range<int64_t>(key, value, low, high);
         return value;
+    }
+
+    void check_real(const std::string & key, double low, double high) const {
+        in_range<double>(key, scalar(key, gguf_type::f32, true)->real(), low, high);
     }
 
     int64_t number(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
@@ -146,7 +150,7 @@ class checker {
             fail_key(key, "has ", numbers.size(), " elements; the model has ", n_layer_, " layers");
         }
         for (const int64_t n : numbers) {
-            in_range(key, n, low, high);
+            in_range<int64_t>(key, n, low, high);
         }
         return numbers;
     }
@@ -347,7 +351,7 @@ class checker {
             "glm5-next", "bert", "jina-bert-v2" });
         const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
             const int64_t n_rot = number(own(suffix), 0, MAX_HEAD_SIZE, fallback);
-            in_range(own(suffix), n_rot, rotates ? 2 : 0, head_size);
+            in_range<int64_t>(own(suffix), n_rot, rotates ? 2 : 0, head_size);
             if (n_rot % 2 != 0) {
                 fail_key(own(suffix), "is ", n_rot, "; it must be even");
             }
@@ -375,7 +379,7 @@ class checker {
         }
         int64_t sum = 0;
         for (const int64_t n : sections) {
-            in_range(key, n, 0, head_size_k_);
+            in_range<int64_t>(key, n, 0, head_size_k_);
             sum += n;
         }
         const bool unused = report_.is_drafter() && sum == 0;
@@ -546,10 +550,7 @@ class checker {
             fail_key(key, "has ", labels->count, " elements, but there is no cls.output.weight");
         }
         for (const char * name : { "cls.bias", "cls.output.bias", "cls.norm.weight" }) {
-            const gguf_tensor * tensor = file_.find_tensor(name);
-            if (tensor != nullptr && std::string(ggml_type_find(tensor->type)->name) != "f32") {
-                fail_tensor(name, "must be f32");
-            }
+            check_f32(name);
         }
         // Must have the width that the model states, since the reader of its output relies on that.
         const int64_t       n_out = number(own("embedding_length_out"), 0, MAX_FF, n_embd_);
@@ -654,10 +655,7 @@ class checker {
         }
         number(own("moe_every_n_layers"), 0, MAX_LAYERS, 0);
         check_windows();
-        if (const gguf_tensor * types = file_.find_tensor("token_types.weight");
-            types != nullptr && std::string(ggml_type_find(types->type)->name) != "f32") {
-            fail_tensor("token_types.weight", "must be f32");   // its first row is added to every token
-        }
+        check_f32("token_types.weight");   // its first row is added to every token
         const int64_t n_ff = per_layer(own("feed_forward_length"), 0, MAX_FF, 0)[0];
         for (int64_t i = 0; is({ "jina-bert-v2" }) && i < n_layer_; ++i) {
             const std::string   name = "blk." + std::to_string(i) + ".ffn_up.weight";
@@ -776,9 +774,7 @@ class checker {
         }
         if (shares != nullptr) {
             check_matrix(shares, name, static_cast<int64_t>(report_.target_layers.size()), n_layer_);
-            if (std::string(ggml_type_find(shares->type)->name) != "f32") {
-                fail_tensor(name, "must be f32");
-            }
+            check_f32(name);
         }
         const int64_t n_kv = head_size_k_ * per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, 1)[0];
         for (int64_t i = 0; i < n_layer_; ++i) {
@@ -825,9 +821,9 @@ class checker {
             fail_key(key, "is missing; convert the drafter again");
         }
         report_.target_layers = integers(key, *value);
-        in_range(key, static_cast<int64_t>(report_.target_layers.size()), 1, MAX_TAPS);
+        in_range<int64_t>(key, static_cast<int64_t>(report_.target_layers.size()), 1, MAX_TAPS);
         for (const int64_t layer : report_.target_layers) {
-            in_range(key, layer, 0, MAX_LAYERS);
+            in_range<int64_t>(key, layer, 0, MAX_LAYERS);
         }
     }
 
@@ -909,8 +905,8 @@ class checker {
         if (width % n_head != 0) {
             fail_key(own("lilicorr_head_count"), "is ", n_head, "; it must divide the width ", width);
         }
-        real_in_range(own("lilicorr_logit_scale"), 1e-6, 1e6);
-        real_in_range(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
+        check_real(own("lilicorr_logit_scale"), 1e-6, 1e6);
+        check_real(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
         check_correlator_rows(width, top_k);
         const int64_t n_pos = std::max<int64_t>(report_.block_size, 2) - 1;   // without a block size: check_kind()
         check_floats("lilicorr_position_embd", width, n_pos);
@@ -973,17 +969,15 @@ class checker {
 
     // What is used element by element.
     void check_floats(const std::string & name, int64_t ne0, int64_t ne1) const {
-        const gguf_tensor * tensor = file_.find_tensor(name);
-        check_matrix(tensor, name, ne0, ne1);
-        if (std::string(ggml_type_find(tensor->type)->name) != "f32") {
-            fail_tensor(name, "must be f32");
-        }
+        check_weight(name, ne0, ne1);
+        check_f32(name);
     }
 
-    void real_in_range(const std::string & key, double low, double high) const {
-        const double value = scalar(key, gguf_type::f32, true)->real();
-        if (!(value >= low && value <= high)) {
-            fail_key(key, "is ", value, "; it must be from ", low, " to ", high);
+    // A tensor that may be absent.
+    void check_f32(const std::string & name) const {
+        const gguf_tensor * tensor = file_.find_tensor(name);
+        if (tensor != nullptr && std::string(ggml_type_find(tensor->type)->name) != "f32") {
+            fail_tensor(name, "must be f32");
         }
     }
 
