@@ -38,7 +38,7 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
     if (params_.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafter);
     }
-    limits_.pads_blocks = drafter && drafter->on_device();
+    controller_.pad_blocks(drafter && drafter->on_device());
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].id   = (int32_t) i;
         slots_[i].held = &cache_.at((int32_t) i);

@@ -116,7 +116,7 @@ class engine {
     dflash::target       target_;
     dflash::draft_memory draft_memory_;
     dflash::cache        cache_;
-    pass_limits          limits_;   // the target's and the drafter's
+    pass_limits          limits_;   // the target's
     dflash::controller   controller_{ limits_ };
     std::vector<slot>    slots_;
 

@@ -217,7 +217,6 @@ void engine::await_logits() {
 
 void engine::walk() {
     for (slot & s : slots_) {
-        s.pass.walked = {};
         try {
             add_prompt_probs(s, target_.context());
             s.pass.walked = s.pass.samples ? walk_slot(s, target_.context()) : walk_result{};
