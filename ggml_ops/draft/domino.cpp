@@ -1,5 +1,7 @@
 #include "draft/domino.h"
 
+#include "base/text.h"
+
 #include <algorithm>
 #include <stdexcept>
 #include <string>

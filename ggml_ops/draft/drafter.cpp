@@ -1,6 +1,7 @@
 #include "draft/drafter.h"
 
 #include "base/abort_guard.h"
+#include "base/text.h"
 #include "draft/layers.h"
 #include "llama/access.h"
 #include "llama/embedding_rows.h"

@@ -1,5 +1,6 @@
 #include "draft/lilicorr.h"
 
+#include "base/text.h"
 #include "ggml-backend.h"
 
 #include <algorithm>

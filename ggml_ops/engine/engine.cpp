@@ -2,6 +2,7 @@
 
 #include "accept/sampling.h"
 #include "base/abort_guard.h"
+#include "base/text.h"
 #include "common/chat.h"
 #include "engine/warm_up.h"
 

@@ -1,5 +1,7 @@
 #include "grammar/gbnf.h"
 
+#include "base/text.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -159,7 +159,7 @@ void store_taps(llm_graph_context & graph) {
     for (size_t i = 0; i < store->layers().size(); ++i) {
         ggml_tensor * taps = graph.res->get_layer_inp(store->layers()[i]);
         if (!taps) {
-            throw std::runtime_error(concat("the graph gives out no taps of layer ", store->layers()[i]));
+            throw std::runtime_error("the graph gives out no taps of layer " + std::to_string(store->layers()[i]));
         }
         taps = ggml_is_contiguous(taps) ? ggml_reshape_2d(graph.ctx0, taps, store->n_embd(), graph.n_tokens)
                                         : ggml_cont_2d(graph.ctx0, taps, store->n_embd(), graph.n_tokens);

@@ -2,6 +2,7 @@
 
 #include "base/abort_guard.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
 #include "llama/cache_access.h"
