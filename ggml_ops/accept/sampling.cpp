@@ -126,7 +126,7 @@ const float * logits_of(llama_context * ctx, int32_t i) {
     const float * logits = store ? store->row(i) : nullptr;
     logits               = logits ? logits : llama_get_logits_ith(ctx, i);
     if (!logits) {
-        throw std::runtime_error("row " + std::to_string(i) + " has no logits");
+        throw std::runtime_error(concat("row ", i, " has no logits"));
     }
     return logits;
 }

@@ -114,7 +114,7 @@ void read_breakers(field_reader & in, common_params_sampling & p) {
     if (const json * value = in.take("dry_sequence_breakers")) {
         const std::string name = in.name("dry_sequence_breakers");
         if (as_array(*value, name).size() > MAX_BREAKERS) {
-            throw field_error(name, "has more than " + std::to_string(MAX_BREAKERS) + " entries");
+            throw field_error(name, "has more than ", MAX_BREAKERS, " entries");
         }
         p.dry_sequence_breakers.clear();
         for (size_t i = 0; i < value->size(); ++i) {
@@ -129,12 +129,12 @@ void read_breakers(field_reader & in, common_params_sampling & p) {
 void add_sampler(const std::vector<common_sampler_type> & found, const std::string & word, const std::string & field,
     common_params_sampling & p) {
     if (found.empty()) {
-        throw field_error(field, "'" + word +
-                                     "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
-                                     "min_p, xtc, temperature, adaptive_p and infill");
+        throw field_error(field, "'", word,
+            "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
+            "min_p, xtc, temperature, adaptive_p and infill");
     }
     if (std::count(p.samplers.begin(), p.samplers.end(), found[0])) {
-        throw field_error(field, "'" + word + "' is listed twice");
+        throw field_error(field, "'", word, "' is listed twice");
     }
     p.samplers.push_back(found[0]);
 }
@@ -153,20 +153,20 @@ void check_infill(const llama_vocab * vocab, const std::string & field, const co
     }
     if (std::any_of(p.logit_bias.begin(), p.logit_bias.end(),
             [&](const llama_logit_bias & b) { return b.token == end && b.bias == -INFINITY; })) {
-        throw field_error(field, "has infill, which ends texts by itself: leave ignore_eos and the ban of token " +
-                                     std::to_string(end) + " out");
+        throw field_error(
+            field, "has infill, which ends texts by itself: leave ignore_eos and the ban of token ", end, " out");
     }
     if (std::find(p.samplers.begin(), infill, COMMON_SAMPLER_TYPE_TOP_K) == infill || p.top_k < 1 ||
         std::max(p.top_k, p.min_keep) > MAX_INFILL) {
-        throw field_error(field, "has infill, which compares all pairs of candidates: let top_k come before it, with a "
-                                 "top_k from 1 to " +
-                                     std::to_string(MAX_INFILL) + " and a min_keep of no more");
+        throw field_error(field,
+            "has infill, which compares all pairs of candidates: let top_k come before it, with a "
+            "top_k from 1 to ",
+            MAX_INFILL, " and a min_keep of no more");
     }
     std::vector<char> piece(MAX_INFILL_PIECE);
     for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
         if (llama_token_to_piece(vocab, token, piece.data(), MAX_INFILL_PIECE, 0, false) < 0) {
-            throw field_error(field,
-                "has infill, but this model has tokens of more than " + std::to_string(MAX_INFILL_PIECE) + " bytes");
+            throw field_error(field, "has infill, but this model has tokens of more than ", MAX_INFILL_PIECE, " bytes");
         }
     }
 }
@@ -197,8 +197,7 @@ void read_samplers(field_reader & in, common_params_sampling & p) {
 llama_token as_token(const llama_vocab * vocab, int64_t id, const std::string & field) {
     const int32_t n_vocab = llama_vocab_n_tokens(vocab);
     if (id < 0 || id >= n_vocab) {
-        throw field_error(field,
-            "token " + std::to_string(id) + " is outside the vocabulary (0.." + std::to_string(n_vocab - 1) + ")");
+        throw field_error(field, "token ", id, " is outside the vocabulary (0..", n_vocab - 1, ")");
     }
     return llama_token(id);
 }
@@ -292,7 +291,7 @@ common_grammar_trigger read_trigger(
             throw field_error(in.name("value"), "is empty");
         }
         if (trigger.value.size() > MAX_TRIGGER) {
-            throw field_error(in.name("value"), "is longer than " + std::to_string(MAX_TRIGGER) + " bytes");
+            throw field_error(in.name("value"), "is longer than ", MAX_TRIGGER, " bytes");
         }
     }
     in.finish();
@@ -301,8 +300,8 @@ common_grammar_trigger read_trigger(
         const auto ids = tokenize(vocab, trigger.value, false, true);
         if (ids.size() == 1) {
             if (!p.preserved_tokens.count(ids[0])) {
-                throw field_error(in.name("value"),
-                    "'" + trigger.value + "' is a token of its own, so preserved_tokens must list it too");
+                throw field_error(in.name("value"), "'", trigger.value,
+                    "' is a token of its own, so preserved_tokens must list it too");
             }
             trigger.type  = COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN;
             trigger.token = ids[0];
@@ -355,7 +354,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
         try {
             check_gbnf(text);
         } catch (const std::invalid_argument & e) {
-            throw field_error(source, std::string(schema ? "gives a bad grammar: " : "") + e.what());
+            throw field_error(source, schema ? "gives a bad grammar: " : "", e.what());
         }
     }
 
@@ -363,7 +362,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     if (const json * value = in.take("grammar_triggers")) {
         const std::string name = in.name("grammar_triggers");
         if (as_array(*value, name).size() > MAX_TRIGGERS) {
-            throw field_error(name, "has more than " + std::to_string(MAX_TRIGGERS) + " entries");
+            throw field_error(name, "has more than ", MAX_TRIGGERS, " entries");
         }
         for (size_t i = 0; i < value->size(); ++i) {
             p.grammar_triggers.push_back(read_trigger(value->at(i), member(name, i), vocab, p));
@@ -392,8 +391,7 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
     }
     in.read("reasoning_budget_message", p.reasoning_budget_message);
     if (p.reasoning_budget_message.size() > MAX_MESSAGE) {
-        throw field_error(
-            in.name("reasoning_budget_message"), "is longer than " + std::to_string(MAX_MESSAGE) + " bytes");
+        throw field_error(in.name("reasoning_budget_message"), "is longer than ", MAX_MESSAGE, " bytes");
     }
     if (!p.reasoning_budget_end.empty()) {
         const llama_tokens & end  = p.reasoning_budget_end.front();

@@ -167,8 +167,8 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
         std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return (char) std::tolower(c); });
         const auto it = types.find(name);
         if (it == types.end()) {
-            throw status_error(DFLASH_ERROR_ARG,
-                "ftype is '" + name + "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
+            throw status_error(
+                DFLASH_ERROR_ARG, "ftype is '", name, "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
         }
         std::string why;
         if (!path_in || !path_out || !gguf_check(path_in, why)) {
@@ -179,7 +179,7 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
         p.ftype                       = it->second;
         p.nthread                     = n_threads;
         if (llama_model_quantize(path_in, path_out, &p) != 0) {
-            throw status_error(DFLASH_ERROR_MODEL, std::string(path_in) + " could not be quantized: " + logged_error());
+            throw status_error(DFLASH_ERROR_MODEL, path_in, " could not be quantized: ", logged_error());
         }
     });
 }
@@ -220,7 +220,7 @@ std::vector<ggml_backend_dev_t> parse_devices(const char * text) {
         char *       end    = nullptr;
         const size_t bytes  = equals == std::string::npos ? 0 : std::strtoull(part.c_str() + equals + 1, &end, 10);
         if (bytes == 0 || *end || equals == 0) {
-            throw status_error(DFLASH_ERROR_ARG, "devices has '" + part + "', must be NAME=BYTES");
+            throw status_error(DFLASH_ERROR_ARG, "devices has '", part, "', must be NAME=BYTES");
         }
         devices.push_back(stand_in_device(part.substr(0, equals), bytes));
     }
@@ -381,9 +381,9 @@ int dflash_slot_save(dflash_engine * e, int32_t slot, const char * path, int32_t
 
 int dflash_slot_restore(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
     return attempt([&] {
-        const cache::file_result restored = e->cache().restore(slot, path);
-        *n_tokens                         = restored.n_tokens;
-        *n_bytes                          = restored.n_bytes;
+        const cache::file_result loaded = e->cache().load(slot, path);
+        *n_tokens                       = loaded.n_tokens;
+        *n_bytes                        = loaded.n_bytes;
     });
 }
 
@@ -436,7 +436,7 @@ dflash_vocab * dflash_vocab_load(const char * path, int * status) {
         vocab                     = std::make_unique<dflash_vocab>();
         vocab->model.reset(llama_model_load_from_file(path, params));
         if (!vocab->model) {
-            throw status_error(DFLASH_ERROR_MODEL, std::string(path) + " could not be loaded: " + logged_error());
+            throw status_error(DFLASH_ERROR_MODEL, path, " could not be loaded: ", logged_error());
         }
     });
     if (status) {
@@ -453,7 +453,7 @@ int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special,
     int32_t   n  = 0;
     const int rc = attempt([&] {
         if (token < 0 || token >= llama_vocab_n_tokens(e->target().vocab())) {
-            throw status_error(DFLASH_ERROR_ARG, "token " + std::to_string(token) + " is outside the vocabulary");
+            throw status_error(DFLASH_ERROR_ARG, "token ", token, " is outside the vocabulary");
         }
         const std::string piece = common_token_to_piece(e->target().vocab(), token, special);
         n                       = (int32_t) piece.size();
@@ -469,20 +469,20 @@ bool dflash_token_is_eog(const dflash_engine * e, int32_t token) {
            llama_vocab_is_eog(e->target().vocab(), token);
 }
 
-// ---- proof ----
+// ---- open looks, for tests ----
 
 int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
     int32_t * best_id, float * best_logit, float * logit) {
-    return attempt([&] { e->proof().score(slot, tokens, n, from, width, best_id, best_logit, logit); });
+    return attempt([&] { e->inspector().score(slot, tokens, n, from, width, best_id, best_logit, logit); });
 }
 
 int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
     float * hidden, float * logits, int32_t * ids, float * scores) {
-    return attempt([&] { e->proof().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
+    return attempt([&] { e->inspector().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
 }
 
 int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {
-    return attempt([&] { e->count_pass(e->proof().tree_pass(trees, n_trees)); });
+    return attempt([&] { e->count_pass(e->inspector().tree_pass(trees, n_trees)); });
 }
 
 char * dflash_cells(const dflash_engine * e) {

@@ -43,8 +43,8 @@ void read_content(const json & value, const std::string & field, common_chat_msg
         const std::string type = as_string(part.need("type"), part.name("type"));
         if (type != "text" && type != "refusal") {
             // OpenAI's wording, which clients look for
-            throw field_error(part.name("type"), "Invalid content type. " + type.substr(0, 40) +
-                                                     " is only supported by certain models: this one reads text only");
+            throw field_error(part.name("type"), "Invalid content type. ", type.substr(0, 40),
+                " is only supported by certain models: this one reads text only");
         }
         msg.content_parts.push_back({ "text", as_string(part.need(type), part.name(type)) });
         ignored.add_untaken(part, HARMLESS);
@@ -131,8 +131,8 @@ class message_reader {
             "function" };
         const std::string                     role  = as_string(in.need("role"), in.name("role"));
         if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
-            throw field_error(in.name("role"),
-                "must be system, developer, user, assistant, tool or function, got '" + role.substr(0, 40) + "'");
+            throw field_error(in.name("role"), "must be system, developer, user, assistant, tool or function, got '",
+                role.substr(0, 40), "'");
         }
         return role;
     }
@@ -309,7 +309,7 @@ void read_tools(
                 all->end());
         }
         if (inputs.tools.empty()) {
-            throw field_error(function.name("name"), "'" + wanted + "' is not among the tools");
+            throw field_error(function.name("name"), "'", wanted, "' is not among the tools");
         }
         ignored.add_untaken(function);
         ignored.add_untaken(named);
@@ -535,8 +535,8 @@ common_chat_params render(const common_chat_templates * templates, const common_
         // after a trace of the template's source
         const std::string trace = e.what(), mark = "Error: ";
         const size_t      at = trace.rfind(mark);
-        throw field_error("messages", "the chat template cannot render this request: " +
-                                          (at == std::string::npos ? trace : trace.substr(at + mark.size())));
+        throw field_error("messages", "the chat template cannot render this request: ",
+            (at == std::string::npos ? trace : trace.substr(at + mark.size())));
     }
 }
 
@@ -786,7 +786,7 @@ void check_made(const json & sampling, const std::string & source) {
         try {
             check_gbnf(sampling.at("grammar").get<std::string>());
         } catch (const std::invalid_argument & e) {
-            throw field_error(source, std::string("gives a bad grammar: ") + e.what());
+            throw field_error(source, "gives a bad grammar: ", e.what());
         }
     }
 }

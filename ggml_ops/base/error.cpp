@@ -12,8 +12,7 @@ static thread_local std::string thread_error;
 
 void check_range(const char * field, int64_t value, int64_t min, int64_t max) {
     if (value < min || value > max) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
-                                                 std::to_string(min) + ".." + std::to_string(max));
+        throw status_error(DFLASH_ERROR_ARG, field, " is ", value, ", must be ", min, "..", max);
     }
 }
 

@@ -2,16 +2,19 @@
 
 #pragma once
 
+#include "base/text.h"
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 
 namespace dflash {
 
-// An exception with its dflash_status.
+// An exception with its dflash_status. text: see concat().
 struct status_error : std::runtime_error {
     int status;
-    status_error(int status, const std::string & text) : std::runtime_error(text), status(status) {}
+    template <class... Parts>
+    status_error(int status, const Parts &... text) : std::runtime_error(concat(text...)), status(status) {}
 };
 
 // Throws status_error (DFLASH_ERROR_ARG) that names the field if `value` is not in min..max.

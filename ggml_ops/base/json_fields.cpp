@@ -31,7 +31,7 @@ std::string written(double number) {
 }
 
 [[noreturn]] void refuse(const json & value, const std::string & field, const std::string & wanted) {
-    throw field_error(field, "must be " + wanted + ", got " + shown(value));
+    throw field_error(field, "must be ", wanted, ", got ", shown(value));
 }
 
 }   // namespace
@@ -48,7 +48,7 @@ void check_nesting(const std::string & text, const std::string & field) {
             quoted = true;
         } else if (c == '[' || c == '{') {
             if (++depth > MAX_NESTING) {
-                throw field_error(field, "is nested deeper than " + std::to_string(MAX_NESTING) + " levels");
+                throw field_error(field, "is nested deeper than ", MAX_NESTING, " levels");
             }
         } else if (c == ']' || c == '}') {
             --depth;
@@ -61,7 +61,7 @@ json parse_json(const std::string & text, const std::string & field) {
     try {
         return json::parse(text);
     } catch (const common_json_error & e) {
-        throw field_error(field, std::string("is not valid JSON: ") + e.what());
+        throw field_error(field, "is not valid JSON: ", e.what());
     }
 }
 

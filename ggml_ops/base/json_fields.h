@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "base/text.h"
 
 #include <cstdint>
 #include <set>
@@ -14,8 +15,9 @@ namespace dflash {
 
 // what(): "field 'messages[2].role': must be ..."
 struct field_error : std::invalid_argument {
-    field_error(const std::string & field, const std::string & why) :
-        std::invalid_argument("field '" + field + "': " + why) {}
+    template <class... Parts>
+    field_error(const std::string & field, const Parts &... why) :
+        std::invalid_argument(concat("field '", field, "': ", why...)) {}
 };
 
 // llama.cpp walks JSON recursively (schemas, templates, dump), so deeper input would overflow the stack.

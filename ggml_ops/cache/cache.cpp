@@ -25,21 +25,19 @@ cache::cache(const dflash_engine_params & p, const model_pair & models, target &
 
 const sequence & cache::at(int32_t id) const {
     if (id < 0 || id >= (int32_t) sequences_.size()) {
-        throw status_error(DFLASH_ERROR_ARG,
-            "slot is " + std::to_string(id) + ", must be 0.." + std::to_string(sequences_.size() - 1));
+        throw status_error(DFLASH_ERROR_ARG, "slot is ", id, ", must be 0..", sequences_.size() - 1);
     }
     return sequences_[id];
 }
 
 const sequence & cache::idle(int32_t id) const {
     if (at(id).running) {
-        throw status_error(
-            DFLASH_ERROR_BUSY, "slot " + std::to_string(id) + " is running: wait for its end or cancel it");
+        throw status_error(DFLASH_ERROR_BUSY, "slot ", id, " is running: wait for its end or cancel it");
     }
     return sequences_[id];
 }
 
-void cache::read(int32_t id, int32_t n) {
+void cache::add_prompt(int32_t id, int32_t n) {
     sequence & s    = sequences_[id];
     const auto from = s.prompt->begin() + s.n_past();
     s.tokens.insert(s.tokens.end(), from, from + n);

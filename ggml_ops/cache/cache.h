@@ -19,7 +19,7 @@ namespace dflash {
 
 class cache {
   public:
-    // What was saved or restored.
+    // What was saved or loaded.
     struct file_result {
         int32_t n_tokens;
         size_t  n_bytes;
@@ -58,7 +58,7 @@ class cache {
 
     // ---- what a pass leaves (cache.cpp) ----
 
-    void read(int32_t id, int32_t n);   // the next n tokens of its prompt
+    void add_prompt(int32_t id, int32_t n);   // the next n tokens of it were read
     // A path of a tree; open: see target::tree_rows. False: the memory cannot be rolled back.
     bool keep_path(int32_t id, const tree & t, const std::vector<int32_t> & path, bool open);
     // What follows the sequence's text + [anchor] by the text itself.
@@ -84,16 +84,15 @@ class cache {
     // False: it lost what it held.
     bool bring_back(int32_t id);
 
-    // ---- files (slot_files.cpp); dflash.h has the contracts ----
+    // ---- files (saved_slots.cpp); dflash.h has the contracts ----
 
     file_result save(int32_t id, const std::string & path) const;
-    file_result restore(int32_t id, const std::string & path);
+    file_result load(int32_t id, const std::string & path);
 
   private:
     // Where the beginning of a prompt can come from.
     struct source {
-        enum place { OWN, OTHER, LEADER, HOST };
-        place                from;
+        enum { OWN, OTHER, LEADER, HOST } place;
         int32_t              id;         // of the sequence
         int32_t              n_tokens;   // that need not be read
         const conversation * entry;      // HOST only

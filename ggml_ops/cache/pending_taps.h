@@ -1,4 +1,5 @@
-// Taps that the drafter has not read yet. No llama.cpp types.
+// Taps that the drafter has not read yet, of one sequence: draft_memory has one for each, adds the rows of each pass
+// (draft_memory::keep) and hands them to the drafter (draft_memory::run). No llama.cpp types.
 
 #pragma once
 

@@ -47,7 +47,7 @@ int32_t cache::choose(const std::vector<int32_t> & prompt, const int32_t * candi
     for (int32_t i = 0; i < n; ++i) {
         const sequence & s = at(candidates[i]);
         if (s.running) {
-            throw status_error(DFLASH_ERROR_BUSY, "slot " + std::to_string(s.id) + " is running: choose an idle one");
+            throw status_error(DFLASH_ERROR_BUSY, "slot ", s.id, " is running: choose an idle one");
         }
         if (s.tokens.empty()) {
             empty = empty ? empty : &s;
@@ -127,7 +127,7 @@ int32_t cache::begin(
     sequence &    s        = sequences_[id];
     const int32_t n_cached = take_over(s, reusable, caches);
     s.prompt               = &prompt;
-    s.request              = ++n_requests_;
+    s.request_number       = ++n_requests_;
     s.caches               = caches;
     s.n_asked              = (int32_t) prompt.size();
     s.save_at              = s.follows() ? 0 : checkpoint_place(s);
@@ -137,27 +137,27 @@ int32_t cache::begin(
 
 // What the sequence held goes to the host if little of it stays.
 int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool cache_prompt) {
-    source from = { source::OWN, s.id, 0, nullptr };
+    source best = { source::OWN, s.id, 0, nullptr };
     if (cache_prompt) {
-        from = best_source(s, prompt);
+        best = best_source(s, prompt);
     }
     // What goes to the host may push other entries out: this one is taken first.
-    conversation entry = host_.take(from.entry);
-    if (loses_much(s, from.from == source::OWN ? from.n_tokens : 0)) {
+    conversation entry = host_.take(best.entry);
+    if (loses_much(s, best.place == source::OWN ? best.n_tokens : 0)) {
         keep_on_host(s);
     }
-    switch (from.from) {
+    switch (best.place) {
         // the memory may be able to keep more than is certain
         case source::OWN: return cut_back(s, cache_prompt ? common_tokens(s.tokens, prompt) : 0);
-        case source::OTHER: return share(sequences_[from.id], s, from.n_tokens);
+        case source::OTHER: return share(sequences_[best.id], s, best.n_tokens);
         case source::LEADER:
             forget(s.id);
-            s.leader = { from.id, sequences_[from.id].request, from.n_tokens };
+            s.leader = { best.id, sequences_[best.id].request_number, best.n_tokens };
             return 0;
         case source::HOST: break;
     }
-    const int32_t n_kept = restore(s, entry, from.n_tokens);
-    if (loses_much(entry, from.n_tokens)) {
+    const int32_t n_kept = restore(s, entry, best.n_tokens);
+    if (loses_much(entry, best.n_tokens)) {
         host_.add(std::move(entry));
     }
     return n_kept;
@@ -166,7 +166,7 @@ int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool
 bool cache::follow(int32_t id, const std::vector<int32_t> & reusable, int32_t & n_cached) {
     sequence &       s      = sequences_[id];
     const sequence & leader = sequences_[s.leader.id];
-    const bool       reads  = leader.reading() && leader.request == s.leader.request;
+    const bool       reads  = leader.reading() && leader.request_number == s.leader.request_number;
     if (reads && own_prefix(leader, reusable) < s.leader.n_tokens) {
         return false;
     }

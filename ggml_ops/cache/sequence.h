@@ -25,9 +25,9 @@ int32_t kept_tokens(int32_t reach, const std::vector<checkpoint> & checkpoints, 
 
 // Another sequence that reads the beginning of a prompt: it shares its tokens once it has read them.
 struct leading_sequence {
-    int32_t id       = -1;   // -1: none
-    int64_t request  = 0;    // that it reads for
-    int32_t n_tokens = 0;    // that it will share
+    int32_t id             = -1;   // -1: none
+    int64_t request_number = 0;    // that it reads for
+    int32_t n_tokens       = 0;    // that it will share
 };
 
 struct sequence {
@@ -41,13 +41,13 @@ struct sequence {
     text_index              text;          // of `tokens`
 
     // the request that runs on it, or the last one
-    bool                         running = false;
-    const std::vector<int32_t> * prompt  = nullptr;   // lives as long as the request runs
-    int64_t                      request = 0;         // a number for each
-    bool                         caches  = true;      // later requests may have what this one leaves
-    int32_t                      save_at = 0;         // make a checkpoint when so much of the prompt is read, 0: never
-    leading_sequence             leader;              // reads the beginning of this prompt for its own request
-    int64_t                      t_used_us = 0;       // when the last request ended
+    bool                         running        = false;
+    const std::vector<int32_t> * prompt         = nullptr;   // lives as long as the request runs
+    int64_t                      request_number = 0;         // counts up
+    bool                         caches         = true;      // later requests may have what this one leaves
+    int32_t                      save_at        = 0;   // make a checkpoint when so much of the prompt is read, 0: never
+    leading_sequence             leader;               // reads the beginning of this prompt for its own request
+    int64_t                      t_used_us = 0;        // when the last request ended
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
     bool    is_aside() const { return !aside.empty(); }

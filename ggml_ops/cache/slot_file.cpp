@@ -173,10 +173,6 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
     }
 }
 
-}   // namespace
-
-namespace {
-
 void add_samples(checksum & sum, const std::string & path) {
     constexpr size_t BEGINNING = 1 << 20, SAMPLE = 1 << 12, N_SAMPLES = 64;
     std::ifstream    in(file_path(path), std::ios::binary | std::ios::ate);

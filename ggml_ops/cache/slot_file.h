@@ -1,5 +1,5 @@
 // A conversation as a file: what a slot held, with what it was made for. Pure standard library: the parts that
-// llama.cpp and the drafter wrote are bytes here, checked by those who read them (slot_files.cpp).
+// llama.cpp and the drafter wrote are bytes here, checked by those who read them (saved_slots.cpp).
 //
 // Layout, in the machine's byte order:
 //   magic, size of the whole file, fingerprints of target and drafter, counts and sizes (slot_file.cpp, `head`)

@@ -1,7 +1,8 @@
 // How many nodes the next trees may have: pure functions and small running statistics, no llama.cpp types.
 //
 // A step costs T_draft + T_verify(rows) + T_other and yields one token per slot plus the values of the verified nodes.
-// Real cost curves have steps and are not convex, so every count is evaluated.
+// Real cost curves have steps and are not convex, so every count is evaluated. Which slots have which budget, and
+// whether anything is drafted, is decided by the controller (engine/controller.h), which calls these.
 
 #pragma once
 

@@ -1,5 +1,7 @@
 #include "draft/domino.h"
 
+#include "base/text.h"
+
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -24,13 +26,13 @@ class domino_graph {
     ggml_tensor * guess(int64_t k) {
         ggml_tensor * ids    = ggml_top_k(ctx_, logits_, (int) k);
         ggml_tensor * unary  = split(pick(ctx_, logits_, ids));
-        ggml_tensor * tokens = embed(ids, k);
+        ggml_tensor * tokens = embed(graph_, model_, ids, k);
         ggml_tensor * heads  = rows_of_out(ids, k);
-        ggml_tensor * x      = embed(graph_.anchors, 1);
+        ggml_tensor * x      = embed(graph_, model_, graph_.anchors, 1);
         ggml_tensor * h      = nullptr;
         ggml_tensor * states = nullptr;
         for (int64_t i = 0; i < n_pos_; ++i) {
-            h      = step(product(model_.domino_ih, x), h, h ? product(model_.domino_hh, h) : nullptr);
+            h      = step(product(ctx_, model_.domino_ih, x), h, h ? product(ctx_, model_.domino_hh, h) : nullptr);
             states = states ? ggml_concat(ctx_, states, h, 2) : h;
             if (i + 1 == n_pos_) {
                 break;
@@ -64,9 +66,10 @@ class domino_graph {
         ggml_tensor * after = ggml_repeat_4d(ctx_, positions(states, 0, 1), size, k, 1, n_slots_);   // the anchor's
         if (n_pos_ > 1) {
             ggml_tensor * before = ggml_cont(ctx_, positions(states, 0, n_pos_ - 1));
-            ggml_tensor * tokens = ggml_cont(ctx_, positions(embed(ids, k), 0, n_pos_ - 1));
-            ggml_tensor * next   = step(product(model_.domino_ih, tokens), before, product(model_.domino_hh, before));
-            after                = ggml_concat(ctx_, after, next, 2);
+            ggml_tensor * tokens = ggml_cont(ctx_, positions(embed(graph_, model_, ids, k), 0, n_pos_ - 1));
+            ggml_tensor * next =
+                step(product(ctx_, model_.domino_ih, tokens), before, product(ctx_, model_.domino_hh, before));
+            after = ggml_concat(ctx_, after, next, 2);
         }
         ggml_tensor * z     = without_prefix(activation(after, from_hidden_));
         ggml_tensor * unary = split(pick(ctx_, logits_, ids));
@@ -74,13 +77,6 @@ class domino_graph {
     }
 
   private:
-    // rows: contiguous.
-    ggml_tensor * product(ggml_tensor * weight, ggml_tensor * rows) {
-        ggml_tensor * flat = ggml_reshape_2d(ctx_, rows, rows->ne[0], ggml_nrows(rows));
-        flat               = ggml_mul_mat(ctx_, weight, flat);
-        return ggml_reshape_4d(ctx_, flat, flat->ne[0], rows->ne[1], rows->ne[2], rows->ne[3]);
-    }
-
     // [n, n_out] -> [n, 1, n_pos, n_slots].
     ggml_tensor * split(ggml_tensor * rows) { return ggml_reshape_4d(ctx_, rows, rows->ne[0], 1, n_pos_, n_slots_); }
 
@@ -94,14 +90,6 @@ class domino_graph {
     ggml_tensor * slot_matrices(ggml_tensor * rows, int64_t i) {
         return ggml_view_3d(
             ctx_, rows, rows->ne[0], rows->ne[1], n_slots_, rows->nb[1], rows->nb[3], (size_t) i * rows->nb[2]);
-    }
-
-    // Tokens [k, n] -> their embeddings [n_embd, k, n / n_slots, n_slots].
-    ggml_tensor * embed(ggml_tensor * ids, int64_t k) {
-        const int64_t n    = ggml_nelements(ids);
-        ggml_tensor * rows = ggml_get_rows(ctx_, model_.tok_embd, ggml_reshape_1d(ctx_, ids, n));
-        rows               = ggml_reshape_4d(ctx_, rows, model_.n_embd, k, n / k / n_slots_, n_slots_);
-        return model_.embedding_scale != 0.0f ? ggml_scale(ctx_, rows, model_.embedding_scale) : rows;
     }
 
     // Tokens [k, n_out] -> their rows of the output matrix [width, k, n_pos, n_slots].
@@ -132,7 +120,7 @@ class domino_graph {
     }
 
     ggml_tensor * activation(ggml_tensor * states, ggml_tensor * from_hidden) {
-        return ggml_silu(ctx_, ggml_add(ctx_, product(model_.domino_state, states), from_hidden));
+        return ggml_silu(ctx_, ggml_add(ctx_, product(ctx_, model_.domino_state, states), from_hidden));
     }
 
     // Zeros the positions that are not corrected.
@@ -160,8 +148,8 @@ class domino_graph {
 domino_selector::domino_selector(const drafter_model & model) :
     selector(std::min<int32_t>(DOMINO_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
     if (model.domino_out->ne[1] < model.n_logits()) {
-        throw std::runtime_error("domino_out.weight is for " + std::to_string(model.domino_out->ne[1]) +
-                                 " tokens, the logits for " + std::to_string(model.n_logits()));
+        throw std::runtime_error(
+            concat("domino_out.weight is for ", model.domino_out->ne[1], " tokens, the logits for ", model.n_logits()));
     }
 }
 

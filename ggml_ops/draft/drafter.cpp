@@ -1,6 +1,7 @@
 #include "draft/drafter.h"
 
 #include "base/abort_guard.h"
+#include "base/text.h"
 #include "draft/layers.h"
 #include "llama/access.h"
 #include "llama/embedding_rows.h"
@@ -34,9 +35,8 @@ void check_vocabulary(const llama_model * drafter, const llama_model * target) {
         n_differ += std::strcmp(llama_vocab_get_text(ours, token), llama_vocab_get_text(theirs, token)) != 0;
     }
     if (n_differ > FEW_TOKENS) {
-        throw std::runtime_error("the drafter's vocabulary has " + std::to_string(n_ours) + " tokens, the target's " +
-                                 std::to_string(n_theirs) + ", and " + std::to_string(n_differ) +
-                                 " of the first differ: convert the drafter with this target");
+        throw std::runtime_error(concat("the drafter's vocabulary has ", n_ours, " tokens, the target's ", n_theirs,
+            ", and ", n_differ, " of the first differ: convert the drafter with this target"));
     }
 }
 
@@ -44,17 +44,16 @@ void check_vocabulary(const llama_model * drafter, const llama_model * target) {
 void check_pair(const drafter_model & model, const llama_model * target) {
     const int32_t n_embd = llama_model_n_embd(target);
     if (model.n_embd != n_embd) {
-        throw std::runtime_error("dflash.embedding_length is " + std::to_string(model.n_embd) + ", the target's is " +
-                                 std::to_string(n_embd) + ": use the drafter that was trained for this target");
+        throw std::runtime_error(concat("dflash.embedding_length is ", model.n_embd, ", the target's is ", n_embd,
+            ": use the drafter that was trained for this target"));
     }
     if (model.block_size < 2 || model.block_size > 64) {
-        throw std::runtime_error("dflash.block_size is " + std::to_string(model.block_size) + ", must be 2..64");
+        throw std::runtime_error(concat("dflash.block_size is ", model.block_size, ", must be 2..64"));
     }
     for (const int32_t layer : model.target_layers) {
         if (!access_has_tap(target, layer)) {
-            throw std::runtime_error("dflash.target_layers has " + std::to_string(layer) + ", which the target (" +
-                                     access_arch(target) + ", " + std::to_string(llama_model_n_layer(target)) +
-                                     " layers) does not offer as a tap");
+            throw std::runtime_error(concat("dflash.target_layers has ", layer, ", which the target (",
+                access_arch(target), ", ", llama_model_n_layer(target), " layers) does not offer as a tap"));
         }
     }
     if (model.target_layers.empty()) {
@@ -107,7 +106,7 @@ std::vector<int64_t> read_d2t(const drafter_model & model) {
     }
     for (const int64_t id : d2t) {
         if (id < 0 || id >= model.n_vocab) {
-            throw std::runtime_error("d2t maps to token " + std::to_string(id) + ", outside the vocabulary");
+            throw std::runtime_error(concat("d2t maps to token ", id, ", outside the vocabulary"));
         }
     }
     return d2t;
@@ -508,8 +507,8 @@ void drafter::set_mask(const draft_mask & mask, int32_t slot, int32_t window, bo
 
 int32_t drafter::target_token(int32_t id) const {
     if (id < 0 || id >= model_.n_logits()) {
-        throw std::runtime_error("the drafter's device returned token " + std::to_string(id) + " of a vocabulary of " +
-                                 std::to_string(model_.n_logits()));
+        throw std::runtime_error(
+            concat("the drafter's device returned token ", id, " of a vocabulary of ", model_.n_logits()));
     }
     return d2t_.empty() ? id : (int32_t) d2t_[id];
 }

@@ -1,5 +1,6 @@
 #include "draft/lilicorr.h"
 
+#include "base/text.h"
 #include "ggml-backend.h"
 
 #include <algorithm>
@@ -96,14 +97,8 @@ class correlator_graph {
         return ggml_reshape_4d(ctx_, rows, rows->ne[0], k, n_pos, n_slots);
     }
 
-    // rows: contiguous.
-    ggml_tensor * product(ggml_tensor * weight, ggml_tensor * rows) {
-        ggml_tensor * flat = ggml_reshape_2d(ctx_, rows, rows->ne[0], ggml_nrows(rows));
-        return split(ggml_mul_mat(ctx_, weight, flat), rows->ne[1], rows->ne[2], rows->ne[3]);
-    }
-
     ggml_tensor * apply(const affine & by, ggml_tensor * rows) {
-        return ggml_add(ctx_, product(by.weight, rows), by.bias);
+        return ggml_add(ctx_, product(ctx_, by.weight, rows), by.bias);
     }
 
     ggml_tensor * norm(ggml_tensor * rows, ggml_tensor * weight) {
@@ -114,10 +109,7 @@ class correlator_graph {
 
     // Of the graph's ids: [H, k, n_pos, n_slots].
     ggml_tensor * embeddings() {
-        const int64_t n    = k_ * n_pos_ * n_slots_;
-        ggml_tensor * rows = ggml_get_rows(ctx_, model_.tok_embd, ggml_reshape_1d(ctx_, graph_.ids, n));
-        rows               = split(rows, k_, n_pos_, n_slots_);
-        rows               = model_.embedding_scale != 0.0f ? ggml_scale(ctx_, rows, model_.embedding_scale) : rows;
+        ggml_tensor * rows = embed(graph_, model_, graph_.ids, k_);
         return head_.token.weight ? apply(head_.token, rows) : rows;
     }
 
@@ -139,9 +131,9 @@ class correlator_graph {
 
     // What both unit vectors of a candidate are made from.
     ggml_tensor * factors(ggml_tensor * rows, ggml_tensor * context) {
-        ggml_tensor * mixed = product(head_.factor_product, ggml_mul(ctx_, rows, context));
+        ggml_tensor * mixed = product(ctx_, head_.factor_product, ggml_mul(ctx_, rows, context));
         mixed               = ggml_add(ctx_, mixed, apply(head_.factor, rows));
-        return ggml_silu(ctx_, ggml_add(ctx_, mixed, product(head_.factor_context, context)));
+        return ggml_silu(ctx_, ggml_add(ctx_, mixed, product(ctx_, head_.factor_context, context)));
     }
 
     const drafter_model & model_;
@@ -162,8 +154,8 @@ std::vector<float> read_floats(const ggml_tensor * tensor) {
 lilicorr_selector::lilicorr_selector(const drafter_model & model, int32_t n_slots) :
     selector(model.lilicorr.top_k), model_(model) {
     if (top_k() > model.n_logits()) {
-        throw std::runtime_error("dflash.lilicorr_top_k is " + std::to_string(top_k()) +
-                                 ", more than the tokens that may be proposed: convert the drafter with this target");
+        throw std::runtime_error(concat("dflash.lilicorr_top_k is ", top_k(),
+            ", more than the tokens that may be proposed: convert the drafter with this target"));
     }
     const int64_t n_pos = model.block_size - 1;
     ctx_.reset(ggml_init({ 3 * ggml_tensor_overhead(), nullptr, true }));

@@ -46,6 +46,19 @@ void selector::finish_pairs(draft & drafted, draft_probe * probe) const {
     }
 }
 
+ggml_tensor * product(ggml_context * ctx, ggml_tensor * weight, ggml_tensor * rows) {
+    ggml_tensor * out = ggml_mul_mat(ctx, weight, ggml_reshape_2d(ctx, rows, rows->ne[0], ggml_nrows(rows)));
+    return ggml_reshape_4d(ctx, out, out->ne[0], rows->ne[1], rows->ne[2], rows->ne[3]);
+}
+
+ggml_tensor * embed(const draft_graph & graph, const drafter_model & model, ggml_tensor * ids, int64_t k) {
+    ggml_context * ctx = graph.ctx.get();
+    const int64_t  n = ggml_nelements(ids), n_slots = graph.shape.n_slots();
+    ggml_tensor *  rows = ggml_get_rows(ctx, model.tok_embd, ggml_reshape_1d(ctx, ids, n));
+    rows                = ggml_reshape_4d(ctx, rows, model.n_embd, k, n / k / n_slots, n_slots);
+    return model.embedding_scale != 0.0f ? ggml_scale(ctx, rows, model.embedding_scale) : rows;
+}
+
 namespace {
 
 constexpr int32_t DFLASH_CANDIDATES = 8;   // candidates per position that are kept of a DFlash drafter

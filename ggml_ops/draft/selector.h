@@ -59,5 +59,9 @@ ggml_tensor * rows_of_blocks(const draft_graph & graph, ggml_tensor * rows, int6
 ggml_tensor * proposing_rows(const draft_graph & graph, ggml_tensor * rows);
 // rows [n, n_out] at ids [top_k, n_out] -> [top_k, n_out].
 ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids);
+// weight [n, m] times all rows [n, a, b, c], contiguous, as one matrix -> [m, a, b, c].
+ggml_tensor * product(ggml_context * ctx, ggml_tensor * weight, ggml_tensor * rows);
+// Embeddings of tokens, k for a place [k, n] -> [n_embd, k, n / n_slots, n_slots].
+ggml_tensor * embed(const draft_graph & graph, const drafter_model & model, ggml_tensor * ids, int64_t k);
 
 }   // namespace dflash

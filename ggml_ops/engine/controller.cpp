@@ -165,7 +165,7 @@ void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
 int32_t controller::choose_length(const std::vector<slot> & slots, int32_t room) {
     begin_choice(slots, room);
     const int32_t length = choose_any_length(slots);
-    if (!limits_.pads_blocks || length == 1) {
+    if (!pads_blocks_ || length == 1) {
         return length;
     }
     const int32_t narrow = std::min(std::max(8, padded_width(length)), limits_.max_length);

@@ -30,6 +30,8 @@ class controller {
   public:
     // limits: stay where they are and may change until the first step.
     explicit controller(const pass_limits & limits) : limits_(limits) {}
+    // Whether blocks come in few lengths, as a drafter on a device wants them.
+    void pad_blocks(bool pads) { pads_blocks_ = pads; }
 
     // an answer
     void begin_answer(slot & s);   // starts with what the last one of its kind learned
@@ -91,6 +93,7 @@ class controller {
     void                 learn_values(slot & s) const;
 
     const pass_limits & limits_;
+    bool                pads_blocks_ = false;
     pass_costs          costs_;
     experience          last_learned_[2];   // of the last answers, sampled and greedy
 

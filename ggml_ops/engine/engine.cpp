@@ -2,6 +2,7 @@
 
 #include "accept/sampling.h"
 #include "base/abort_guard.h"
+#include "base/text.h"
 #include "common/chat.h"
 #include "engine/warm_up.h"
 
@@ -38,7 +39,7 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
     if (params_.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafter);
     }
-    limits_.pads_blocks = drafter && drafter->on_device();
+    controller_.pad_blocks(drafter && drafter->on_device());
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].id   = (int32_t) i;
         slots_[i].held = &cache_.at((int32_t) i);

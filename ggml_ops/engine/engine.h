@@ -8,7 +8,7 @@
 #include "dflash.h"
 #include "engine/controller.h"
 #include "engine/params.h"
-#include "engine/proof.h"
+#include "engine/inspector.h"
 #include "engine/request.h"
 #include "engine/slot.h"
 #include "target/model_pair.h"
@@ -72,8 +72,8 @@ class engine {
 
     // ---- open looks, for tests ----
 
-    dflash::proof proof() { return { target_, draft_memory_, cache_ }; }
-    void          count_pass(double ms);   // of proof::tree_pass()
+    dflash::inspector inspector() { return { target_, draft_memory_, cache_ }; }
+    void              count_pass(double ms);   // of inspector::tree_pass()
 
   private:
     int32_t run_step(dflash_update * updates);
@@ -116,7 +116,7 @@ class engine {
     dflash::target       target_;
     dflash::draft_memory draft_memory_;
     dflash::cache        cache_;
-    pass_limits          limits_;   // the target's and the drafter's
+    pass_limits          limits_;   // the target's
     dflash::controller   controller_{ limits_ };
     std::vector<slot>    slots_;
 

@@ -29,17 +29,15 @@ dflash_engine_params resolve_params(dflash_engine_params p) {
     check_range("n_checkpoints", p.n_checkpoints, 0, 1 << 10);
     check_range("checkpoint_step", p.checkpoint_step, 0, 1 << 30);
     if (!(p.slot_similarity >= 0 && p.slot_similarity <= 1)) {
-        throw status_error(
-            DFLASH_ERROR_ARG, "slot_similarity is " + std::to_string(p.slot_similarity) + ", must be 0..1");
+        throw status_error(DFLASH_ERROR_ARG, "slot_similarity is ", p.slot_similarity, ", must be 0..1");
     }
     if (p.share_ctx && !p.kv_unified) {
         throw status_error(DFLASH_ERROR_ARG, "share_ctx needs kv_unified: slots with a cache each cannot share one");
     }
     cache_type(p.type_k, "type_k", false);
     if (ggml_is_quantized(cache_type(p.type_v, "type_v", false)) && p.flash_attn == 0) {
-        throw status_error(
-            DFLASH_ERROR_ARG, std::string("type_v is '") + p.type_v +
-                                  "', which needs flash attention: leave flash_attn on or auto, or quantize K alone");
+        throw status_error(DFLASH_ERROR_ARG, "type_v is '", p.type_v,
+            "', which needs flash attention: leave flash_attn on or auto, or quantize K alone");
     }
     cache_type(p.type_k_draft, "type_k_draft", true);
     cache_type(p.type_v_draft, "type_v_draft", true);

@@ -13,15 +13,15 @@ void require_lattice(const drafter * drafter) {
         const std::string found =
             drafter ? std::string("this one is a ") + drafter->kind().title + " drafter" : "there is none";
         throw field_error(
-            "accept", "block needs a " + lattice_kinds() + " drafter, and " + found + ": leave accept at match");
+            "accept", "block needs a ", lattice_kinds(), " drafter, and ", found, ": leave accept at match");
     }
 }
 
 static void check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n, int32_t n_vocab) {
     for (int32_t i = 0; i < n; ++i) {
         if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-            throw status_error(DFLASH_ERROR_ARG, field + "[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
-                                                     ", outside the vocabulary of " + std::to_string(n_vocab));
+            throw status_error(
+                DFLASH_ERROR_ARG, field, "[", i, "] is ", tokens[i], ", outside the vocabulary of ", n_vocab);
         }
     }
 }
@@ -32,8 +32,8 @@ void check_tokens(const int32_t * tokens, int32_t n, const target & target) {
     }
     check_vocabulary("tokens", tokens, n, target.n_vocab());
     if (const int32_t n_ctx = target.limits().n_ctx_slot; n >= n_ctx) {
-        throw status_error(DFLASH_ERROR_ARG, "the prompt has " + std::to_string(n) + " tokens, a slot's context is " +
-                                                 std::to_string(n_ctx) + ": shorten it or start with a larger -c");
+        throw status_error(DFLASH_ERROR_ARG, "the prompt has ", n, " tokens, a slot's context is ", n_ctx,
+            ": shorten it or start with a larger -c");
     }
 }
 
@@ -51,7 +51,7 @@ static void check_probs(const dflash_request & r, int32_t n_vocab) {
 static void check_request(const dflash_request & r, const target & target, const drafter * drafter) {
     check_tokens(r.tokens, r.n_tokens, target);
     if (r.n_predict < -1) {
-        throw status_error(DFLASH_ERROR_ARG, "n_predict is " + std::to_string(r.n_predict) + ", must be >= -1");
+        throw status_error(DFLASH_ERROR_ARG, "n_predict is ", r.n_predict, ", must be >= -1");
     }
     check_range("budget", r.budget, 0, DFLASH_MAX_NODES);
     check_range("draft", r.draft, -1, DFLASH_DRAFT_TREE);

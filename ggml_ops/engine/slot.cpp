@@ -75,8 +75,7 @@ void slot::begin(dflash::request && r) {
 }
 
 void slot::begin_pass() {
-    pass.n_rows = 0;
-    pass.reads = pass.samples = false;
+    pass = {};
     result.clear();
 }
 

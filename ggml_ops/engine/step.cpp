@@ -15,8 +15,7 @@ static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED
 
 int32_t engine::step(dflash_update * updates, int32_t cap) {
     if (!updates || cap < (int32_t) slots_.size()) {
-        throw status_error(DFLASH_ERROR_ARG,
-            "cap is " + std::to_string(cap) + ", must be at least n_slots (" + std::to_string(slots_.size()) + ")");
+        throw status_error(DFLASH_ERROR_ARG, "cap is ", cap, ", must be at least n_slots (", slots_.size(), ")");
     }
     int32_t n_updates = 0;
     models_.rpc().blame([&] { n_updates = run_step(updates); });
@@ -96,7 +95,10 @@ void engine::plan() {
             const tree &  t    = s.drafts.tree;
             const int32_t size = &s == last ? std::max(padded_size, last_size) : padded_size;
             const auto    in   = target_.add_tree(s.id, t, s.n_past(), true, t.size() > 1, size);
-            s.pass             = { in.first, t.size(), false, true, in.open, {} };
+            s.pass.first_row   = in.first;
+            s.pass.n_rows      = t.size();
+            s.pass.samples     = true;
+            s.pass.open        = in.open;
         } else if (s.reading() && !s.held->follows()) {
             reading.push_back(&s);
         }
@@ -215,7 +217,6 @@ void engine::await_logits() {
 
 void engine::walk() {
     for (slot & s : slots_) {
-        s.pass.walked = {};
         try {
             add_prompt_probs(s, target_.context());
             s.pass.walked = s.pass.samples ? walk_slot(s, target_.context()) : walk_result{};
@@ -288,7 +289,7 @@ void engine::commit() {
 
 void engine::commit_prompt(slot & s) {
     draft_memory_.keep(s.id, s.pass.first_row, s.pass.n_rows);
-    cache_.read(s.id, s.pass.n_rows);
+    cache_.add_prompt(s.id, s.pass.n_rows);
 }
 
 void engine::commit_tree(slot & s) {

@@ -31,13 +31,12 @@ void check_chat_template(const std::string & source) {
         for (const char * name : builtin_names()) {
             all += (all.empty() ? "" : ", ") + std::string(name);
         }
-        throw field_error(
-            "chat_template", "is neither Jinja, which has {{ or {%, nor one of llama.cpp's names: " + all);
+        throw field_error("chat_template", "is neither Jinja, which has {{ or {%, nor one of llama.cpp's names: ", all);
     }
     try {
         common_chat_template(source, "", "");
     } catch (const std::exception & e) {
-        throw field_error("chat_template", std::string("is not a Jinja template that llama.cpp can read: ") + e.what());
+        throw field_error("chat_template", "is not a Jinja template that llama.cpp can read: ", e.what());
     }
 }
 

@@ -1,5 +1,6 @@
 #include "files/gguf_check.h"
 
+#include "base/text.h"
 #include "files/charsmap.h"
 #include "files/gguf_file.h"
 
@@ -85,16 +86,16 @@ class checker {
     int64_t        n_vocab_     = 0;
     int64_t        head_size_k_ = 0;
 
-    [[noreturn]] void fail(const std::string & field, const std::string & what) const {
-        throw gguf_error(file_.path + ": " + what, field);
+    template <class... Parts> [[noreturn]] void fail(const std::string & field, const Parts &... what) const {
+        throw gguf_error(concat(file_.path, ": ", what...), field);
     }
 
-    [[noreturn]] void fail_key(const std::string & key, const std::string & what) const {
-        fail(key, "key '" + gguf_printable(key) + "' " + what);
+    template <class... Parts> [[noreturn]] void fail_key(const std::string & key, const Parts &... what) const {
+        fail(key, "key '", gguf_printable(key), "' ", what...);
     }
 
-    [[noreturn]] void fail_tensor(const std::string & name, const std::string & what) const {
-        fail(name, "tensor '" + gguf_printable(name) + "' " + what);
+    template <class... Parts> [[noreturn]] void fail_tensor(const std::string & name, const Parts &... what) const {
+        fail(name, "tensor '", gguf_printable(name), "' ", what...);
     }
 
     std::string own(const std::string & suffix) const { return report_.architecture + "." + suffix; }
@@ -112,23 +113,26 @@ class checker {
             return nullptr;
         }
         if (value->is_array || value->type != type) {
-            fail_key(key, std::string("must be of type ") + gguf_type_name(type) + ", found " +
-                              (value->is_array ? "an array of " : "") + gguf_type_name(value->type));
+            fail_key(key, "must be of type ", gguf_type_name(type), ", found ", (value->is_array ? "an array of " : ""),
+                gguf_type_name(value->type));
         }
         return value;
     }
 
-    void in_range(const std::string & key, int64_t value, int64_t low, int64_t high) const {
-        if (value < low || value > high) {
-            fail_key(key, "is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " +
-                              std::to_string(high));
+    template <class T> void in_range(const std::string & key, T value, T low, T high) const {
+        if (!(value >= low && value <= high)) {   // nor is a NaN
+            fail_key(key, "is ", value, "; it must be from ", low, " to ", high);
         }
     }
 
     int64_t number(const std::string & key, int64_t low, int64_t high) const {
         const int64_t value = scalar(key, gguf_type::u32, true)->integer();
-        in_range(key, value, low, high);
+        in_range<int64_t>(key, value, low, high);
         return value;
+    }
+
+    void check_real(const std::string & key, double low, double high) const {
+        in_range<double>(key, scalar(key, gguf_type::f32, true)->real(), low, high);
     }
 
     int64_t number(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
@@ -143,11 +147,10 @@ class checker {
         }
         const std::vector<int64_t> numbers = integers(key, *value);
         if (numbers.size() != static_cast<size_t>(n_layer_)) {
-            fail_key(key, "has " + std::to_string(numbers.size()) + " elements; the model has " +
-                              std::to_string(n_layer_) + " layers");
+            fail_key(key, "has ", numbers.size(), " elements; the model has ", n_layer_, " layers");
         }
         for (const int64_t n : numbers) {
-            in_range(key, n, low, high);
+            in_range<int64_t>(key, n, low, high);
         }
         return numbers;
     }
@@ -156,8 +159,8 @@ class checker {
         const bool typed = value.is_array && (value.type == gguf_type::i32 || value.type == gguf_type::u32 ||
                                                  value.type == gguf_type::boolean);
         if (!typed || value.count > gguf_value::max_numbers) {
-            fail_key(key, std::string("must be a short array of i32, u32 or bool, found ") +
-                              (value.is_array ? "an array of " : "") + gguf_type_name(value.type));
+            fail_key(key, "must be a short array of i32, u32 or bool, found ", (value.is_array ? "an array of " : ""),
+                gguf_type_name(value.type));
         }
         std::vector<int64_t> numbers;
         for (uint64_t i = 0; i < value.count; ++i) {
@@ -178,8 +181,8 @@ class checker {
         if (scalar("split.no", gguf_type::u16, true)->integer() != 0 || paths.size() != n) {
             char tail[64];
             std::snprintf(tail, sizeof(tail), "-00001-of-%05d.gguf", static_cast<int>(n));
-            fail_key("split.count", "says that the model has " + std::to_string(n) +
-                                        " files; give the first one, whose name ends in '" + tail + "'");
+            fail_key("split.count", "says that the model has ", n, " files; give the first one, whose name ends in '",
+                tail, "'");
         }
         scalar("split.tensors.count", gguf_type::i32, true);
         for (size_t i = 1; i < n; ++i) {
@@ -202,32 +205,29 @@ class checker {
         report_.architecture = scalar("general.architecture", gguf_type::string, true)->text;
         // drafters of other projects: convert/dialects.py
         if (is({ "dflash-draft", "qwen35-dflash-draft", "gemma4-dflash-draft", "dspark" })) {
-            fail_key("general.architecture", "is '" + report_.architecture +
-                                                 "', another project's dialect of drafters; rewrite the file: "
-                                                 "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
+            fail_key("general.architecture", "is '", report_.architecture,
+                "', another project's dialect of drafters; rewrite the file: "
+                "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
         }
         if (use_ == gguf_use::embed) {
             // Drafters need hidden states; the others have no context with pooling, or need two.
             if (report_.is_drafter() || is({ "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe",
                                             "rnd1", "clip", "eagle3", "gemma4-assistant" })) {
-                fail_key(
-                    "general.architecture", "is '" + report_.architecture +
-                                                "', which gives no embeddings; use an embedding or reranking model");
+                fail_key("general.architecture", "is '", report_.architecture,
+                    "', which gives no embeddings; use an embedding or reranking model");
             }
             return;
         }
         // No KV memory or no plain decoder: create_memory() returns null, or the graph needs another context.
         if (is_encoder()) {
-            fail_key("general.architecture",
-                "is '" + report_.architecture +
-                    "', which gives embeddings, not text; use a decoder-only language model (to serve its embeddings: "
-                    "dflash-local serve --embedding-model FILE)");
+            fail_key("general.architecture", "is '", report_.architecture,
+                "', which gives embeddings, not text; use a decoder-only language model (to serve its embeddings: "
+                "dflash-local serve --embedding-model FILE)");
         }
         if (is({ "llama-embed", "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1", "clip",
                 "eagle3", "gemma4-assistant" })) {
-            fail_key("general.architecture",
-                "is '" + report_.architecture +
-                    "', which does not generate text token by token; use a decoder-only language model");
+            fail_key("general.architecture", "is '", report_.architecture,
+                "', which does not generate text token by token; use a decoder-only language model");
         }
     }
 
@@ -252,8 +252,7 @@ class checker {
                     fail_key(key, "holds a number that is not finite");
                 }
                 if (value.is_integer() && (value.integer(i) < -1 || value.integer(i) > MAX_COUNT)) {
-                    fail_key(key, "holds " + std::to_string(value.integer(i)) + "; it must be from 0 to " +
-                                      std::to_string(MAX_COUNT));
+                    fail_key(key, "holds ", value.integer(i), "; it must be from 0 to ", MAX_COUNT);
                 }
             }
         }
@@ -296,9 +295,8 @@ class checker {
             const std::vector<int64_t> heads_kv = per_layer(own("attention.head_count_kv"), 0, MAX_HEADS, 0);
             for (size_t i = 0; i < heads.size(); ++i) {
                 if (heads[i] > 0 && heads_kv[i] > 0 && heads[i] % heads_kv[i] != 0) {
-                    fail_key(own("attention.head_count_kv"), "is " + std::to_string(heads_kv[i]) +
-                                                                 ", which does not divide the " +
-                                                                 std::to_string(heads[i]) + " heads");
+                    fail_key(own("attention.head_count_kv"), "is ", heads_kv[i], ", which does not divide the ",
+                        heads[i], " heads");
                 }
                 if (heads_kv[i] == 0 && is_plain_attention()) {
                     fail_key(own("attention.head_count_kv"), "is 0; it must be at least 1");
@@ -314,13 +312,11 @@ class checker {
         head_size_k_              = number(own("attention.key_length"), 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
         const int64_t head_size_v = number(own("attention.value_length"), 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
         if (head_size_k_ == 0) {
-            fail_key(own("attention.head_count"),
-                "is " + std::to_string(heads[0]) + ", more than the embedding length " + std::to_string(n_embd_));
+            fail_key(own("attention.head_count"), "is ", heads[0], ", more than the embedding length ", n_embd_);
         }
         if (is_plain_attention() && head_size_k_ != head_size_v) {
-            fail_key(own("attention.value_length"), "is " + std::to_string(head_size_v) +
-                                                        "; it must equal attention.key_length, " +
-                                                        std::to_string(head_size_k_));
+            fail_key(own("attention.value_length"), "is ", head_size_v, "; it must equal attention.key_length, ",
+                head_size_k_);
         }
         for (const char * suffix : { "attention.key_length_swa", "attention.value_length_swa" }) {
             number(own(suffix), 1, MAX_HEAD_SIZE, 1);
@@ -343,8 +339,8 @@ class checker {
         number(own("rope.scaling.original_context_length"), 0, MAX_CONTEXT, 0);
         if (const gguf_value * type = scalar(own("rope.scaling.type"), gguf_type::string);
             type != nullptr && !one_of(type->text, { "none", "linear", "yarn", "longrope" })) {
-            fail_key(own("rope.scaling.type"),
-                "is '" + gguf_printable(type->text) + "'; it must be none, linear, yarn or longrope");
+            fail_key(own("rope.scaling.type"), "is '", gguf_printable(type->text),
+                "'; it must be none, linear, yarn or longrope");
         }
         if (head_size_k_ == 0) {
             return;
@@ -355,9 +351,9 @@ class checker {
             "glm5-next", "bert", "jina-bert-v2" });
         const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
             const int64_t n_rot = number(own(suffix), 0, MAX_HEAD_SIZE, fallback);
-            in_range(own(suffix), n_rot, rotates ? 2 : 0, head_size);
+            in_range<int64_t>(own(suffix), n_rot, rotates ? 2 : 0, head_size);
             if (n_rot % 2 != 0) {
-                fail_key(own(suffix), "is " + std::to_string(n_rot) + "; it must be even");
+                fail_key(own(suffix), "is ", n_rot, "; it must be even");
             }
             return n_rot;
         };
@@ -365,9 +361,7 @@ class checker {
         check_dimensions(
             "rope.dimension_count_swa", number(own("attention.key_length_swa"), 1, MAX_HEAD_SIZE, head_size_k_), n_rot);
         if (n_rot != head_size_k_ && is({ "qwen2", "qwen2moe", "qwen3", "qwen3moe" })) {
-            fail_key(own("rope.dimension_count"), "is " + std::to_string(n_rot) +
-                                                      "; it must equal attention.key_length, " +
-                                                      std::to_string(head_size_k_));
+            fail_key(own("rope.dimension_count"), "is ", n_rot, "; it must equal attention.key_length, ", head_size_k_);
         }
         check_sections();
     }
@@ -381,16 +375,16 @@ class checker {
         }
         const std::vector<int64_t> sections = integers(key, *value);
         if (sections.size() != 4) {
-            fail_key(key, "has " + std::to_string(sections.size()) + " elements; it must have 4");
+            fail_key(key, "has ", sections.size(), " elements; it must have 4");
         }
         int64_t sum = 0;
         for (const int64_t n : sections) {
-            in_range(key, n, 0, head_size_k_);
+            in_range<int64_t>(key, n, 0, head_size_k_);
             sum += n;
         }
         const bool unused = report_.is_drafter() && sum == 0;
         if (!unused && (sum - sections[3] == 0 || sum > head_size_k_)) {
-            fail_key(key, "must sum to at least 1 and at most the head size " + std::to_string(head_size_k_));
+            fail_key(key, "must sum to at least 1 and at most the head size ", head_size_k_);
         }
     }
 
@@ -405,8 +399,7 @@ class checker {
         number(own("expert_gating_func"), 0, 4, 0);
 
         if (n_used > n_expert || (n_expert > 0 && n_used == 0)) {
-            fail_key(own("expert_used_count"),
-                "is " + std::to_string(n_used) + "; the model has " + std::to_string(n_expert) + " experts");
+            fail_key(own("expert_used_count"), "is ", n_used, "; the model has ", n_expert, " experts");
         }
         // If the experts' own length is missing, these loaders divide feed_forward_length by the number of used
         // experts.
@@ -417,13 +410,11 @@ class checker {
         }
         const bool grouped = groups > 1 && n_expert > 0;
         if (groups > 0 && groups >= n_expert) {
-            fail_key(own("expert_group_count"),
-                "is " + std::to_string(groups) + "; it must be less than the " + std::to_string(n_expert) + " experts");
+            fail_key(own("expert_group_count"), "is ", groups, "; it must be less than the ", n_expert, " experts");
         }
         if (grouped && (n_expert % groups != 0 || n_group == 0 || n_group >= groups)) {
-            fail_key(own("expert_group_count"),
-                "is " + std::to_string(groups) + "; it must divide the " + std::to_string(n_expert) +
-                    " experts and be greater than expert_group_used_count, " + std::to_string(n_group));
+            fail_key(own("expert_group_count"), "is ", groups, "; it must divide the ", n_expert,
+                " experts and be greater than expert_group_used_count, ", n_group);
         }
     }
 
@@ -440,20 +431,18 @@ class checker {
             return;
         }
         if (heads_k == 0 || heads_v % heads_k != 0) {
-            fail_key(own("ssm.group_count"),
-                "is " + std::to_string(heads_k) + "; it must divide ssm.time_step_rank, " + std::to_string(heads_v));
+            fail_key(own("ssm.group_count"), "is ", heads_k, "; it must divide ssm.time_step_rank, ", heads_v);
         }
         if (d_inner != heads_v * d_state) {
-            fail_key(own("ssm.inner_size"), "is " + std::to_string(d_inner) +
-                                                "; it must be ssm.time_step_rank * ssm.state_size, " +
-                                                std::to_string(heads_v * d_state));
+            fail_key(own("ssm.inner_size"), "is ", d_inner, "; it must be ssm.time_step_rank * ssm.state_size, ",
+                heads_v * d_state);
         }
     }
 
     void check_tokenizer() {
         const std::string model = scalar("tokenizer.ggml.model", gguf_type::string, true)->text;
         if (one_of(model, { "none", "no_vocab" })) {
-            fail_key("tokenizer.ggml.model", "is '" + model + "'; the model must bring its tokenizer");
+            fail_key("tokenizer.ggml.model", "is '", model, "'; the model must bring its tokenizer");
         }
         const std::string  key    = "tokenizer.ggml.tokens";
         const gguf_value * tokens = file_.find(key);
@@ -475,15 +464,14 @@ class checker {
         const auto twin = std::adjacent_find(
             order.begin(), order.end(), [](const auto & a, const auto & b) { return a.first == b.first; });
         if (twin != order.end()) {
-            fail_key(key, "holds the same text twice, as tokens " + std::to_string(twin->second) + " and " +
-                              std::to_string((twin + 1)->second));
+            fail_key(key, "holds the same text twice, as tokens ", twin->second, " and ", (twin + 1)->second);
         }
 
         for (const char * list : { "tokenizer.ggml.scores", "tokenizer.ggml.token_type" }) {
             const gguf_value * value = file_.find(list);
             if (value != nullptr &&
                 (!value->is_array || value->type == gguf_type::string || value->count < tokens->count)) {
-                fail_key(list, "must be an array of " + std::to_string(n_vocab_) + " numbers, one per token");
+                fail_key(list, "must be an array of ", n_vocab_, " numbers, one per token");
             }
         }
         const gguf_value * merges = file_.find("tokenizer.ggml.merges");
@@ -524,9 +512,9 @@ class checker {
             } else if (starts_with(role, "masked_embd_")) {
                 continue;   // no graph uses them
             } else if (is_elementwise(tensor, role) && type != "f32") {
-                fail_tensor(name, "has type " + type + "; it must be f32");
+                fail_tensor(name, "has type ", type, "; it must be f32");
             } else if (!is_weight_type(type)) {
-                fail_tensor(name, "has type " + type + ", which ggml cannot multiply with");
+                fail_tensor(name, "has type ", type, ", which ggml cannot multiply with");
             }
         }
     }
@@ -535,15 +523,14 @@ class checker {
     void check_indices(const gguf_tensor & tensor, const std::string & type, int64_t n) {
         constexpr uint64_t max_bytes = 1 << 28;
         if (ggml_type_find(tensor.type)->name != type || tensor.n_bytes > max_bytes) {
-            fail_tensor(tensor.name, "must be a table of " + type);
+            fail_tensor(tensor.name, "must be a table of ", type);
         }
         gguf_value table;
         table.type  = type == "i64" ? gguf_type::i64 : gguf_type::i32;
         table.bytes = gguf_read(tensor);
         for (uint64_t i = 0; i < table.bytes.size() / ggml_type_find(tensor.type)->bytes; ++i) {
             if (table.integer(i) < 0 || table.integer(i) >= n) {
-                fail_tensor(tensor.name, "holds the index " + std::to_string(table.integer(i)) +
-                                             "; it must be from 0 to " + std::to_string(n - 1));
+                fail_tensor(tensor.name, "holds the index ", table.integer(i), "; it must be from 0 to ", n - 1);
             }
         }
     }
@@ -560,20 +547,17 @@ class checker {
         }
         // One score per label is read for each text, regardless of the head that computes them.
         if (labels != nullptr && labels->count > 1 && file_.find_tensor("cls.output.weight") == nullptr) {
-            fail_key(key, "has " + std::to_string(labels->count) + " elements, but there is no cls.output.weight");
+            fail_key(key, "has ", labels->count, " elements, but there is no cls.output.weight");
         }
         for (const char * name : { "cls.bias", "cls.output.bias", "cls.norm.weight" }) {
-            const gguf_tensor * tensor = file_.find_tensor(name);
-            if (tensor != nullptr && std::string(ggml_type_find(tensor->type)->name) != "f32") {
-                fail_tensor(name, "must be f32");
-            }
+            check_f32(name);
         }
         // Must have the width that the model states, since the reader of its output relies on that.
         const int64_t       n_out = number(own("embedding_length_out"), 0, MAX_FF, n_embd_);
         const gguf_tensor * dense = file_.find_tensor("dense_2.weight");
         if (n_out != n_embd_ && (dense == nullptr || dense->ne[1] != static_cast<uint64_t>(n_out))) {
-            fail_key(own("embedding_length_out"), "is " + std::to_string(n_out) + ", and embedding_length " +
-                                                      std::to_string(n_embd_) + "; they must be the same");
+            fail_key(own("embedding_length_out"), "is ", n_out, ", and embedding_length ", n_embd_,
+                "; they must be the same");
         }
         if (is({ "gemma3", "gemma-embedding" })) {
             check_dense();
@@ -584,8 +568,8 @@ class checker {
     void check_words() const {
         const std::string & model = file_.find("tokenizer.ggml.model")->text;
         if (!one_of(model, { "bert", "gpt2", "llama", "t5" })) {
-            fail_key("tokenizer.ggml.model",
-                "is '" + gguf_printable(model) + "'; embedding models have bert, gpt2, llama or t5");
+            fail_key("tokenizer.ggml.model", "is '", gguf_printable(model),
+                "'; embedding models have bert, gpt2, llama or t5");
         }
         const bool words = model == "bert";
         check_special("bos", words ? 101 : model == "gpt2" ? 11 : model == "llama" ? 1 : -1, words, model != "t5");
@@ -613,7 +597,7 @@ class checker {
         const gguf_value * adds  = scalar("tokenizer.ggml.add_" + name + "_token", gguf_type::boolean);
         const bool         added = always || (adds != nullptr ? adds->integer() != 0 : usual);
         if (added && !(given >= 0 && given < n_vocab_) && !(id >= 0 && id < n_vocab_)) {
-            fail_key(key, "must name one of the " + std::to_string(n_vocab_) + " tokens");
+            fail_key(key, "must name one of the ", n_vocab_, " tokens");
         }
     }
 
@@ -626,7 +610,7 @@ class checker {
             std::snprintf(text, sizeof(text), "<0x%02X>", byte);
             const char raw[2] = { static_cast<char>(byte), 0 };
             if (known.count(gguf_hash(text)) == 0 && (byte == 0 || known.count(gguf_hash(raw)) == 0)) {
-                fail_key("tokenizer.ggml.tokens", std::string("has no token ") + text);
+                fail_key("tokenizer.ggml.tokens", "has no token ", text);
             }
         }
     }
@@ -636,7 +620,7 @@ class checker {
         const auto width = [&](const char * suffix, int64_t expected) {
             const int64_t n = number(own(suffix), 0, MAX_FF, expected);
             if (n != expected) {
-                fail_key(own(suffix), "is " + std::to_string(n) + "; it must be " + std::to_string(expected));
+                fail_key(own(suffix), "is ", n, "; it must be ", expected);
             }
         };
         const bool first  = file_.find_tensor("dense_2.weight") != nullptr;
@@ -657,9 +641,8 @@ class checker {
         const bool own_width = is({ "gemma-embedding" });
         for (const int64_t heads : per_layer(own("attention.head_count"), 1, MAX_HEADS, 0)) {
             if (!own_width && heads * head_size_k_ != n_embd_) {
-                fail_key(own("attention.head_count"),
-                    "is " + std::to_string(heads) + "; times the head size " + std::to_string(head_size_k_) +
-                        " it must be the embedding length, " + std::to_string(n_embd_));
+                fail_key(own("attention.head_count"), "is ", heads, "; times the head size ", head_size_k_,
+                    " it must be the embedding length, ", n_embd_);
             }
         }
         if (is({ "modern-bert" })) {   // its loader gives K and V the width of Q
@@ -672,18 +655,15 @@ class checker {
         }
         number(own("moe_every_n_layers"), 0, MAX_LAYERS, 0);
         check_windows();
-        if (const gguf_tensor * types = file_.find_tensor("token_types.weight");
-            types != nullptr && std::string(ggml_type_find(types->type)->name) != "f32") {
-            fail_tensor("token_types.weight", "must be f32");   // its first row is added to every token
-        }
+        check_f32("token_types.weight");   // its first row is added to every token
         const int64_t n_ff = per_layer(own("feed_forward_length"), 0, MAX_FF, 0)[0];
         for (int64_t i = 0; is({ "jina-bert-v2" }) && i < n_layer_; ++i) {
             const std::string   name = "blk." + std::to_string(i) + ".ffn_up.weight";
             const gguf_tensor * up   = file_.find_tensor(name);
             if (up != nullptr && static_cast<int64_t>(up->ne[1]) != n_ff &&
                 static_cast<int64_t>(up->ne[1]) != 2 * n_ff) {
-                fail_tensor(name, "has " + std::to_string(up->ne[1]) + " rows; it must have feed_forward_length, " +
-                                      std::to_string(n_ff) + ", or twice as many");
+                fail_tensor(
+                    name, "has ", up->ne[1], " rows; it must have feed_forward_length, ", n_ff, ", or twice as many");
             }
         }
     }
@@ -708,8 +688,7 @@ class checker {
         }
         const int64_t none = std::count(windows.begin(), windows.end(), 0);
         if (windows.size() != static_cast<size_t>(n_layer_) || none == 0 || none == n_layer_) {
-            fail_key(
-                key, "must give some of the " + std::to_string(n_layer_) + " layers a window, and not all of them");
+            fail_key(key, "must give some of the ", n_layer_, " layers a window, and not all of them");
         }
     }
 
@@ -726,13 +705,13 @@ class checker {
         check_taps();
         report_.block_size = static_cast<uint64_t>(number(own("block_size"), 2, MAX_BLOCK, 0));
         if (report_.mask_token < 0 || report_.mask_token >= n_vocab_) {
-            fail_key("tokenizer.ggml.mask_token_id",
-                "must name one of the " + std::to_string(n_vocab_) + " tokens; convert the drafter again");
+            fail_key("tokenizer.ggml.mask_token_id", "must name one of the ", n_vocab_,
+                " tokens; convert the drafter again");
         }
         if (const gguf_value * act = scalar(own("hidden_activation"), gguf_type::string);
             act != nullptr && !one_of(act->text, { "silu", "gelu", "gelu_pytorch_tanh" })) {
-            fail_key(own("hidden_activation"),
-                "is '" + gguf_printable(act->text) + "'; it must be silu, gelu or gelu_pytorch_tanh");
+            fail_key(own("hidden_activation"), "is '", gguf_printable(act->text),
+                "'; it must be silu, gelu or gelu_pytorch_tanh");
         }
         for (const char * suffix : { "attention.head_count", "attention.head_count_kv" }) {
             const std::vector<int64_t> heads = per_layer(own(suffix), 1, MAX_HEADS, 1);
@@ -746,8 +725,8 @@ class checker {
             const std::vector<int64_t> pattern = value != nullptr ? integers(key, *value) : std::vector<int64_t>();
             if (pattern.size() != static_cast<size_t>(n_layer_) ||
                 std::count(pattern.begin(), pattern.end(), 0) == n_layer_) {
-                fail_key(key, "must have one flag for each of the " + std::to_string(n_layer_) +
-                                  " layers, and at least one set, because there is a sliding window");
+                fail_key(key, "must have one flag for each of the ", n_layer_,
+                    " layers, and at least one set, because there is a sliding window");
             }
         }
         // A reduced vocabulary needs an output matrix with one row per entry; otherwise nonexistent rows are scattered.
@@ -771,7 +750,7 @@ class checker {
         const auto refuse = [&](const char * tensor, const std::string & why) { fail_tensor(tensor, why); };
         report_.kind      = &find_drafter_kind(has, refuse);
         if (report_.kind->needs_block_size && report_.block_size == 0) {
-            fail_key(own("block_size"), std::string("is missing; a ") + report_.kind->title + " drafter needs it");
+            fail_key(own("block_size"), "is missing; a ", report_.kind->title, " drafter needs it");
         }
     }
 
@@ -781,7 +760,7 @@ class checker {
         }
         if (tensor->ne[0] != static_cast<uint64_t>(n_in) || tensor->ne[1] != static_cast<uint64_t>(n_out) ||
             tensor->ne[2] != 1 || tensor->ne[3] != 1) {
-            fail_tensor(name, "must be a matrix of " + std::to_string(n_in) + " by " + std::to_string(n_out));
+            fail_tensor(name, "must be a matrix of ", n_in, " by ", n_out);
         }
     }
 
@@ -795,9 +774,7 @@ class checker {
         }
         if (shares != nullptr) {
             check_matrix(shares, name, static_cast<int64_t>(report_.target_layers.size()), n_layer_);
-            if (std::string(ggml_type_find(shares->type)->name) != "f32") {
-                fail_tensor(name, "must be f32");
-            }
+            check_f32(name);
         }
         const int64_t n_kv = head_size_k_ * per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, 1)[0];
         for (int64_t i = 0; i < n_layer_; ++i) {
@@ -844,9 +821,9 @@ class checker {
             fail_key(key, "is missing; convert the drafter again");
         }
         report_.target_layers = integers(key, *value);
-        in_range(key, static_cast<int64_t>(report_.target_layers.size()), 1, MAX_TAPS);
+        in_range<int64_t>(key, static_cast<int64_t>(report_.target_layers.size()), 1, MAX_TAPS);
         for (const int64_t layer : report_.target_layers) {
-            in_range(key, layer, 0, MAX_LAYERS);
+            in_range<int64_t>(key, layer, 0, MAX_LAYERS);
         }
     }
 
@@ -870,16 +847,14 @@ class checker {
                                             "selector_rank) must be given together with the selector tensors");
         }
         if (group > 0 && n_embd_ % group != 0) {
-            fail_key(own("conv_group_size"),
-                "is " + std::to_string(group) + "; it must divide the embedding length " + std::to_string(n_embd_));
+            fail_key(own("conv_group_size"), "is ", group, "; it must divide the embedding length ", n_embd_);
         }
         if (!has_tensors) {   // else llama.cpp's loader checks them
             check_convolutions(kernel, group);
         }
         if (top_k * (top_k + 1) > n_embd_) {
-            fail_key(own("selector_top_k"), "is " + std::to_string(top_k) +
-                                                "; k * (k + 1) must not exceed the embedding length " +
-                                                std::to_string(n_embd_));
+            fail_key(
+                own("selector_top_k"), "is ", top_k, "; k * (k + 1) must not exceed the embedding length ", n_embd_);
         }
     }
 
@@ -928,11 +903,10 @@ class checker {
         const int64_t n_head   = number(own("lilicorr_head_count"), 1, MAX_HEADS);
         const int64_t width    = static_cast<int64_t>(hidden->ne[1]);
         if (width % n_head != 0) {
-            fail_key(own("lilicorr_head_count"),
-                "is " + std::to_string(n_head) + "; it must divide the width " + std::to_string(width));
+            fail_key(own("lilicorr_head_count"), "is ", n_head, "; it must divide the width ", width);
         }
-        real_in_range(own("lilicorr_logit_scale"), 1e-6, 1e6);
-        real_in_range(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
+        check_real(own("lilicorr_logit_scale"), 1e-6, 1e6);
+        check_real(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
         check_correlator_rows(width, top_k);
         const int64_t n_pos = std::max<int64_t>(report_.block_size, 2) - 1;   // without a block size: check_kind()
         check_floats("lilicorr_position_embd", width, n_pos);
@@ -995,18 +969,15 @@ class checker {
 
     // What is used element by element.
     void check_floats(const std::string & name, int64_t ne0, int64_t ne1) const {
-        const gguf_tensor * tensor = file_.find_tensor(name);
-        check_matrix(tensor, name, ne0, ne1);
-        if (std::string(ggml_type_find(tensor->type)->name) != "f32") {
-            fail_tensor(name, "must be f32");
-        }
+        check_weight(name, ne0, ne1);
+        check_f32(name);
     }
 
-    void real_in_range(const std::string & key, double low, double high) const {
-        const double value = scalar(key, gguf_type::f32, true)->real();
-        if (!(value >= low && value <= high)) {
-            fail_key(key, "is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " +
-                              std::to_string(high));
+    // A tensor that may be absent.
+    void check_f32(const std::string & name) const {
+        const gguf_tensor * tensor = file_.find_tensor(name);
+        if (tensor != nullptr && std::string(ggml_type_find(tensor->type)->name) != "f32") {
+            fail_tensor(name, "must be f32");
         }
     }
 
@@ -1056,7 +1027,7 @@ class checker {
         };
         if (!is(0, ne0) || !is(1, ne1) || !is(2, ne2) || !is(3, 1)) {
             fail_tensor(
-                name, "must be " + text(ne0, ne1, ne2) + ", and is " + text(tensor.ne[0], tensor.ne[1], tensor.ne[2]));
+                name, "must be ", text(ne0, ne1, ne2), ", and is ", text(tensor.ne[0], tensor.ne[1], tensor.ne[2]));
         }
     }
 };

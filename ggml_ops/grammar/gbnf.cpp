@@ -1,5 +1,7 @@
 #include "grammar/gbnf.h"
 
+#include "base/text.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -63,8 +65,7 @@ class reader {
         }
         for (const rule & r : rules_) {
             if (!r.defined) {
-                throw std::invalid_argument(
-                    "line " + std::to_string(r.line) + ": rule '" + r.name + "' is not defined");
+                throw std::invalid_argument(concat("line ", r.line, ": rule '", r.name, "' is not defined"));
             }
         }
         return std::move(rules_);
@@ -76,7 +77,7 @@ class reader {
 
   private:
     [[noreturn]] void fail(const std::string & why) const {
-        throw std::invalid_argument("line " + std::to_string(line_) + ": " + why);
+        throw std::invalid_argument(concat("line ", line_, ": ", why));
     }
 
     void skip(bool newlines) {
@@ -341,8 +342,7 @@ class left_edge {
     }
 
     [[noreturn]] void fail(int32_t i, const std::string & why) const {
-        throw std::invalid_argument(
-            "line " + std::to_string(rules_[i].line) + ": rule '" + rules_[i].name + "': " + why);
+        throw std::invalid_argument(concat("line ", rules_[i].line, ": rule '", rules_[i].name, "': ", why));
     }
 
     std::vector<rule> &  rules_;

@@ -66,7 +66,7 @@ void token_constraints::read_grammar(const common_params_sampling & params) {
     try {
         search_.emplace(texts);
     } catch (const std::regex_error & e) {
-        throw field_error("grammar_triggers", std::string("is not a valid regular expression: ") + e.what());
+        throw field_error("grammar_triggers", "is not a valid regular expression: ", e.what());
     }
 }
 
@@ -82,7 +82,7 @@ token_constraints::token_constraints(const llama_vocab * vocab, const common_par
                     advance_grammar(token);
                 }
             } catch (const std::exception & e) {
-                throw field_error("generation_prompt", std::string("does not fit the grammar: ") + e.what());
+                throw field_error("generation_prompt", "does not fit the grammar: ", e.what());
             }
         }
     }

@@ -19,7 +19,7 @@ int32_t batch::add_row(int32_t seq, int32_t token, int32_t pos, bool output) {
     const int32_t row = llama_batch_ext_add_token(rows_.get(), seq, token);
     if (row != n_rows_ || !llama_batch_ext_set_pos(rows_.get(), row, &pos) ||
         !llama_batch_ext_set_output_logits(rows_.get(), row, output)) {
-        throw status_error(DFLASH_ERROR_INTERNAL, "row " + std::to_string(n_rows_) + " was refused by the batch");
+        throw status_error(DFLASH_ERROR_INTERNAL, "row ", n_rows_, " was refused by the batch");
     }
     ++n_rows_;
     n_outputs_ += output;

@@ -15,9 +15,8 @@ ggml_type cache_type(const char * name, const char * field, bool drafter) {
             return t;
         }
     }
-    throw status_error(
-        DFLASH_ERROR_ARG, std::string(field) + " is '" + n + "', must be " +
-                              (drafter ? "f16 or f32" : "one of f16, f32, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"));
+    throw status_error(DFLASH_ERROR_ARG, field, " is '", n, "', must be ",
+        (drafter ? "f16 or f32" : "one of f16, f32, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"));
 }
 
 }   // namespace dflash

@@ -27,8 +27,7 @@ void memory::need_tapes(int32_t n_nodes) {
         return;
     }
     if (!llama_memory_set_tree_capacity(memory_of(), n_nodes)) {
-        throw status_error(
-            DFLASH_ERROR_MEMORY, "no memory for trees of " + std::to_string(n_nodes) + " nodes: " + logged_error());
+        throw status_error(DFLASH_ERROR_MEMORY, "no memory for trees of ", n_nodes, " nodes: ", logged_error());
     }
     tape_rows_ = n_nodes;
 }

@@ -2,6 +2,7 @@
 
 #include "base/abort_guard.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
 #include "llama/cache_access.h"
@@ -47,11 +48,10 @@ llama_model * load_model(const char * path, const char * what, const placement &
     placed.apply(mp);
     llama_model * model = llama_model_load_from_file(path, mp);
     if (!model && progress.cancelled) {
-        throw status_error(DFLASH_ERROR_ARG, std::string("loading the ") + what + " was cancelled");
+        throw status_error(DFLASH_ERROR_ARG, "loading the ", what, " was cancelled");
     }
     if (!model) {
-        throw status_error(
-            DFLASH_ERROR_MODEL, std::string("the ") + what + " " + path + " could not be loaded: " + logged_error());
+        throw status_error(DFLASH_ERROR_MODEL, "the ", what, " ", path, " could not be loaded: ", logged_error());
     }
     return model;
 }
@@ -106,16 +106,15 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
 
 void model_pair::check_target(const dflash_engine_params & p) const {
     if (!llama_model_has_decoder(target()) || llama_model_has_encoder(target())) {
-        throw status_error(DFLASH_ERROR_MODEL, std::string(p.model) +
-                                                   " is not a text-generation model (general.architecture " +
-                                                   access_arch(target()) + ")");
+        throw status_error(DFLASH_ERROR_MODEL, p.model, " is not a text-generation model (general.architecture ",
+            access_arch(target()), ")");
     }
     if (llama_vocab_n_tokens(vocab()) < 1) {
-        throw status_error(DFLASH_ERROR_MODEL, std::string(p.model) + " has no vocabulary (tokenizer.ggml.tokens)");
+        throw status_error(DFLASH_ERROR_MODEL, p.model, " has no vocabulary (tokenizer.ggml.tokens)");
     }
     if (recurrent() && target_place_.splits_tensors_over_rpc()) {
-        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor: RPC servers cannot hold the recurrent states of " +
-                                                 access_arch(target()) + " in parts; use layer");
+        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor: RPC servers cannot hold the recurrent states of ",
+            access_arch(target()), " in parts; use layer");
     }
 }
 

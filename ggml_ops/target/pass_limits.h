@@ -1,4 +1,4 @@
-// What bounds passes and trees, fixed at load: the target sets all but pads_blocks, which the engine adds.
+// What bounds passes and trees: the target sets it at load.
 
 #pragma once
 
@@ -18,7 +18,6 @@ struct pass_limits {
     int32_t n_quote_max   = DFLASH_MAX_NODES - 1;   // tokens of a quotation
     int32_t n_nodes       = DFLASH_MAX_NODES;       // nodes of one tree
     int32_t max_length    = 0;                      // of the drafter's blocks, 0: there is none
-    bool    pads_blocks   = false;                  // blocks come in few lengths: the drafter is on a device
     bool    equal_trees   = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
 };
 

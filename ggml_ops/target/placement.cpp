@@ -48,8 +48,8 @@ ggml_backend_dev_t find_device(
     }
     const std::string there = names_of(known);
     const char *      why   = device ? ", which is no device to offload to" : ", which is not here";
-    throw status_error(DFLASH_ERROR_ARG, std::string(field) + " names " + quoted(name) + why + ": give " +
-                                             (there.empty() ? "" : there + ", or ") + "none to use the CPU");
+    throw status_error(DFLASH_ERROR_ARG, field, " names ", quoted(name), why, ": give ",
+        (there.empty() ? "" : there + ", or "), "none to use the CPU");
 }
 
 // Names -> devices and a null at the end.
@@ -59,7 +59,7 @@ std::vector<ggml_backend_dev_t> find_devices(
     for (const std::string & name : text == "none" ? std::vector<std::string>() : parts_of(text, ",")) {
         ggml_backend_dev_t device = find_device(name, field, known);
         if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
-            throw status_error(DFLASH_ERROR_ARG, std::string(field) + " names " + quoted(name) + " twice");
+            throw status_error(DFLASH_ERROR_ARG, field, " names ", quoted(name), " twice");
         }
         devices.push_back(device);
     }
@@ -77,8 +77,8 @@ std::vector<float> parse_shares(const char * text) {
         char *      end   = nullptr;
         const float share = std::strtof(part.c_str(), &end);
         if (n >= shares.size() || part.empty() || *end || !(share >= 0) || !std::isfinite(share)) {
-            throw status_error(DFLASH_ERROR_ARG, std::string("tensor_split is '") + text + "', must be at most " +
-                                                     std::to_string(shares.size()) + " numbers such as 3,1");
+            throw status_error(DFLASH_ERROR_ARG, "tensor_split is '", text, "', must be at most ", shares.size(),
+                " numbers such as 3,1");
         }
         shares[n++] = share;
     }
@@ -97,8 +97,7 @@ llama_split_mode parse_split_mode(const char * name) {
     }
     const auto mode = MODES.find(name);
     if (mode == MODES.end()) {
-        throw status_error(
-            DFLASH_ERROR_ARG, std::string("split_mode is '") + name + "', must be none, layer, row or tensor");
+        throw status_error(DFLASH_ERROR_ARG, "split_mode is '", name, "', must be none, layer, row or tensor");
     }
     return mode->second;
 }
@@ -121,8 +120,8 @@ void check_pattern(const std::string & pattern, const char * field) {
     try {
         (void) std::regex(pattern);
     } catch (const std::regex_error & e) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " has the pattern " + quoted(pattern) +
-                                                 ", which is no regular expression: " + e.what());
+        throw status_error(DFLASH_ERROR_ARG, field, " has the pattern ", quoted(pattern),
+            ", which is no regular expression: ", e.what());
     }
 }
 
@@ -175,13 +174,13 @@ void placement::check_split(const std::vector<ggml_backend_dev_t> & known) const
         throw status_error(DFLASH_ERROR_ARG, "split_mode tensor needs a device, and there is none: use layer");
     }
     if (split_mode_ == LLAMA_SPLIT_MODE_NONE && !devices.empty() && main_gpu_ >= (int32_t) devices.size()) {
-        throw status_error(DFLASH_ERROR_ARG, "main_gpu is " + std::to_string(main_gpu_) + ", and the devices are " +
-                                                 names_of(devices) + ": the first one is 0");
+        throw status_error(DFLASH_ERROR_ARG, "main_gpu is ", main_gpu_, ", and the devices are ", names_of(devices),
+            ": the first one is 0");
     }
     for (ggml_backend_dev_t device : devices) {
         if (split_mode_ == LLAMA_SPLIT_MODE_ROW && !has_split_buffers(device)) {
-            throw status_error(DFLASH_ERROR_ARG, std::string("split_mode row: ") + ggml_backend_dev_name(device) +
-                                                     " cannot split a matrix by its rows; use layer or tensor");
+            throw status_error(DFLASH_ERROR_ARG, "split_mode row: ", ggml_backend_dev_name(device),
+                " cannot split a matrix by its rows; use layer or tensor");
         }
     }
 }
@@ -240,8 +239,8 @@ void placement::read_overrides(const char * text, const char * field, const std:
             for (const auto & [name, known] : types) {
                 names += (names.empty() ? "" : ", ") + name;
             }
-            throw status_error(DFLASH_ERROR_ARG, std::string(field) + " has " + quoted(part) +
-                                                     ", must be PATTERN=BUFFER with one of the buffers " + names);
+            throw status_error(DFLASH_ERROR_ARG, field, " has ", quoted(part),
+                ", must be PATTERN=BUFFER with one of the buffers ", names);
         }
         check_pattern(part.substr(0, equals), field);
         check_reach(type->second, field);
@@ -256,8 +255,8 @@ void placement::check_reach(ggml_backend_buffer_type_t type, const char * field)
         std::find(devices_.begin(), devices_.end(), device) != devices_.end()) {
         return;
     }
-    throw status_error(DFLASH_ERROR_ARG, std::string(field) + " puts tensors on " + ggml_backend_dev_name(device) +
-                                             ", which is not among the devices of the model: name it there, too");
+    throw status_error(DFLASH_ERROR_ARG, field, " puts tensors on ", ggml_backend_dev_name(device),
+        ", which is not among the devices of the model: name it there, too");
 }
 
 void placement::keep_experts_on_cpu(const dflash_engine_params & params) {

@@ -12,9 +12,6 @@
 
 namespace dflash {
 
-// Of a text that a caller may leave out.
-inline bool is_set(const char * text) { return text && *text; }
-
 // What llama_model_params borrows: must outlive the loading of its model.
 class placement {
   public:

@@ -29,7 +29,7 @@ const char * failure_of(const std::string & endpoint, bool forget) {
 
 void check_port(const std::string & field, long port) {
     if (port < 1 || port > 65535) {
-        throw status_error(DFLASH_ERROR_ARG, field + ": the port is " + std::to_string(port) + ", must be 1..65535");
+        throw status_error(DFLASH_ERROR_ARG, field, ": the port is ", port, ", must be 1..65535");
     }
 }
 
@@ -38,7 +38,7 @@ void check_endpoint(const std::string & endpoint) {
     const std::string port  = colon == std::string::npos ? "" : endpoint.substr(colon + 1);
     if (colon == 0 || port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos) {
         throw status_error(
-            DFLASH_ERROR_ARG, "rpc: '" + endpoint + "' is no address of an RPC server, write host:port,host:port");
+            DFLASH_ERROR_ARG, "rpc: '", endpoint, "' is no address of an RPC server, write host:port,host:port");
     }
     check_port("rpc: '" + endpoint + "'", std::stol(port));
 }
@@ -75,7 +75,7 @@ ggml_backend_dev_t device_of_name(const std::string & name) {
     for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
         known += std::string(i ? ", " : "") + ggml_backend_dev_name(ggml_backend_dev_get(i));
     }
-    throw status_error(DFLASH_ERROR_ARG, "devices: there is no '" + name + "', only " + known);
+    throw status_error(DFLASH_ERROR_ARG, "devices: there is no '", name, "', only ", known);
 }
 
 std::vector<ggml_backend_dev_t> served_devices(const char * names) {
@@ -107,12 +107,11 @@ rpc_servers::rpc_servers(const char * servers) : endpoints_(split(servers)) {
     for (const std::string & endpoint : endpoints_) {
         check_endpoint(endpoint);
         if (std::count(endpoints_.begin(), endpoints_.end(), endpoint) > 1) {
-            throw status_error(DFLASH_ERROR_ARG, "rpc: " + endpoint + " is named twice");
+            throw status_error(DFLASH_ERROR_ARG, "rpc: ", endpoint, " is named twice");
         }
     }
     if (endpoints_.size() > GGML_RPC_MAX_SERVERS) {
-        throw status_error(
-            DFLASH_ERROR_ARG, "rpc: at most " + std::to_string(GGML_RPC_MAX_SERVERS) + " servers are possible");
+        throw status_error(DFLASH_ERROR_ARG, "rpc: at most ", GGML_RPC_MAX_SERVERS, " servers are possible");
     }
 }
 
@@ -123,7 +122,7 @@ void rpc_servers::connect() {
         ggml_backend_reg_t reg = add_server(endpoint.c_str());
         if (!reg) {
             raise_failures();
-            throw status_error(DFLASH_ERROR_RPC, "the RPC server " + endpoint + " has no devices");
+            throw status_error(DFLASH_ERROR_RPC, "the RPC server ", endpoint, " has no devices");
         }
         ggml_backend_register(reg);   // once: later calls change nothing
         for (size_t i = 0; i < ggml_backend_reg_dev_count(reg); ++i) {
@@ -172,7 +171,7 @@ void rpc_serve(const dflash_rpc_server_params & params) {
     std::vector<ggml_backend_dev_t> devices  = served_devices(params.devices);
     const std::string               endpoint = host + ":" + std::to_string(params.port);
     start(endpoint.c_str(), params.cache, n_threads, devices.size(), devices.data());
-    throw status_error(DFLASH_ERROR_RPC, "host, port: cannot listen on " + endpoint);
+    throw status_error(DFLASH_ERROR_RPC, "host, port: cannot listen on ", endpoint);
 }
 
 }   // namespace dflash

@@ -53,9 +53,8 @@ void target::set_limits(dflash_engine_params & p) {
     limits_.n_prompt_rows        = (int32_t) n_prompt_rows;
     limits_.n_rows               = (int32_t) std::min(std::max<uint32_t>(n_prompt_rows, MIN_ROWS), p.n_ctx);
     if (n_slots > limits_.n_rows) {
-        throw status_error(DFLASH_ERROR_ARG, "n_slots is " + std::to_string(n_slots) +
-                                                 ", more than rows fit one pass (" + std::to_string(limits_.n_rows) +
-                                                 ")");
+        throw status_error(
+            DFLASH_ERROR_ARG, "n_slots is ", n_slots, ", more than rows fit one pass (", limits_.n_rows, ")");
     }
     limits_.n_outputs   = std::min(limits_.n_rows, std::max(DFLASH_MAX_NODES, n_slots * block) + n_slots);
     limits_.n_draft_max = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
@@ -108,9 +107,8 @@ void target::create_context(dflash_engine_params & p) {
         create(false);
     }
     if (!ctx_) {
-        throw status_error(DFLASH_ERROR_MEMORY, "no context for " + std::to_string(cp.n_ctx) +
-                                                    " tokens could be created: " + logged_error() +
-                                                    " (lower -c or -np, or use -ctk/-ctv q8_0)");
+        throw status_error(DFLASH_ERROR_MEMORY, "no context for ", cp.n_ctx,
+            " tokens could be created: ", logged_error(), " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
     access_limit_sequences(ctx_.get(), (uint32_t) limits_.n_ctx_slot);
     access_order_cells(ctx_.get());
@@ -237,8 +235,7 @@ int target::process() {
 
 void target::process(const char * what) {
     if (const int rc = process()) {
-        throw status_error(
-            DFLASH_ERROR_COMPUTE, std::string(what) + ": a target pass failed (code " + std::to_string(rc) + ")");
+        throw status_error(DFLASH_ERROR_COMPUTE, what, ": a target pass failed (code ", rc, ")");
     }
 }
 

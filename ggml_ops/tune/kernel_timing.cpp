@@ -46,7 +46,7 @@ ggml_type quantized_type(const std::string & name) {
         }
     }
     throw status_error(
-        DFLASH_ERROR_ARG, "type is '" + name + "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
+        DFLASH_ERROR_ARG, "type is '", name, "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
 }
 
 template <class F> F * find(ggml_backend_dev_t device, const char * name) {
@@ -102,8 +102,7 @@ class bench {
     bench(const matrix_rows & kernel, const dflash_tune_params & p) :
         kernel_(kernel), k_(p.k), backend_(ggml_backend_dev_init(kernel.device(), nullptr)) {
         if (!backend_) {
-            throw status_error(DFLASH_ERROR_MEMORY,
-                std::string("the device ") + p.device + " could not be started: " + logged_error());
+            throw status_error(DFLASH_ERROR_MEMORY, "the device ", p.device, " could not be started: ", logged_error());
         }
         if (const auto set_threads = find<void(ggml_backend_t, int)>(kernel.device(), "ggml_backend_set_n_threads")) {
             set_threads(backend_.get(), p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math());
@@ -118,9 +117,8 @@ class bench {
         buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(
             weights_ctx_.get(), best_buffer_type(kernel.device(), kernel.type(), p.m, p.k)));
         if (!buffer_) {
-            throw status_error(DFLASH_ERROR_MEMORY, std::to_string(n) + " weights of " +
-                                                        std::to_string(data.size() >> 20) + " MiB do not fit " +
-                                                        p.device + ": " + logged_error());
+            throw status_error(DFLASH_ERROR_MEMORY, n, " weights of ", data.size() >> 20, " MiB do not fit ", p.device,
+                ": ", logged_error());
         }
         ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
         for (ggml_tensor * w : weights_) {
@@ -182,8 +180,7 @@ class bench {
             ggml_build_forward_expand(p.graph, ggml_mul_mat(p.ctx.get(), weights_[next_], x));
         }
         if (!ggml_gallocr_alloc_graph(p.alloc.get(), p.graph)) {
-            throw status_error(
-                DFLASH_ERROR_MEMORY, "no memory for the products of " + std::to_string(n) + " rows: " + logged_error());
+            throw status_error(DFLASH_ERROR_MEMORY, "no memory for the products of ", n, " rows: ", logged_error());
         }
         ggml_backend_tensor_set(x, x_.data(), 0, ggml_nbytes(x));
     }
@@ -193,7 +190,7 @@ class bench {
         const abort_guard guard(abort_guard::phase::pass);
         const int64_t     t = ggml_time_us();
         if (ggml_backend_graph_compute(backend_.get(), p.graph) != GGML_STATUS_SUCCESS) {
-            throw status_error(DFLASH_ERROR_COMPUTE, "a product failed: " + logged_error());
+            throw status_error(DFLASH_ERROR_COMPUTE, "a product failed: ", logged_error());
         }
         return (ggml_time_us() - t) / 1000.0 / per_pass_;
     }
@@ -214,8 +211,7 @@ class bench {
 matrix_rows::matrix_rows(const char * device, const char * type) :
     device_(ggml_backend_dev_by_name(device ? device : "")), type_(quantized_type(type ? type : "")) {
     if (!device_) {
-        throw status_error(
-            DFLASH_ERROR_ARG, std::string("device is '") + (device ? device : "") + "', which is not here");
+        throw status_error(DFLASH_ERROR_ARG, "device is '", (device ? device : ""), "', which is not here");
     }
     gpu_rows_              = find<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
     tile_rows_             = find<int(ggml_type)>(device_, "dflash_tile_rows");
@@ -244,8 +240,8 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     const matrix_rows kernel(p.device, p.type);
     const int         before = kernel.get();
     if (before == 0) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(p.device) + " has one kernel only for " +
-                                                 ggml_type_name(kernel.type()) + ", or none that can be chosen");
+        throw status_error(DFLASH_ERROR_ARG, p.device, " has one kernel only for ", ggml_type_name(kernel.type()),
+            ", or none that can be chosen");
     }
     check_range("m", p.m, 16, 1 << 20);
     check_range("k", p.k, 256, 1 << 20);
@@ -255,7 +251,7 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     check_range("megabytes", p.megabytes, 0, 1 << 16);
     check_range("ms", p.ms, 0, 60'000);
     if (p.k % 256 != 0) {
-        throw status_error(DFLASH_ERROR_ARG, "k is " + std::to_string(p.k) + ", must be a multiple of 256");
+        throw status_error(DFLASH_ERROR_ARG, "k is ", p.k, ", must be a multiple of 256");
     }
     logged_error();   // clear earlier errors
     const abort_guard guard(abort_guard::phase::load);

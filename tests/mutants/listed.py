@@ -47,9 +47,9 @@ ENGINE = [
             "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 1);",
             "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 2);",
         ),
-        ("= leader.reading() && leader.request == s.leader.request;", "= false;"),
+        ("= leader.reading() && leader.request_number == s.leader.request_number;", "= false;"),
         ("need = best.n_tokens + MIN_GAIN;", "need = best.n_tokens + 100 * MIN_GAIN;"),
-        ("if (loses_much(entry, from.n_tokens)) {", "if (false) {"),
+        ("if (loses_much(entry, best.n_tokens)) {", "if (false) {"),
         tests=CACHE,
     ),
     *mutants_of(

@@ -263,9 +263,9 @@ static void fixed_costs() {
 
 // On devices: 8 or whole blocks; a block stays as long as the last one while that is cheap.
 static void block_lengths() {
-    pass_limits l = limits();
-    l.pads_blocks = true;
-    controller c(l);
+    const pass_limits l = limits();
+    controller        c(l);
+    c.pad_blocks(true);
     set_costs(c);   // 16 tokens cost a millisecond more than 4
     std::vector<slot> slots  = { writer(0, 5) };
     const auto        length = [&](int32_t depth) {

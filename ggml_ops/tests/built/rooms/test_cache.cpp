@@ -13,7 +13,7 @@ using namespace dflash;
 static int32_t run(pocket_rooms & r, int32_t id, const tokens & prompt) {
     const int32_t n_cached = r.cache.begin(id, prompt, prompt, true);
     r.read(id, prompt, n_cached);
-    r.cache.read(id, (int32_t) prompt.size() - n_cached);
+    r.cache.add_prompt(id, (int32_t) prompt.size() - n_cached);
     r.cache.end(id);
     CHECK(r.cache.at(id).tokens == prompt);
     return n_cached;
@@ -52,7 +52,7 @@ static void a_sequence_waits_for_another_that_reads(pocket_rooms & r) {
     int32_t n_cached = -1;
     CHECK(!r.cache.follow(1, second, n_cached) && n_cached == -1);
     r.read(0, first, 0);
-    r.cache.read(0, 100);
+    r.cache.add_prompt(0, 100);
     CHECK(r.cache.held_by_running(after(counted(20, 80), 20)) == 80);
     CHECK(r.cache.follow(1, second, n_cached) && n_cached == 100 && !r.cache.at(1).follows());
     CHECK(status_of([&] { r.cache.idle(1); }) == DFLASH_ERROR_BUSY);
@@ -96,11 +96,11 @@ static void a_file_gives_it_back(pocket_rooms & r, const std::string & path) {
     run(r, 0, first);
     const cache::file_result saved = r.cache.save(0, path);
     clear(r);
-    const cache::file_result restored = r.cache.restore(2, path);
+    const cache::file_result restored = r.cache.load(2, path);
     CHECK(saved.n_tokens == 60 && restored.n_tokens == 60 && saved.n_bytes == restored.n_bytes);
     CHECK(r.cache.at(2).tokens == first && run(r, 2, after(first, 5)) == 60);
     std::remove(path.c_str());
-    CHECK(status_of([&] { r.cache.restore(0, path); }) == DFLASH_ERROR_ARG);
+    CHECK(status_of([&] { r.cache.load(0, path); }) == DFLASH_ERROR_ARG);
     clear(r);
 }
 

@@ -16,23 +16,25 @@
 namespace dflash {
 
 // Slots are sequences here: idle ones of the cache.
-class proof {
+class inspector {
   public:
-    proof(target & target, draft_memory & drafts, cache & cache) : target_(target), drafts_(drafts), cache_(cache) {}
+    inspector(target & target, draft_memory & drafts, cache & cache) :
+        target_(target), drafts_(drafts), cache_(cache) {}
 
     void score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
         float * best_logit, float * logit);
     void probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
         int32_t * ids, float * scores);
-    // Returns the milliseconds of the pass.
+    // Returns the milliseconds of the pass. If the pass or a commit fails, all of its slots are empty.
     double tree_pass(const dflash_tree_rows * trees, int32_t n_trees);
 
   private:
-    void need_cells(int32_t n, const char * what);
-    void feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
-        const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end);
-    void spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
-    tree check_tree(const dflash_tree_rows & rows, int32_t index);
+    double run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked);
+    void   need_cells(int32_t n, const char * what);
+    void   feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
+          const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end);
+    void   spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
+    tree   check_tree(const dflash_tree_rows & rows, int32_t index);
     std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);
 
     target &       target_;

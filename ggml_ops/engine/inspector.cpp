@@ -1,4 +1,4 @@
-#include "engine/proof.h"
+#include "engine/inspector.h"
 
 #include "accept/sampling.h"
 #include "base/json.h"
@@ -13,16 +13,16 @@
 namespace dflash {
 
 // Throws where running requests leave fewer cells.
-void proof::need_cells(int32_t n, const char * what) {
+void inspector::need_cells(int32_t n, const char * what) {
     if (!cache_.make_room(n)) {
-        throw status_error(DFLASH_ERROR_BUSY, std::string(what) + ": no room for " + std::to_string(n) +
-                                                  " tokens beside running requests: try again later");
+        throw status_error(
+            DFLASH_ERROR_BUSY, what, ": no room for ", n, " tokens beside running requests: try again later");
     }
 }
 
 // Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the logits and taps of each pass. Whatever
 // happens, the slot is empty afterwards.
-void proof::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
+void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
     const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end) {
     batch & rows = target_.rows();
     cache_.forget(id);
@@ -46,13 +46,12 @@ void proof::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, b
     cache_.forget(id);
 }
 
-void proof::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
+void inspector::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
     float * best_logit, float * logit) {
     cache_.idle(id);
     check_tokens(tokens, n, target_);
     if (from < 1 || from > n || width < 1 || width > target_.limits().n_outputs) {
-        throw status_error(
-            DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(target_.limits().n_outputs));
+        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1..", target_.limits().n_outputs);
     }
     const int32_t n_vocab = target_.n_vocab();
     // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
@@ -81,7 +80,7 @@ void proof::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, i
 }
 
 // Rows of a drafter's logits [n_block, n_logits], by tokens of the target: [n_block, n_vocab].
-void proof::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
+void inspector::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
     const size_t n_vocab = target_.n_vocab(), n_logits = rows.size() / n_block;
     std::fill_n(out, n_vocab * n_block, -INFINITY);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -89,7 +88,7 @@ void proof::spread_logits(const std::vector<float> & rows, int32_t n_block, floa
     }
 }
 
-void proof::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
+void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
     cache_.idle(id);
     drafter * drafter = drafts_.drafter();
@@ -100,8 +99,8 @@ void proof::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block
     const drafter_model & model  = drafter->model();
     const int32_t         length = n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
     if (n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length()) {
-        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block " + std::to_string(lowest) + ".." +
-                                                 std::to_string(model.max_length() - model.anchor_first));
+        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block ", lowest, "..",
+            model.max_length() - model.anchor_first);
     }
     draft_probe full;
     feed(
@@ -133,32 +132,31 @@ void proof::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block
 
 // ---- passes over any trees ----
 
-[[noreturn]] static void refuse_tree(int32_t index, const std::string & why) {
-    throw status_error(DFLASH_ERROR_ARG, "trees[" + std::to_string(index) + "]: " + why);
+template <class... Parts> [[noreturn]] static void refuse_tree(int32_t index, const Parts &... why) {
+    throw status_error(DFLASH_ERROR_ARG, "trees[", index, "]: ", why...);
 }
 
 static void check_path(const dflash_tree_rows & rows, int32_t index) {
     if (rows.n_path < 0 || rows.n_path > rows.n_nodes || (rows.n_path > 0 && !rows.path)) {
-        refuse_tree(index, "n_path is " + std::to_string(rows.n_path) + ", must be 0.." + std::to_string(rows.n_nodes));
+        refuse_tree(index, "n_path is ", rows.n_path, ", must be 0..", rows.n_nodes);
     }
     for (int32_t k = 0; k < rows.n_path; ++k) {
         const int32_t node = rows.path[k], before = k == 0 ? -1 : rows.path[k - 1];
         if (node < 0 || node >= rows.n_nodes || rows.parents[node] != before) {
-            refuse_tree(index, "path[" + std::to_string(k) + "] is not a child of the one before");
+            refuse_tree(index, "path[", k, "] is not a child of the one before");
         }
     }
 }
 
 static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
     if (rows.n_nodes < 1 || !rows.tokens || !rows.parents) {
-        refuse_tree(index, "n_nodes is " + std::to_string(rows.n_nodes) + ", must be at least 1");
+        refuse_tree(index, "n_nodes is ", rows.n_nodes, ", must be at least 1");
     }
     tree t;
     for (int32_t i = 0; i < rows.n_nodes; ++i) {
         const int32_t parent = rows.parents[i];
         if (i == 0 ? parent != -1 : parent < 0 || parent >= i) {
-            refuse_tree(index, "parents[" + std::to_string(i) + "] is " + std::to_string(parent) + ", must be " +
-                                   (i == 0 ? "-1" : "a smaller index"));
+            refuse_tree(index, "parents[", i, "] is ", parent, ", must be ", (i == 0 ? "-1" : "a smaller index"));
         }
         t.nodes.push_back({ rows.tokens[i], parent, i == 0 ? 0 : t.nodes[parent].depth + 1, 0, 1.0f, 1.0f });
     }
@@ -166,19 +164,17 @@ static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
 }
 
 // A tree that the slot and the target's memory can take.
-tree proof::check_tree(const dflash_tree_rows & rows, int32_t index) {
+tree inspector::check_tree(const dflash_tree_rows & rows, int32_t index) {
     const int32_t n_past = cache_.idle(rows.slot).n_past();
     const tree    t      = make_tree(rows, index);
     check_tokens(rows.tokens, rows.n_nodes, target_);
     if (n_past + rows.n_nodes > target_.limits().n_ctx_slot) {
-        refuse_tree(index, std::to_string(n_past) + " tokens and " + std::to_string(rows.n_nodes) +
-                               " nodes are more than a slot's context of " +
-                               std::to_string(target_.limits().n_ctx_slot));
+        refuse_tree(index, n_past, " tokens and ", rows.n_nodes, " nodes are more than a slot's context of ",
+            target_.limits().n_ctx_slot);
     }
     const auto check_nodes = [&](int32_t most) {
         if (rows.n_nodes > most) {
-            refuse_tree(
-                index, "n_nodes is " + std::to_string(rows.n_nodes) + ", must be at most " + std::to_string(most));
+            refuse_tree(index, "n_nodes is ", rows.n_nodes, ", must be at most ", most);
         }
     };
     memory &   memory     = target_.memory();
@@ -200,9 +196,9 @@ tree proof::check_tree(const dflash_tree_rows & rows, int32_t index) {
 }
 
 // All trees of a pass, each on an idle slot of its own.
-std::vector<tree> proof::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
+std::vector<tree> inspector::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
     if (!trees || n_trees < 1) {
-        throw status_error(DFLASH_ERROR_ARG, "n_trees is " + std::to_string(n_trees) + ", must be at least 1");
+        throw status_error(DFLASH_ERROR_ARG, "n_trees is ", n_trees, ", must be at least 1");
     }
     std::vector<tree> checked;
     std::set<int32_t> slots;
@@ -210,22 +206,20 @@ std::vector<tree> proof::check_trees(const dflash_tree_rows * trees, int32_t n_t
     for (int32_t i = 0; i < n_trees; ++i) {
         const dflash_tree_rows & rows = trees[i];
         if (!slots.insert(rows.slot).second) {
-            refuse_tree(i, "slot " + std::to_string(rows.slot) + " has another tree in this pass");
+            refuse_tree(i, "slot ", rows.slot, " has another tree in this pass");
         }
         checked.push_back(check_tree(rows, i));
         n_rows += rows.n_nodes;
         n_outputs += rows.logits ? rows.n_nodes : 1;
     }
     if (n_rows > target_.limits().n_rows || n_outputs > target_.limits().n_outputs) {
-        throw status_error(DFLASH_ERROR_ARG, std::to_string(n_rows) + " rows with " + std::to_string(n_outputs) +
-                                                 " outputs are more than one pass has (" +
-                                                 std::to_string(target_.limits().n_rows) + ", " +
-                                                 std::to_string(target_.limits().n_outputs) + ")");
+        throw status_error(DFLASH_ERROR_ARG, n_rows, " rows with ", n_outputs, " outputs are more than one pass has (",
+            target_.limits().n_rows, ", ", target_.limits().n_outputs, ")");
     }
     return checked;
 }
 
-double proof::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
+double inspector::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     const std::vector<tree> checked = check_trees(trees, n_trees);
     int32_t                 n_nodes = 0;
     for (const tree & t : checked) {
@@ -233,25 +227,29 @@ double proof::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     }
     need_cells(n_nodes, "tree_pass");
     target_.rows().clear();
-    std::vector<target::tree_rows> placed;
-    double                         pass_ms = 0;
     try {
-        for (int32_t i = 0; i < n_trees; ++i) {
-            const bool    all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
-            const int32_t id = trees[i].slot;
-            placed.push_back(target_.add_tree(id, checked[i], cache_.at(id).n_past(), all_outputs, rolls_back));
-        }
-        const stopwatch watch;
-        target_.process("tree_pass");
-        pass_ms = watch.ms();
-    } catch (...) {
+        return run_trees(trees, checked);
+    } catch (...) {   // no tree may stay in the memory without its path
         for (int32_t i = 0; i < n_trees; ++i) {
             cache_.forget(trees[i].slot);
         }
         throw;
     }
+}
+
+// One pass over the trees, then the logits and the path of each. Returns the milliseconds of the pass.
+double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked) {
+    std::vector<target::tree_rows> placed;
+    for (size_t i = 0; i < checked.size(); ++i) {
+        const bool    all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
+        const int32_t n_past = cache_.at(trees[i].slot).n_past();
+        placed.push_back(target_.add_tree(trees[i].slot, checked[i], n_past, all_outputs, rolls_back));
+    }
+    const stopwatch watch;
+    target_.process("tree_pass");
+    const double  pass_ms = watch.ms();
     const int32_t n_vocab = target_.n_vocab();
-    for (int32_t i = 0; i < n_trees; ++i) {
+    for (size_t i = 0; i < checked.size(); ++i) {
         const dflash_tree_rows & rows = trees[i];
         for (int32_t k = 0; rows.logits && k < rows.n_nodes; ++k) {
             std::copy_n(logits_of(target_.context(), placed[i].first + k), n_vocab, rows.logits + (size_t) k * n_vocab);
@@ -259,7 +257,6 @@ double proof::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
         const std::vector<int32_t> path(rows.path, rows.path + rows.n_path);
         drafts_.keep(rows.slot, placed[i].first, path);
         if (!cache_.keep_path(rows.slot, checked[i], path, placed[i].open)) {
-            cache_.forget(rows.slot);
             throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
         }
     }

@@ -18,15 +18,15 @@ static slot_file_owner owner_of(const std::string & model, const std::string & d
 cache::file_result cache::save(int32_t id, const std::string & path) const {
     const sequence & s = idle(id);
     if (s.tokens.empty()) {
-        throw status_error(DFLASH_ERROR_ARG, "slot " + std::to_string(id) + " holds nothing that could be saved");
+        throw status_error(DFLASH_ERROR_ARG, "slot ", id, " holds nothing that could be saved");
     }
     if (const std::string why = target_memory().uncheckable(); !why.empty()) {
-        throw status_error(DFLASH_ERROR_ARG, "slots of this model cannot be saved: " + why);
+        throw status_error(DFLASH_ERROR_ARG, "slots of this model cannot be saved: ", why);
     }
     const slot_file_owner owner = owner_of(model_path_, drafter_path_);
     const conversation    c     = copy_of(s);
     if (c.state.empty()) {
-        throw status_error(DFLASH_ERROR_INTERNAL, "the state of slot " + std::to_string(id) + " could not be read");
+        throw status_error(DFLASH_ERROR_INTERNAL, "the state of slot ", id, " could not be read");
     }
     try {
         return { (int32_t) c.tokens.size(), write_slot_file(path, c, owner) };
@@ -35,7 +35,7 @@ cache::file_result cache::save(int32_t id, const std::string & path) const {
     }
 }
 
-cache::file_result cache::restore(int32_t id, const std::string & path) {
+cache::file_result cache::load(int32_t id, const std::string & path) {
     idle(id);
     sequence &            s     = sequences_[id];
     const slot_file_owner owner = owner_of(model_path_, drafter_path_);
@@ -47,12 +47,11 @@ cache::file_result cache::restore(int32_t id, const std::string & path) {
         throw status_error(DFLASH_ERROR_ARG, e.what());
     }
     if (const std::string why = refusal(c); !why.empty()) {
-        throw status_error(DFLASH_ERROR_ARG, "the file is damaged: " + why);
+        throw status_error(DFLASH_ERROR_ARG, "the file is damaged: ", why);
     }
     const int32_t n = (int32_t) c.tokens.size();
     if (!has_cells(n)) {
-        throw status_error(
-            DFLASH_ERROR_BUSY, "no room for " + std::to_string(n) + " tokens beside running requests: try again later");
+        throw status_error(DFLASH_ERROR_BUSY, "no room for ", n, " tokens beside running requests: try again later");
     }
     conversation before = copy_of(s);
     if (restore(s, c, n) != n) {
