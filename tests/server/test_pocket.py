@@ -234,7 +234,7 @@ def test_an_answer_is_quoted_for_its_key_alone(pocket: dict[str, Path]) -> None:
         body = {"messages": MESSAGES, "temperature": 0, "max_tokens": 60, "budget": 8, "cache_prompt": False}
         answer = server.http.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}).json()
         texts.add(answer["choices"][0]["message"]["content"])
-        return {name: answer["timings"][name] for name in ("answers_n", "answers_n_accepted")}
+        return {name: answer["dflash"][name] for name in ("answers_n", "answers_n_accepted")}
 
     texts: set[str] = set()
     with live(load, Settings(api_keys=("mine", "yours"))) as server:
