@@ -62,8 +62,8 @@ def read_corpus(paths: Sequence[str | os.PathLike[str]], tokenize: Callable[[str
             if time.monotonic() > told + _TOLD_EVERY:
                 told = time.monotonic()
                 log.info("reading texts to quote: %d files, %d tokens so far", n_files, len(tokens))
-        for why, files in skipped.items():
-            log.warning("%s: skipped %d files, %s %s", path, len(files), files[0], why)
+        for reason, files in skipped.items():
+            log.warning("%s: skipped %d files, %s %s", path, len(files), files[0], reason)
         if n_files == n_before:
             raise RequestError(f"{path} has no text file", param=_PARAM, hint="name text files in UTF-8, or a folder")
     if n_files:

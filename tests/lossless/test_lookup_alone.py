@@ -128,7 +128,7 @@ def test_earlier_answers_are_quoted_for_their_owner_alone(target: Path) -> None:
     ) as server:
         for question in PROMPTS:
             prompt = server.tokenize(server.apply_chat({"messages": [{"role": "user", "content": question}]}).prompt)
-            ask = {"temperature": 0, "max_tokens": LIMIT, "budget": 8, "cache_prompt": False}
+            ask: dict[str, Any] = {"temperature": 0, "max_tokens": LIMIT, "budget": 8, "cache_prompt": False}
             first, foreign, second = (server.generate(prompt, **ask, lookup_owner=owner) for owner in (1, 2, 1))
             assert_same(first, foreign)
             assert_same(first, second)
@@ -144,7 +144,7 @@ def test_earlier_answers_are_quoted_for_their_owner_alone(target: Path) -> None:
 def test_nothing_of_another_owner_is_drafted(target: Path) -> None:
     with Engine(target, n_ctx=1024, n_threads=1, warmup=False, lookup_answers=4096, cache_ram=0) as server:
         prompt = server.tokenize(server.apply_chat({"messages": [{"role": "user", "content": PROMPTS[0]}]}).prompt)
-        ask = {"temperature": 0, "max_tokens": LIMIT, "budget": 8, "cache_prompt": False}
+        ask: dict[str, Any] = {"temperature": 0, "max_tokens": LIMIT, "budget": 8, "cache_prompt": False}
         server.generate(prompt, **ask, lookup_owner=1)
         assert server.generate(prompt, **ask, lookup_owner=2).timings.answers_n == 0
         assert server.generate(prompt, **ask, lookup_owner=1).timings.answers_n_accepted > 0
