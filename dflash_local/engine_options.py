@@ -15,7 +15,7 @@ So a new option is a field of dflash_engine_params in dflash.h, a field here, an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_bool, c_char_p, c_float, c_int32, c_uint32, c_uint64
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -528,6 +528,20 @@ class EngineOptions:
         in_cost=True,
         flag=Flag(group=_MACHINE, names=("--rpc",), env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
     )
+    lookup_answers: int = _option(
+        0,
+        help="tokens of its latest answers, in memory, that lookup may quote in later answers for the same API key; "
+        "0: none",
+        native_type=c_uint32,
+        low=0,
+        flag=Flag(group=_DRAFTING, names=("--lookup-answers",), metavar="N"),
+    )
+    lookup_corpus: Sequence[Path] = _option(
+        (),
+        help="text files that lookup may quote, such as a code base; of a folder, all text files below it",
+        default_text="none",
+        flag=Flag(group=_DRAFTING, names=("--lookup-corpus",), metavar="FILE|DIR"),
+    )
     fit: bool = _option(
         True,
         help="choose context, layers and shares, unless given, so that devices keep `fit_target` free; refuse what "
@@ -557,6 +571,10 @@ class EngineOptions:
             object.__setattr__(self, "share_ctx", share)
         if self.n_slots == -1:
             object.__setattr__(self, "n_slots", AUTO_SLOTS)
+        if self.lookup_corpus and not self.lookup:
+            raise RequestError(
+                "lookup_corpus is for lookup, which is off", param="lookup_corpus", hint="leave one of them out"
+            )
         if self.bit_exact:  # a smaller cache reuses its cells in another order
             object.__setattr__(self, "swa_full", True)
         for name, option in OPTIONS.items():

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from dflash_local.arguments import checked
 from dflash_local.errors import DFlashError
-from dflash_local.native import PreparedRequest, SlotStats, StepUpdate, VerifiedTree
+from dflash_local.native import QUOTE_SOURCES, PreparedRequest, SlotStats, StepUpdate, VerifiedTree
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
+_CORPUS, _ANSWERS = QUOTE_SOURCES.index("corpus"), QUOTE_SOURCES.index("answers")
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "cancelled"]
 Waiter = threading.Event | asyncio.Future[None]
@@ -91,8 +92,12 @@ class Timings:
     n_passes: int = 0  # target passes after the prompt's
     n_steps: int = 0  # tokens after the first
     n_plain: int = 0  # passes without a draft
-    lookup_n: int = 0  # draft tokens that prompt lookup or a prediction alone proposed
+    lookup_n: int = 0  # draft tokens that were only quoted, from whatever source
     lookup_n_accepted: int = 0
+    corpus_n: int = 0  # those of them from the user's files
+    corpus_n_accepted: int = 0
+    answers_n: int = 0  # those from earlier answers
+    answers_n_accepted: int = 0
     prediction_n: int = 0  # tokens that the client predicted
     prediction_n_accepted: int = 0  # those of them in the answer
     depth_sum: int = 0  # of the verified trees
@@ -123,6 +128,10 @@ class Timings:
             n_plain=stats.n_plain,
             lookup_n=stats.n_lookup_drafted,
             lookup_n_accepted=stats.n_lookup_accepted,
+            corpus_n=stats.quoted_drafted[_CORPUS],
+            corpus_n_accepted=stats.quoted_accepted[_CORPUS],
+            answers_n=stats.quoted_drafted[_ANSWERS],
+            answers_n_accepted=stats.quoted_accepted[_ANSWERS],
             prediction_n=stats.n_prediction,
             prediction_n_accepted=min(stats.n_prediction_accepted, n_tokens),
         )
@@ -195,6 +204,10 @@ class Timings:
             "denoised_mean": self.denoised_mean,
             "lookup_n": self.lookup_n,
             "lookup_n_accepted": self.lookup_n_accepted,
+            "corpus_n": self.corpus_n,
+            "corpus_n_accepted": self.corpus_n_accepted,
+            "answers_n": self.answers_n,
+            "answers_n_accepted": self.answers_n_accepted,
             "reason": self.reason,
         }
 

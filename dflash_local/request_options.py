@@ -197,6 +197,12 @@ class RequestOptions:
         help="each chunk of text has its pass in `Chunk.step`, with the verified tree",
         body=BodyField(help="what each pass verified and kept, in `dflash` (and `timings`) of all events of a stream"),
     )
+    lookup_owner: int = _option(
+        0,
+        native_type=c_int32,
+        low=0,
+        help="a number for whoever asks: with `lookup_answers`, lookup quotes earlier answers to the same number",
+    )
     stop: str | Sequence[str] = _option(
         (),
         help=f"the answer ends before the first of these strings, of at most {MAX_STOP} characters",

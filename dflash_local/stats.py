@@ -25,7 +25,8 @@ class EngineStats:
         nodes: number of trees by their nodes, anchor included.
         lengths: number of drafter passes by the length of their block.
         reasons: number of the controller's choices by their reason.
-        lookup: draft tokens that prompt lookup or a prediction alone proposed, "drafted" and "accepted".
+        lookup: draft tokens that were only quoted, "drafted" and "accepted".
+        quoted: the accepted ones by their source: "text", "prediction", "corpus", "answers".
         moved_bytes: bytes that steps moved "to_device", "from_device" and "between_devices"; all 0 on a CPU.
         cost_source: source of the costs at the start: "measured" or "cache".
     """
@@ -37,13 +38,15 @@ class EngineStats:
     lengths: Mapping[int, int] | None = None
     reasons: Mapping[str, int] | None = None
     lookup: Mapping[str, int] | None = None
+    quoted: Mapping[str, int] | None = None
     moved_bytes: Mapping[str, int] | None = None
     cost_source: str | None = None
 
     @classmethod
     def of(cls, stats: Mapping[str, Any]) -> EngineStats:
         """From the JSON of dflash_engine_stats."""
-        choices = stats.get("choices", {})
+        choices, lookup = stats.get("choices", {}), stats.get("lookup")
+        sources = (lookup or {}).get("by_source")
 
         def by_number(name: str) -> dict[int, int] | None:
             return {int(number): count for number, count in choices[name].items()} if name in choices else None
@@ -59,7 +62,8 @@ class EngineStats:
             nodes=by_number("nodes"),
             lengths=by_number("lengths"),
             reasons=choices.get("reasons"),
-            lookup=stats.get("lookup"),
+            lookup=None if lookup is None else {name: lookup[name] for name in ("drafted", "accepted")},
+            quoted=None if sources is None else {source: counts["accepted"] for source, counts in sources.items()},
             moved_bytes=stats.get("moved_bytes"),
             cost_source=stats.get("cost_source"),
         )
@@ -85,6 +89,7 @@ class EngineStats:
             lengths=_counts(self.lengths, other.lengths, sign),
             reasons=_counts(self.reasons, other.reasons, sign),
             lookup=_counts(self.lookup, other.lookup, sign),
+            quoted=_counts(self.quoted, other.quoted, sign),
             moved_bytes=_counts(self.moved_bytes, other.moved_bytes, sign),
             cost_source=self.cost_source,
         )

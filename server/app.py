@@ -39,7 +39,7 @@ from dflash_local.server.routes import (
     streams,
     text,
 )
-from dflash_local.server.security.api_keys import KeyCheck
+from dflash_local.server.security.api_keys import KeyCheck, RoutersKey
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.origins import CorsHeaders, OriginCheck
@@ -97,6 +97,8 @@ def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) ->
     app.add_middleware(BodyLimits, limits=settings.limits)
     if settings.api_keys:
         app.add_middleware(KeyCheck, keys=settings.api_keys)
+    if settings.behind_router:
+        app.add_middleware(RoutersKey)
     app.add_middleware(Slashes)
     if settings.webui and settings.static:
         app.add_middleware(StaticFolder, folder=settings.static)

@@ -70,6 +70,7 @@ class Settings:
     tags: tuple[str, ...] = ()
     model_path: str = ""
     api_keys: tuple[str, ...] = ()
+    behind_router: bool = False  # which says whose requests these are
     cors: Cors = field(default_factory=Cors)
     allowed_hosts: tuple[str, ...] | None = None  # besides names that nobody can register; None: any
     limits: Limits = field(default_factory=Limits)

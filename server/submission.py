@@ -26,6 +26,7 @@ from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.settings import generation_settings
 from dflash_local.server.http_errors import JSON
+from dflash_local.server.security.api_keys import key_number
 from dflash_local.server.service import Service
 from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
 
@@ -124,11 +125,12 @@ async def count_tokens(service: Service, body: ChatRequest, *, of: Fields | None
 
 def submit_options(engine: Engine, fields: RequestFields) -> dict[str, Any]:
     """The arguments of Engine.submit."""
+    options = fields.options | {"lookup_owner": key_number.get()}
     if not fields.prediction:
-        return fields.options
+        return options
     # Plain text, as the answer is: a control token would end it.
     tokens = engine.tokenize(fields.prediction, add_special=False, parse_special=False)
-    return fields.options | {"prediction": tokens}
+    return options | {"prediction": tokens}
 
 
 def submit_all(

@@ -200,7 +200,11 @@ class FakeNative(NativeEngine):
                     name: count for name, count in (("drafting pays", drafted), ("drafting is off", plain)) if count
                 },
             },
-            "lookup": {"drafted": drafted, "accepted": 0},
+            "lookup": {
+                "drafted": drafted,
+                "accepted": 0,
+                "by_source": {"text": {"drafted": drafted, "accepted": 0}},
+            },
             **COSTS,
             "cells": {"size": self._n_ctx_slot, "used": sum(slot.running for slot in self._slots)},
             "host_cache": {"conversations": 2, "bytes": 7, "limit": None},

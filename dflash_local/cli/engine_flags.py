@@ -203,6 +203,13 @@ class _Joined(argparse.Action):
         setattr(namespace, self.dest, ",".join(given[self.dest]))
 
 
+class _Appended(argparse.Action):
+    """A tuple to which each use of the flag appends."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
+
+
 # Options whose values are spelled differently in llama-server and in Python.
 _SPELLINGS: dict[str, dict[str, Any]] = {
     "n_slots": {"type": _slots},
@@ -216,6 +223,7 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "budget": {"type": _budget},
     "draft": {"type": _draft},
     "slot_similarity": {"type": _share},
+    "lookup_corpus": {"action": _Appended},
     "override_tensor": {"action": _Joined},
     "override_tensor_draft": {"action": _Joined},
 }

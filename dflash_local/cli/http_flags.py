@@ -169,6 +169,7 @@ def http_settings(args: argparse.Namespace) -> Settings:
         tags=args.tags,
         model_path=args.model or "",
         api_keys=keys,
+        behind_router=args.parent_pipes,
         cors=Cors(origins, args.cors_methods, args.cors_headers, args.cors_credentials),
         allowed_hosts=_allowed_hosts(args, keys),
         limits=Limits(

@@ -27,6 +27,7 @@ from dflash_local.native.library import BUILD_HINT, library_path, load, set_log_
 from dflash_local.native.native_engine import NativeChat, NativeEngine, PreparedRequest
 from dflash_local.native.structs import (
     ABI_VERSION,
+    QUOTE_SOURCES,
     EngineParams,
     Origin,
     SlotState,
@@ -37,9 +38,9 @@ from dflash_local.native.structs import (
 )
 
 __all__ = [
-    "ABI_VERSION", "BUILD_HINT", "MAX_NODES", "AcceptRule", "Device", "DraftMode", "EngineParams", "NativeChat",
-    "NativeEngine", "Origin", "PreparedRequest", "SlotState", "SlotStats", "StepUpdate", "TreeRows", "VerifiedTree",
-    "check_chat_template", "check_embedding_gguf", "check_gguf", "library_info", "library_path", "list_devices", "load",
-    "matrix_rows", "plan", "quantize", "quantize_rows", "rpc_devices", "rpc_serve", "sampling_fields", "schema_ignored",
-    "set_log_level", "tune", "vocab_tokenize", "vocabulary_of",
+    "ABI_VERSION", "BUILD_HINT", "MAX_NODES", "QUOTE_SOURCES", "AcceptRule", "Device", "DraftMode", "EngineParams",
+    "NativeChat", "NativeEngine", "Origin", "PreparedRequest", "SlotState", "SlotStats", "StepUpdate", "TreeRows",
+    "VerifiedTree", "check_chat_template", "check_embedding_gguf", "check_gguf", "library_info", "library_path",
+    "list_devices", "load", "matrix_rows", "plan", "quantize", "quantize_rows", "rpc_devices", "rpc_serve",
+    "sampling_fields", "schema_ignored", "set_log_level", "tune", "vocab_tokenize", "vocabulary_of",
 ]  # fmt: skip

@@ -74,6 +74,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_prepared_free": (None, [c_void_p]),
     "dflash_has_room": (c_int32, [c_void_p, c_void_p]),
     "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, INTS, c_int32]),
+    "dflash_corpus_set": (c_int, [c_void_p, INTS, c_int32, POINTER(c_uint64)]),
     "dflash_submit": (c_int, [c_void_p, c_int32, c_void_p]),
     "dflash_cancel": (c_int, [c_void_p, c_int32]),
     "dflash_slot_end_reasoning": (c_int32, [c_void_p, c_int32]),

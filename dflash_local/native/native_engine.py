@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_float, c_int, c_int32, c_uint64, c_void_p
@@ -104,6 +105,13 @@ class NativeEngine:
         with self._alive() as handle:
             check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
         return PreparedRequest(self._lib, prepared)
+
+    def set_corpus(self, tokens: array[int]) -> int:
+        """Index texts that lookup quotes in all requests, -1 after each of them; returns the bytes that they take."""
+        n_bytes = c_uint64()
+        texts = (c_int32 * len(tokens)).from_buffer(tokens) if tokens else None
+        check(self._lib, self._lib.dflash_corpus_set(self._handle, texts, len(tokens), byref(n_bytes)))
+        return n_bytes.value
 
     def has_room(self, request: PreparedRequest) -> bool:
         """Does the slots' shared cache have room for the request now? Always true if nothing runs."""

@@ -18,6 +18,9 @@ from dflash_local.option import native_fields
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
+# Where quoted tokens come from, in the order of dflash_slot_stats.
+QUOTE_SOURCES = ("text", "prediction", "corpus", "answers")
+
 LogCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 ProgressCallback = ctypes.CFUNCTYPE(c_bool, c_float, c_void_p)
 
@@ -160,6 +163,8 @@ class SlotStats(ctypes.Structure):
         ("t_queue_ms", c_double),
         ("n_prediction", c_int32),
         ("n_prediction_accepted", c_int32),
+        ("quoted_drafted", c_int32 * len(QUOTE_SOURCES)),
+        ("quoted_accepted", c_int32 * len(QUOTE_SOURCES)),
     ]
 
 
@@ -211,6 +216,8 @@ class Origin(IntEnum):
     DRAFTER = 1
     LOOKUP = 2
     PREDICTION = 3
+    CORPUS = 4
+    ANSWERS = 5
 
 
 class VerifiedTree(NamedTuple):

@@ -2,11 +2,13 @@
 
 namespace dflash {
 
+static_assert(DFLASH_BY_LOOKUP + (int) quote_source::prediction == DFLASH_BY_PREDICTION &&
+              DFLASH_BY_LOOKUP + (int) quote_source::answers == DFLASH_BY_ANSWERS);
+
 static int32_t origin_of(const node & n, const quotation & quoted) {
     return n.depth == 0       ? DFLASH_BY_TARGET
            : n.candidate >= 0 ? DFLASH_BY_DRAFTER
-           : quoted.predicted ? DFLASH_BY_PREDICTION
-                              : DFLASH_BY_LOOKUP;
+                              : DFLASH_BY_LOOKUP + (int32_t) quoted.entries[n.quoted].kind.source;
 }
 
 void verified_tree::set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path) {

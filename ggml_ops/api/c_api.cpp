@@ -327,6 +327,23 @@ int dflash_request_prepare(const dflash_engine * e, const dflash_request * r, df
     });
 }
 
+int dflash_corpus_set(dflash_engine * e, const int32_t * tokens, int32_t n_tokens, uint64_t * n_bytes) {
+    return attempt([&] {
+        check_range("n_tokens", n_tokens, 0, corpus::MAX_TOKENS);
+        std::vector<int32_t> texts(tokens, tokens + n_tokens);
+        for (const int32_t token : texts) {
+            check_range("tokens", token, corpus::NO_TOKEN, e->target().n_vocab() - 1);
+        }
+        if (!texts.empty() && texts.back() != corpus::NO_TOKEN) {
+            throw status_error(DFLASH_ERROR_ARG, "tokens must end with -1: it ends each text, the last one too");
+        }
+        e->set_corpus(corpus(std::move(texts)));
+        if (n_bytes) {
+            *n_bytes = e->corpus().bytes();
+        }
+    });
+}
+
 void dflash_prepared_free(dflash_prepared * prepared) { delete prepared; }
 
 int32_t dflash_has_room(const dflash_engine * e, const dflash_prepared * prepared) {

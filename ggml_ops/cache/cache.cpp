@@ -58,8 +58,8 @@ bool cache::keep_path(int32_t id, const tree & t, const std::vector<int32_t> & p
     return (int32_t) path.size() == t.size() || target_memory().cut(id, s.n_past());
 }
 
-quotation cache::find_quotation(int32_t id, int32_t anchor, int32_t length) {
-    return sequences_[id].text.find(sequences_[id].tokens, anchor, length);
+void cache::find_quotations(int32_t id, int32_t anchor, int32_t length, continuations & found) {
+    sequences_[id].text.find(sequences_[id].tokens, anchor, length, found);
 }
 
 void cache::end(int32_t id) {

@@ -61,10 +61,10 @@ class cache {
     void add_prompt(int32_t id, int32_t n);   // the next n tokens of it were read
     // A path of a tree; open: see target::tree_rows. False: the memory cannot be rolled back.
     bool keep_path(int32_t id, const tree & t, const std::vector<int32_t> & path, bool open);
-    // What follows the sequence's text + [anchor] by the text itself.
-    quotation find_quotation(int32_t id, int32_t anchor, int32_t length);
-    void      end(int32_t id);      // the request no longer runs
-    void      forget(int32_t id);   // everything that the sequence holds
+    // Adds what follows the sequence's text + [anchor] by the text itself, at most `length` tokens of each place.
+    void find_quotations(int32_t id, int32_t anchor, int32_t length, continuations & found);
+    void end(int32_t id);      // the request no longer runs
+    void forget(int32_t id);   // everything that the sequence holds
 
     // ---- cells that all sequences share (cells.cpp) ----
 

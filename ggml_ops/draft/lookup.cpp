@@ -4,82 +4,47 @@
 
 namespace dflash {
 
-quotation text_index::find(const std::vector<int32_t> & text, int32_t next, int32_t length) {
-    quotation     found;
+static constexpr int32_t LEAST_ROOM = 1024;   // places of an index, which doubles
+
+void text_index::index(const std::vector<int32_t> & text) {
     const int32_t n = (int32_t) text.size();
-    for (int32_t at = (int32_t) before_.size(); at < n; ++at) {
-        before_.push_back(-1);
-        if (at + 1 >= MIN_MATCH) {
-            const auto [it, fresh] = places_.try_emplace(key(text.data() + at), at);
-            before_[at]            = fresh ? -1 : it->second;
-            it->second             = at;
+    while (n_places_ < n) {
+        if (chains_.is_full()) {
+            chains_.reset(std::max(LEAST_ROOM, 2 * n));
+            n_places_ = 0;
         }
+        const int32_t * last = text.data() + n_places_;
+        chains_.add(n_places_, n_places_ + 1, [&](int32_t i) { return last[-i]; });
+        ++n_places_;
     }
-    if (n + 1 < MIN_MATCH || length < 1) {
-        return found;
+}
+
+void text_index::find(const std::vector<int32_t> & text, int32_t next, int32_t length, continuations & found) {
+    const int32_t n = (int32_t) text.size();
+    if (n < n_places_) {   // another text
+        reset();
     }
-    int32_t last[MIN_MATCH];
-    std::copy(text.end() - (MIN_MATCH - 1), text.end(), last);
-    last[MIN_MATCH - 1] = next;
-    const auto it       = places_.find(key(last + MIN_MATCH - 1));
-    int32_t    place = it == places_.end() ? -1 : it->second, best = -1;
-    for (int32_t tried = 0; place >= 0 && tried < MAX_TRIED; ++tried, place = before_[place]) {
-        if (place >= n || text[place] != next) {   // a hash collision, or an index of another text
-            continue;
-        }
-        int32_t matched = 1;
-        while (matched < MAX_MATCH && place >= matched && text[place - matched] == text[n - matched]) {
-            ++matched;
-        }
-        if (matched >= MIN_MATCH && matched > found.matched) {
-            found.matched = matched;
-            best          = place;
-        }
+    index(text);
+    if (length < 1) {
+        return;
     }
-    if (best >= 0) {
+    const auto token   = [&](int32_t i) { return i == 0 ? next : i <= n ? text[n - i] : -1; };
+    const auto matched = [&](int32_t place) {
+        int32_t m = 0;
+        while (m < MAX_MATCH && place >= m && m <= n && text[place - m] == token(m)) {
+            ++m;
+        }
+        return m;
+    };
+    chains_.find(0, token, matched, [&](int32_t place, int32_t m) {
+        found.begin(quote_source::text, m);
         // The match may run into the text's end: a repetition goes on repeating.
-        const int32_t period = n - best;
+        const int32_t period = n - place;
         for (int32_t i = 0; i < length; ++i) {
-            const int32_t at = best + 1 + i % period;
-            found.tokens.push_back(at < n ? text[at] : next);
+            const int32_t at = place + 1 + i % period;
+            found.push(at < n ? text[at] : next);
         }
-    }
-    return found;
-}
-
-quotation_odds quotation_odds::of_lookup() {
-    return quotation_odds(
-        { { 3, 0.5, {} }, { 4, 0.6, {} }, { 6, 0.7, {} }, { 10, 0.8, {} }, { 16, 0.85, {} }, { INT32_MAX, 0.9, {} } });
-}
-
-quotation_odds quotation_odds::of_prediction() {
-    return quotation_odds({ { 0, 0.4, {} }, { 1, 0.6, {} }, { 2, 0.8, {} }, { 4, 0.9, {} }, { 8, 0.93, {} },
-        { 16, 0.95, {} }, { INT32_MAX, 0.97, {} } });
-}
-
-size_t quotation_odds::index(int32_t matched) const {
-    const auto it = std::find_if(bins_.begin(), bins_.end() - 1, [&](const bin & b) { return matched <= b.most; });
-    return it - bins_.begin();
-}
-
-static constexpr double PRIOR_WEIGHT = 8, MOST_CERTAIN = 0.998;
-
-float quotation_odds::at(int32_t matched) const {
-    const bin & b = bins_[index(matched)];
-    return (float) std::min(MOST_CERTAIN, (PRIOR_WEIGHT * b.prior + b.seen.accepted) / (PRIOR_WEIGHT + b.seen.trials));
-}
-
-void quotation_odds::observe(int32_t matched, int32_t offered, int32_t accepted) {
-    tally &       c      = bins_[index(matched)].seen;
-    const int32_t tested = std::min(offered, accepted + 1);
-    c.trials             = 0.98 * c.trials + tested;
-    c.accepted           = 0.98 * c.accepted + std::min(offered, accepted);
-}
-
-void quotation_odds::fade(double weight) {
-    for (bin & b : bins_) {
-        b.seen.fade(weight);
-    }
+    });
 }
 
 }   // namespace dflash

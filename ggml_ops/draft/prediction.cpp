@@ -14,7 +14,7 @@ void prediction::advance(int32_t token) {
     if (tokens_.empty()) {
         return;
     }
-    if ((int32_t) newest_.size() == text_index::MAX_MATCH) {
+    if ((int32_t) newest_.size() == MAX_MATCH) {
         newest_.erase(newest_.begin());
     }
     newest_.push_back(token);
@@ -35,15 +35,14 @@ void prediction::advance(int32_t token) {
     }
 }
 
-quotation prediction::quote(int32_t length) const {
-    quotation q;
-    q.predicted = true;
-    q.matched   = run_;
-    if (next_ >= 0 && length > 0) {
-        const auto first = tokens_.begin() + next_;
-        q.tokens.assign(first, first + std::min<int32_t>(length, size() - next_));
+void prediction::find(int32_t length, continuations & found) const {
+    if (next_ < 0 || next_ >= size() || length < 1) {
+        return;
     }
-    return q;
+    found.begin(quote_source::prediction, run_);
+    for (int32_t i = next_; i < std::min(next_ + length, size()); ++i) {
+        found.push(tokens_[i]);
+    }
 }
 
 int32_t prediction::matched(int32_t place) const {

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "draft/lookup.h"
+#include "draft/quotation.h"
 
 #include <cstdint>
 #include <unordered_map>
@@ -20,8 +20,8 @@ class prediction {
     explicit prediction(std::vector<int32_t> tokens);
 
     void advance(int32_t token);   // the answer's next token
-    // What comes next, at most `length` tokens. `matched`: how many tokens before it matched, 0: it is a guess.
-    quotation quote(int32_t length) const;
+    // Adds what comes next, at most `length` tokens. If no token before it matched, it is a guess.
+    void find(int32_t length, continuations & found) const;
 
     int32_t size() const { return (int32_t) tokens_.size(); }
     int32_t n_met() const { return n_met_; }   // tokens found in the answer, in runs of at least three

@@ -91,14 +91,13 @@ struct entry {
 struct cursor {
     int32_t rank     = 0;   // next candidate
     int32_t children = 0;
-    bool    quoted   = false;   // the quotation's token is among them
+    uint8_t quoted   = 0;   // which of the quotation's tokens are among them, a bit for each
 };
 
 // Best-first: the next best child of every node waits in a heap.
 class grower {
   public:
-    grower(const draft & d, int32_t anchor, const growth & rules) :
-        draft_(d), rules_(rules), n_quoted_(rules.quoted ? (int32_t) rules.quoted->tokens.size() : 0), ranks_(d) {
+    grower(const draft & d, int32_t anchor, const growth & rules) : draft_(d), rules_(rules), ranks_(d) {
         tree_.nodes.reserve(std::max(1, rules.budget));
         tree_.nodes.push_back(node::root(anchor));
         cursors_.emplace_back();
@@ -130,9 +129,30 @@ class grower {
         return n.depth < draft_.positions() && (n.candidate >= 0 || !draft_.lattice);
     }
 
-    // Whether the quotation continues below a node and is not listed yet. The anchor quotes 0 tokens.
-    bool quotes(const node & n, const cursor & c) const {
-        return !c.quoted && n.quoted == n.depth && n.depth < n_quoted_;
+    // The quotation's tokens below a node: how many, and the k-th of them.
+    int32_t n_quoted(const node & n) const {
+        return rules_.quoted && n.quoted >= 0 && !rules_.quoted->empty() ? rules_.quoted->entries[n.quoted].n_after : 0;
+    }
+    int32_t quoted_entry(const node & n, int32_t k) const { return rules_.quoted->entries[n.quoted].first + k; }
+
+    // The likeliest of these that is not listed yet, -1: none.
+    int32_t next_quoted(const node & n, const cursor & c) const {
+        for (int32_t k = 0; k < n_quoted(n); ++k) {
+            if (!(c.quoted >> k & 1)) {
+                return k;
+            }
+        }
+        return -1;
+    }
+
+    // Which of these the token is, -1: none.
+    int32_t quoted_as(const node & n, int32_t token) const {
+        for (int32_t k = 0; k < n_quoted(n); ++k) {
+            if (rules_.quoted->entries[quoted_entry(n, k)].token == token) {
+                return k;
+            }
+        }
+        return -1;
     }
 
     // Pushes a node's next best child into the heap. Calibrated probabilities may increase with the rank, so the
@@ -143,9 +163,9 @@ class grower {
         if (n.depth >= rules_.depth || c.children >= rules_.width) {
             return;
         }
-        entry next = { { -1, parent, n.depth + 1, -1, 0.0f, -1.0f, false, 0 }, c.rank };
-        if (quotes(n, c)) {
-            next.n = quoted_child(parent);
+        entry next = { { -1, parent, n.depth + 1, -1, 0.0f, -1.0f, false, -1 }, c.rank };
+        if (const int32_t k = next_quoted(n, c); k >= 0) {
+            next.n = quoted_child(parent, quoted_entry(n, k));
         }
         if (has_candidates(n)) {
             prefer_candidate(next);
@@ -153,8 +173,12 @@ class grower {
         if (next.n.value < 0) {
             return;
         }
-        c.quoted = c.quoted || next.n.quoted > 0;
-        if (next.n.quoted == 0 || is_candidate(next.n, c.rank)) {
+        if (const int32_t k = quoted_as(n, next.n.token); k >= 0) {
+            c.quoted |= (uint8_t) (1 << k);
+            next.n.quoted = quoted_entry(n, k);
+            next.n.value  = std::max(next.n.value, rules_.quoted->entries[next.n.quoted].odds);
+        }
+        if (next.n.quoted < 0 || is_candidate(next.n, c.rank)) {
             ++c.rank;
         }
         ++c.children;
@@ -162,13 +186,14 @@ class grower {
         heap_.push(next);
     }
 
-    // The quotation's next token; value: its chance below the parent. The drafter may propose it too.
-    node quoted_child(int32_t parent) {
-        const node &  n     = tree_.nodes[parent];
-        const int32_t depth = n.depth + 1;
-        node child = { rules_.quoted->tokens[n.depth], parent, depth, -1, 0.0f, rules_.quoted->odds, false, depth };
-        const int32_t pred    = std::max(0, n.candidate);
-        const int32_t n_ranks = has_candidates(n) ? draft_.top_k : 0;
+    // A token of the quotation; value: its chance below the parent. The drafter may propose it too.
+    node quoted_child(int32_t parent, int32_t quoted) {
+        const node &             n       = tree_.nodes[parent];
+        const quotation::entry & e       = rules_.quoted->entries[quoted];
+        const int32_t            depth   = n.depth + 1;
+        node                     child   = { e.token, parent, depth, -1, 0.0f, e.odds, false, quoted };
+        const int32_t            pred    = std::max(0, n.candidate);
+        const int32_t            n_ranks = has_candidates(n) ? draft_.top_k : 0;
         for (int32_t rank = cursors_[parent].rank; rank < n_ranks; ++rank) {
             const int32_t candidate = ranks_.candidate(depth, pred, rank);
             if (draft_.id(depth, candidate) == child.token) {
@@ -190,13 +215,13 @@ class grower {
         const int32_t pred = std::max(0, n.candidate);
         while (c.rank < draft_.top_k) {
             const int32_t candidate = ranks_.candidate(depth, pred, c.rank);
-            if (c.quoted && draft_.id(depth, candidate) == rules_.quoted->tokens[n.depth]) {
+            if (const int32_t k = quoted_as(n, draft_.id(depth, candidate)); k >= 0 && (c.quoted >> k & 1)) {
                 ++c.rank;   // already a child
                 continue;
             }
             const float prob = draft_.row(depth, pred)[candidate], value = chance(prob, c.rank == 0, depth);
             if (value > next.n.value) {
-                next = { { draft_.id(depth, candidate), parent, depth, candidate, prob, value, c.rank == 0, 0 },
+                next = { { draft_.id(depth, candidate), parent, depth, candidate, prob, value, c.rank == 0, -1 },
                     c.rank };
             }
             return;
@@ -212,7 +237,6 @@ class grower {
 
     const draft &              draft_;
     const growth &             rules_;
-    const int32_t              n_quoted_;
     tree                       tree_;
     ranking                    ranks_;
     std::vector<cursor>        cursors_;   // [tree nodes]

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "draft/calibration.h"
-#include "draft/lookup.h"
+#include "draft/quotation.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -41,10 +41,10 @@ struct node {
     float   prob;            // draft probability given the parent, 0: not among the candidates
     float   value;           // chance that the walk gets here: product over the path
     bool    first  = true;   // the likeliest of the parent's candidates
-    int32_t quoted = 0;      // the path from the anchor is this many tokens of the quotation; 0: it is not a quotation
+    int32_t quoted = -1;     // the path from the anchor leads to this entry of the quotation, -1: it is not quoted
 
     // Node 0 of every tree: the anchor, which is certain.
-    static node root(int32_t anchor) { return { anchor, -1, 0, 0, 1.0f, 1.0f }; }
+    static node root(int32_t anchor) { return { anchor, -1, 0, 0, 1.0f, 1.0f, true, 0 }; }
 };
 
 // Node 0 is the anchor; parents come before their children. A chain is a tree with one leaf.
@@ -64,11 +64,11 @@ struct growth {
     int32_t             width  = 1;           // children per node; 1 gives a chain
     int32_t             depth  = INT32_MAX;   // longest path below the anchor
     const calibration * odds   = nullptr;     // null: the drafter's probabilities are used as they are
-    const quotation *   quoted = nullptr;     // a branch from prompt lookup or a prediction, or null
+    const quotation *   quoted = nullptr;     // its entries are candidates, too; or null
 };
 
 // The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). With
-// a lattice, each child's probability is conditional on its parent. A quotation adds a candidate at each node along it.
+// a lattice, each child's probability is conditional on its parent. A quotation adds candidates to the nodes along it.
 // Nodes are in descending order of value, so the first n nodes are the best tree of n nodes.
 tree grow(const draft & d, int32_t anchor, const growth & rules);
 

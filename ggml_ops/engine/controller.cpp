@@ -64,7 +64,7 @@ static bool any_reads(const std::vector<slot> & slots) {
 }
 
 static bool any_quotes(const std::vector<slot> & slots) {
-    return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return !s.drafts.quoted.tokens.empty(); });
+    return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return !s.drafts.quoted.empty(); });
 }
 
 // Delta-net layers take trees of one size in a pass. Where one pass is cheaper than one for each size, smaller trees
@@ -232,11 +232,7 @@ bool controller::quotes_suffice(const std::vector<slot> & slots) const {
         if (!s.writing() || max_nodes(s) == 1) {
             continue;
         }
-        quoted.emplace_back();
-        float value = 1;
-        for (size_t i = 0; i < s.drafts.quoted.tokens.size(); ++i) {
-            quoted.back().push_back(value *= s.drafts.quoted.odds);
-        }
+        quoted.push_back(s.drafts.quoted.values(s.request.width == 1));
         n_quoted += quoted.back().size();
         const std::vector<float> * drafted = s.learned.values.at(last_choice_.length);
         better.push_back(drafted && sum(*drafted) > sum(quoted.back()) ? *drafted : quoted.back());
@@ -271,7 +267,7 @@ int32_t controller::auto_length(int32_t n_drafting) {
 
 const char * controller::reason_of(const slot & s) const {
     if (limits_.max_length == 0) {
-        return s.drafts.quoted.tokens.empty() ? REASON_NONE : REASON_QUOTES;
+        return s.drafts.quoted.empty() ? REASON_NONE : REASON_QUOTES;
     }
     if (max_nodes(s) == 1) {
         return REASON_OFF;
@@ -412,8 +408,9 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
 
 void controller::observe_walk(slot & s) {
     ++counts_.nodes[s.drafts.tree.size()];
+    observe(s.learned.quotes, s.drafts.quoted, s.pass.walked.tokens);
     if (s.drafts.tree.size() > 1) {
-        s.learned.observe(s.drafts.tree, s.pass.walked.path, s.drafts.quoted);
+        s.learned.observe(s.drafts.tree, s.pass.walked.path);
     }
 }
 

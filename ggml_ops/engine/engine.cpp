@@ -33,7 +33,8 @@ void engine::templates_deleter::operator()(common_chat_templates * t) const { co
 engine::engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user) :
     params_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
     models_(params_, { progress, user }), target_(params_, models_), draft_memory_(params_, models_, target_),
-    cache_(params_, models_, target_, draft_memory_), limits_(target_.limits()), slots_(params_.n_slots),
+    cache_(params_, models_, target_, draft_memory_), limits_(target_.limits()),
+    answers_((int32_t) params_.lookup_answers), slots_(params_.n_slots),
     templates_(load_templates(models_.target(), params_.chat_template)) {
     const drafter * drafter = draft_memory_.drafter();
     if (params_.accept == DFLASH_ACCEPT_BLOCK) {
@@ -108,7 +109,27 @@ bool engine::end_reasoning(int32_t id) {
     return ends;
 }
 
+void engine::set_corpus(dflash::corpus && texts) {
+    for (const slot & s : slots_) {
+        cache_.idle(s.id);
+    }
+    corpus_ = std::move(texts);
+}
+
+// An answer for later requests of its owner to quote, as far as it came, with the token that ended it.
+void engine::remember(const slot & s) {
+    if (params_.lookup_answers == 0 || !s.request.lookup || s.stats.n_generated == 0) {
+        return;
+    }
+    std::vector<int32_t> tokens = cache_.at(s.id).tokens;
+    tokens.push_back(s.drafts.anchor);
+    answers_.add(s.request.lookup_owner, tokens, (int32_t) s.request.prompt.size());
+}
+
 void engine::finish(slot & s, int32_t state) {
+    if (state != DFLASH_FAILED && state != DFLASH_REFUSED) {
+        remember(s);
+    }
     s.state = state;
     cache_.end(s.id);
     s.request.sampler.reset();

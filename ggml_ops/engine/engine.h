@@ -6,6 +6,8 @@
 #include "cache/cache.h"
 #include "cache/draft_memory.h"
 #include "dflash.h"
+#include "draft/corpus.h"
+#include "draft/earlier_answers.h"
 #include "engine/controller.h"
 #include "engine/params.h"
 #include "engine/inspector.h"
@@ -32,7 +34,7 @@ struct phase_times {
 // Counts since load.
 struct engine_totals {
     int64_t         n_steps = 0, n_passes = 0, n_rows = 0, n_tokens = 0;
-    int64_t         n_lookup_drafted = 0, n_lookup_accepted = 0;
+    int64_t         n_quoted[N_QUOTE_SOURCES] = {}, n_quoted_accepted[N_QUOTE_SOURCES] = {};
     int64_t         n_reused   = 0;                          // passes whose graph was there
     int64_t         n_decoding = 0, n_decoding_reused = 0;   // the same of passes without prompts after such
     transfer_counts moved{};                                 // by steps
@@ -53,6 +55,7 @@ class engine {
     void              submit(int32_t id, dflash_prepared & prepared);
     void              cancel(int32_t id);
     bool              end_reasoning(int32_t id);
+    void              set_corpus(dflash::corpus && texts);
     int32_t           step(dflash_update * updates, int32_t cap);
     void              interrupt() { target_.interrupt(); }
     dflash_slot_stats stats_of(int32_t id) const;   // of a running request: until now
@@ -66,6 +69,8 @@ class engine {
     const dflash::cache &        cache() const { return cache_; }
     dflash::cache &              cache() { return cache_; }
     const dflash::controller &   controller() const { return controller_; }
+    const dflash::corpus &       corpus() const { return corpus_; }
+    const earlier_answers &      answers() const { return answers_; }
     const engine_totals &        totals() const { return totals_; }
     const phase_times &          times() const { return times_; }
     common_chat_templates *      templates() const { return templates_.get(); }
@@ -97,6 +102,7 @@ class engine {
     void commit_prompt(slot & s);
     void commit_tree(slot & s);
     void grow_tree(slot & s);
+    void remember(const slot & s);
     void finish(slot & s, int32_t state);
     void fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
 
@@ -118,6 +124,8 @@ class engine {
     dflash::cache        cache_;
     pass_limits          limits_;   // the target's
     dflash::controller   controller_{ limits_ };
+    dflash::corpus       corpus_;
+    earlier_answers      answers_;
     std::vector<slot>    slots_;
 
     struct templates_deleter {

@@ -43,6 +43,7 @@ dflash_engine_params resolve_params(dflash_engine_params p) {
     cache_type(p.type_v_draft, "type_v_draft", true);
     check_range("n_cpu_moe", p.n_cpu_moe, 0, MAX_LAYERS);
     check_range("n_cpu_ffn", p.n_cpu_ffn, 0, MAX_LAYERS);
+    check_range("lookup_answers", p.lookup_answers, 0, 1 << 24);
     p.n_threads       = p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math();
     p.n_threads_batch = p.n_threads_batch > 0 ? p.n_threads_batch : p.n_threads;
     check_range("n_threads", p.n_threads, 1, GGML_MAX_N_THREADS);

@@ -204,6 +204,26 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
     return j.dump_safe();
 }
 
+// Draft tokens that were only quoted, and the memory of texts to quote.
+static json lookup_json(const engine & e) {
+    static constexpr const char * NAMES[N_QUOTE_SOURCES] = { "text", "prediction", "corpus", "answers" };
+    const engine_totals &         totals                 = e.totals();
+    json                          by_source              = json::object();
+    int64_t                       n_drafted = 0, n_accepted = 0;
+    for (size_t i = 0; i < N_QUOTE_SOURCES; ++i) {
+        by_source[NAMES[i]] = { { "drafted", totals.n_quoted[i] }, { "accepted", totals.n_quoted_accepted[i] } };
+        n_drafted += totals.n_quoted[i];
+        n_accepted += totals.n_quoted_accepted[i];
+    }
+    return {
+        { "drafted", n_drafted },
+        { "accepted", n_accepted },
+        { "by_source", by_source },
+        { "corpus", { { "tokens", e.corpus().size() }, { "bytes", e.corpus().bytes() } } },
+        { "answers", { { "tokens", e.answers().size() }, { "bytes", e.answers().bytes() } } },
+    };
+}
+
 std::string stats_json(const engine & e) {
     const engine_totals &             totals  = e.totals();
     const phase_times &               times   = e.times();
@@ -254,7 +274,7 @@ std::string stats_json(const engine & e) {
         { "cost_source", costs.source },
         { "kv_packs", access_packs(e.target().context()) },
         { "choices", choices },
-        { "lookup", { { "drafted", totals.n_lookup_drafted }, { "accepted", totals.n_lookup_accepted } } },
+        { "lookup", lookup_json(e) },
         { "cells", { { "size", cache.size() }, { "used", cache.size() > 0 ? cache.used_cells() : 0 } } },
         { "host_cache", { { "conversations", host.size() }, { "bytes", host.bytes() },
                             { "limit", host.limit() == host_cache::NO_LIMIT ? json(nullptr) : json(host.limit()) } } },

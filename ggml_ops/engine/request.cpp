@@ -111,6 +111,7 @@ request prepare_request(
     p.depth        = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
     p.quote_depth  = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
     p.lookup       = lookup;
+    p.lookup_owner = r.lookup_owner;
     return p;
 }
 

@@ -26,7 +26,8 @@ struct request {
     int32_t    width         = 1;       // children per node: 1 chains
     int32_t    depth         = 0;       // most tokens on a path that the drafter proposes
     int32_t    quote_depth   = 0;       // most tokens of a quotation
-    bool       lookup        = true;    // quotations of the text itself
+    bool       lookup        = true;    // quotations of all but the prediction
+    int32_t    lookup_owner  = 0;       // whose earlier answers may be quoted
     bool       block_accept  = false;   // block verification instead of sample-and-match
     int32_t    n_probs       = 0;       // likeliest tokens to list beside each token, 0: none
     bool       post_probs    = false;   // by the probabilities after sampling

@@ -14,26 +14,19 @@ static std::vector<bool> reached_nodes(const tree & verified, const std::vector<
     return reached;
 }
 
-void experience::observe(const tree & verified, const std::vector<int32_t> & path, const quotation & quoted) {
-    const std::vector<bool> reached  = reached_nodes(verified, path);
-    int32_t                 n_quoted = 0, n_accepted = 0;
+void experience::observe(const tree & verified, const std::vector<int32_t> & path) {
+    const std::vector<bool> reached = reached_nodes(verified, path);
     for (int32_t i = 1; i < verified.size(); ++i) {
         const node & n = verified.nodes[i];
         if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test
             odds.observe(n.prob, n.first, n.depth, reached[i]);
         }
-        n_quoted   = std::max(n_quoted, n.quoted);
-        n_accepted = reached[i] ? std::max(n_accepted, n.quoted) : n_accepted;
-    }
-    if (n_quoted > 0) {
-        (quoted.predicted ? predictions : quotes).observe(quoted.matched, n_quoted, n_accepted);
     }
 }
 
 void experience::fade() {
     odds.fade(16);
-    quotes.fade(8);
-    predictions.fade(8);
+    quotes.fade(16);
 }
 
 // ---- drafts, pass and result ----
@@ -102,8 +95,11 @@ void slot::count_walk() {
     const std::vector<bool> reached = reached_nodes(t, path);
     for (int32_t i = 1; i < t.size(); ++i) {
         if (t.nodes[i].candidate < 0) {
+            const size_t source = (size_t) drafts.quoted.entries[t.nodes[i].quoted].kind.source;
             ++stats.n_lookup_drafted;
+            ++stats.quoted_drafted[source];
             stats.n_lookup_accepted += reached[i];
+            stats.quoted_accepted[source] += reached[i];
         }
     }
     for (int32_t d = 1; d <= result.update.n_depth; ++d) {

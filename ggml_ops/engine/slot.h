@@ -11,7 +11,7 @@
 #include "dflash.h"
 #include "draft/budget.h"
 #include "draft/calibration.h"
-#include "draft/lookup.h"
+#include "draft/quotation.h"
 #include "draft/tree.h"
 #include "engine/request.h"
 
@@ -23,14 +23,11 @@ namespace dflash {
 
 // What a slot has learned about its drafts.
 struct experience {
-    value_profile values;   // what its trees were worth, by block length
-    calibration   odds;     // the drafter's probabilities against what was accepted
-    // how often quotations of the text itself go on, and those of the client's prediction
-    quotation_odds quotes      = quotation_odds::of_lookup();
-    quotation_odds predictions = quotation_odds::of_prediction();
+    value_profile  values;   // what its trees were worth, by block length
+    calibration    odds;     // the drafter's probabilities against what was accepted
+    quotation_odds quotes;   // how often quotations go on
 
-    // A verified tree: path holds the accepted nodes, `quoted` is the tree's quotation.
-    void observe(const tree & verified, const std::vector<int32_t> & path, const quotation & quoted);
+    void observe(const tree & verified, const std::vector<int32_t> & path);   // path: the accepted nodes
     // Where a new answer may start: what the last one learned counts as few observations.
     void fade();
 };
@@ -41,7 +38,7 @@ struct slot_drafts {
     dflash::tree  tree;              // node 0 is the anchor
     dflash::draft block;             // what `tree` grew from
     drawn_chain   drawn;             // block verification: what `tree` was drawn as
-    quotation     quoted;            // of the text itself, or of the prediction
+    quotation     quoted;            // what followed the same tokens before, or is predicted
     int32_t       n_denoised = 0;    // block length of the drafter pass behind `tree`, 0: none
     double        pass_ms    = 0;    // of that pass
     const char *  reason     = "";   // of its size

@@ -247,8 +247,10 @@ void engine::count(slot & s) {
     const dflash_slot_stats before = s.stats;
     s.count_walk();
     s.result.update.plain_ms = controller_.plain_ms(slots_);
-    totals_.n_lookup_drafted += s.stats.n_lookup_drafted - before.n_lookup_drafted;
-    totals_.n_lookup_accepted += s.stats.n_lookup_accepted - before.n_lookup_accepted;
+    for (size_t i = 0; i < N_QUOTE_SOURCES; ++i) {
+        totals_.n_quoted[i] += s.stats.quoted_drafted[i] - before.quoted_drafted[i];
+        totals_.n_quoted_accepted[i] += s.stats.quoted_accepted[i] - before.quoted_accepted[i];
+    }
     controller_.observe_walk(s);
 }
 
@@ -300,23 +302,23 @@ void engine::commit_tree(slot & s) {
     }
 }
 
-// What comes next by the text itself or by the client's prediction: known before the drafter runs, which it may spare.
+// What followed the same tokens before, or is predicted: known before the drafter runs, which it may spare.
 void engine::quote() {
+    continuations found;
     for (slot & s : slots_) {
-        const int32_t length =
-            s.writing() && !s.request.block_accept ? std::min(controller_.max_depth(s), s.request.quote_depth) : 0;
+        const request & r      = s.request;
+        const int32_t   length = s.writing() && !r.block_accept ? std::min(controller_.max_depth(s), r.quote_depth) : 0;
         if (length == 0) {
             continue;
         }
-        s.drafts.quoted      = s.request.predicted.quote(length);
-        s.drafts.quoted.odds = s.learned.predictions.at(s.drafts.quoted.matched);
-        if (s.request.lookup) {
-            quotation found = cache_.find_quotation(s.id, s.drafts.anchor, length);
-            found.odds      = s.learned.quotes.at(found.matched);
-            if (s.drafts.quoted.tokens.empty() || (!found.tokens.empty() && found.odds > s.drafts.quoted.odds)) {
-                s.drafts.quoted = std::move(found);
-            }
+        found.clear();
+        r.predicted.find(length, found);
+        if (r.lookup) {
+            cache_.find_quotations(s.id, s.drafts.anchor, length, found);
+            corpus_.find(s.held->tokens, s.drafts.anchor, length, found);
+            answers_.find(r.lookup_owner, s.held->tokens, s.drafts.anchor, length, found);
         }
+        s.drafts.quoted = dflash::quote(s.drafts.anchor, found, s.learned.quotes, length);
     }
 }
 
@@ -383,7 +385,7 @@ void engine::grow_tree(slot & s) {
     rules.width   = s.request.width;
     rules.depth   = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
     rules.odds    = &s.learned.odds;
-    rules.quoted  = s.drafts.quoted.tokens.empty() ? nullptr : &s.drafts.quoted;
+    rules.quoted  = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
     s.drafts.tree = dflash::grow(s.drafts.block, s.drafts.anchor, rules);
 }
 

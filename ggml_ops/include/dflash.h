@@ -30,7 +30,7 @@
 
 // The number of fields of all structs of this header, so that each new field is a new version; dflash_local counts its
 // own. An incompatible change without a new field gives the function another name.
-#define DFLASH_ABI_VERSION 132
+#define DFLASH_ABI_VERSION 136
 
 #ifdef __cplusplus
 extern "C" {
@@ -115,7 +115,7 @@ typedef struct dflash_engine_params {
                            // exactly N if the draft has that many
     int32_t draft;         // dflash_draft_mode: which shapes drafts may have
     int32_t accept;        // dflash_accept_rule
-    bool    lookup;    // prompt lookup: add what followed the longest earlier occurrence of the last tokens to the tree
+    bool    lookup;        // prompt lookup: add what followed earlier occurrences of the last tokens to the tree
     bool kv_unified;   // one KV stream for all slots; false: one stream per slot, which costs padding passes when tree
                        // sizes differ or prompts are read. Targets whose attention requires it (minimax-m3) always use
                        // one per slot, and no share_ctx
@@ -145,6 +145,8 @@ typedef struct dflash_engine_params {
     bool         kv_offload;   // keep K, V and states with their layers; false: on the host
     const char * rpc;   // RPC servers, "host:port,...", whose devices come before the local ones; NULL: none. The
                         // drafter stays on this machine
+    uint32_t lookup_answers;   // how many tokens of the last answers of each owner (dflash_request.lookup_owner) lookup
+                               // may quote in later requests of the same owner, 0: none
 } dflash_engine_params;
 
 typedef enum dflash_draft_mode {
@@ -269,9 +271,16 @@ typedef struct dflash_request {
     const int32_t * prediction;
     int32_t         n_prediction;
     bool            return_drafts;   // report each verified tree in dflash_update.tree
+    int32_t lookup_owner;   // whose earlier answers lookup may quote (dflash_engine_params.lookup_answers): those
+                            // of requests with the same number. Requests without lookup are not remembered
 } dflash_request;
 
 DFLASH_API void dflash_request_default(dflash_request * request);
+
+// Texts that lookup quotes in all requests, as tokens: -1 ends each of them, the last one too. Replaces what an earlier
+// call gave. n_bytes (may be NULL): memory that they take. Every slot must be idle. Takes about a second for a million
+// tokens.
+DFLASH_API int dflash_corpus_set(dflash_engine * engine, const int32_t * tokens, int32_t n_tokens, uint64_t * n_bytes);
 
 // JSON list of all fields of `sampling`: [{"name", "type": "number"|"integer"|"boolean"|"string"|"json", "default",
 // "low", "high"}]. Bounds are inclusive and given only for numbers and integers; "least_positive", if present, is the
@@ -344,8 +353,10 @@ typedef struct dflash_token_probs {
 typedef enum dflash_origin {
     DFLASH_BY_TARGET     = 0,   // sampled by the target
     DFLASH_BY_DRAFTER    = 1,   // among the drafter's candidates, even if something else proposed it too
-    DFLASH_BY_LOOKUP     = 2,
+    DFLASH_BY_LOOKUP     = 2,   // from here on, without the drafter: quoted from the text itself,
     DFLASH_BY_PREDICTION = 3,
+    DFLASH_BY_CORPUS     = 4,
+    DFLASH_BY_ANSWERS    = 5,   // earlier ones of the same owner
 } dflash_origin;
 
 // A verified tree and its accepted path. Node 0 is the anchor.
@@ -398,7 +409,7 @@ typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_drafted;               // draft tokens verified
     int32_t n_accepted;              // draft tokens accepted
     int32_t n_plain;                 // passes without a draft
-    int32_t n_lookup_drafted;        // draft tokens that only prompt lookup or a prediction proposed
+    int32_t n_lookup_drafted;        // draft tokens that were only quoted, from whatever source
     int32_t n_lookup_accepted;
     int32_t depth_drafted[DFLASH_MAX_NODES];    // [d]: passes in which a node at depth d was verified (d = 1..)
     int32_t depth_accepted[DFLASH_MAX_NODES];   // [d]: passes in which such a node was accepted
@@ -407,6 +418,8 @@ typedef struct dflash_slot_stats {   // of the current or last request
     double  t_queue_ms;                         // from dflash_submit() to the first prompt pass
     int32_t n_prediction;                       // tokens of the prediction
     int32_t n_prediction_accepted;              // prediction tokens that the answer contains
+    int32_t quoted_drafted[4];    // n_lookup_drafted by source, in the order of dflash_origin from DFLASH_BY_LOOKUP on
+    int32_t quoted_accepted[4];   // the same of n_lookup_accepted
 } dflash_slot_stats;
 
 DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);
@@ -414,8 +427,8 @@ DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot,
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
 // other), graphs_reused / graphs_built for target, target_decoding (passes without prompts that follow such passes) and
 // drafter, cost curve {nodes: ms}, drafter cost, last choice and its reason, how often each tree size, block length and
-// reason was chosen, "cells" of the cache, "host_cache", and "moved", how often slots' cache contents moved. Release
-// with dflash_free().
+// reason was chosen, "cells" of the cache, "lookup" (draft tokens by their source, and the memory of texts to quote),
+// "host_cache", and "moved", how often slots' cache contents moved. Release with dflash_free().
 DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 
 // ---- text ---------------------------------------------------------------------------------------------------------

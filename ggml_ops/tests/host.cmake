@@ -42,7 +42,7 @@ endif()
 dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
     cpu/threads team_size waiting
-    draft budget calibration kv_history lookup prediction tree
+    draft budget calibration corpus earlier_answers kv_history lookup prediction quotation tree
     cache conversation host_cache pending_taps sequence slot_file
     engine controller slot steady_size
     files charsmap gguf_check gguf_file
@@ -72,7 +72,7 @@ add_library(rooms STATIC EXCLUDE_FROM_ALL ${sources})
 target_include_directories(rooms SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(rooms PUBLIC parts common)
 
-dflash_named(sources draft calibration tree)
+dflash_named(sources draft calibration corpus earlier_answers lookup quotation tree)
 add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
@@ -107,7 +107,7 @@ dflash_tests(built/parts)
 dflash_tests(built/engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(built/rooms ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
-set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
+set_tests_properties(growth_time lookup_time PROPERTIES RUN_SERIAL ON)
 
 # Cases that the programs skip by default.
 dflash_whole_test(op_fusion all)

@@ -74,8 +74,12 @@ class DraftingAnswer(Answer, _Pass):
     nodes_mean: Annotated[float | None, about("nodes per pass, the anchor counted")]
     depth_mean: Annotated[float | None, about("depth of the trees, over passes with a draft")]
     denoised_mean: Annotated[float | None, about("block length, over drafter passes")]
-    lookup_n: Annotated[int, about("draft tokens that prompt lookup or a prediction alone proposed")]
+    lookup_n: Annotated[int, about("draft tokens that were only quoted, from whatever source")]
     lookup_n_accepted: int
+    corpus_n: Annotated[int, about("those of them from the files of --lookup-corpus")]
+    corpus_n_accepted: int
+    answers_n: Annotated[int, about("those from earlier answers, with --lookup-answers")]
+    answers_n_accepted: int
     reason: Annotated[str, about("why the controller chose as it did in the last pass")]
     passes: NotRequired[
         Annotated[list[PassAnswer], about("with return_drafts, not streamed: all passes after the prompt's")]

@@ -16,6 +16,8 @@ _BY: dict[int, Proposer] = {
     Origin.DRAFTER.value: "draft",
     Origin.LOOKUP.value: "lookup",
     Origin.PREDICTION.value: "prediction",
+    Origin.CORPUS.value: "lookup",
+    Origin.ANSWERS.value: "lookup",
 }
 _DIGITS = 4  # of probabilities; of milliseconds, one less
 

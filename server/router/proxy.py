@@ -20,6 +20,7 @@ from dflash_local.server.http_errors import MESSAGES, describe_at
 from dflash_local.server.middleware.prefix import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool
+from dflash_local.server.security.api_keys import KEY_HEADER, key_number
 
 log = logging.getLogger(__name__)
 
@@ -145,4 +146,5 @@ def _url(scope: Scope) -> httpx.URL:
 
 
 def _sent(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    return [field for field in headers if field[0] not in _NOT_SENT]
+    sent = [field for field in headers if field[0] not in _NOT_SENT and field[0] != KEY_HEADER]
+    return [*sent, (KEY_HEADER, str(key_number.get()).encode())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -43,6 +44,14 @@ def _some(lines: Sequence[str] | Iterator[str], param: str, why_not: str) -> lis
     return keys
 
 
+# The number of the key that the request of this context showed; 0 without keys. Requests of one key are quoted only in
+# answers for the same key (--lookup-answers).
+key_number: ContextVar[int] = ContextVar("key_number", default=0)
+
+
+KEY_HEADER = b"x-dflash-key"  # the number of a request's key, from a router to its instances
+
+
 class KeyCheck:
     """ASGI middleware: 401 for every path that is not public, unless the client shows one of the keys."""
 
@@ -50,16 +59,34 @@ class KeyCheck:
         self._app, self._keys = app, [key.encode() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _is_public(route_path(scope)) and not self._allows(scope["headers"]):
+        number = self._shown(scope["headers"]) if scope["type"] == "http" else 0
+        if scope["type"] == "http" and not _is_public(route_path(scope)) and not number:
             await error_response(UNAUTHORIZED)(scope, receive, send)
         else:
+            key_number.set(number)
             await self._app(scope, receive, send)
 
-    def _allows(self, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    def _shown(self, headers: Sequence[tuple[bytes, bytes]]) -> int:
+        """The number of the key that the client shows, from 1 on; 0: none."""
         # All credentials against all keys, so that the time reveals nothing.
-        return True in [
-            hmac.compare_digest(credential, key) for credential in _credentials(headers) for key in self._keys
+        shown = [
+            number * hmac.compare_digest(credential, key)
+            for credential in _credentials(headers)
+            for number, key in enumerate(self._keys, 1)
         ]
+        return max(shown, default=0)
+
+
+class RoutersKey:
+    """ASGI middleware of an instance: the router, which checked the key, says its number."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            key_number.set(next((int(value) for name, value in scope["headers"] if name == KEY_HEADER), 0))
+        await self._app(scope, receive, send)
 
 
 def _is_public(path: str) -> bool:

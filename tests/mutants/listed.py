@@ -151,7 +151,8 @@ DRAFT = [
         ("return n.parent > o.n.parent;", "return n.parent < o.n.parent;"),
         ("next.n.value = std::min(next.n.value * n.value, max_value);", "next.n.value = next.n.value * n.value;"),
         ("if (n.depth >= rules_.depth || c.children >= rules_.width) {", "if (n.depth >= rules_.depth) {"),
-        ("return !c.quoted && n.quoted == n.depth && n.depth < n_quoted_;", "return !c.quoted && n.depth < n_quoted_;"),
+        ("if (!(c.quoted >> k & 1)) {", "if (c.quoted == 0) {"),
+        ("k >= 0 && (c.quoted >> k & 1)) {", "k > 0 && (c.quoted >> k & 1)) {"),
         tests=("native tree",),
     ),
     *mutants_of(
@@ -182,10 +183,29 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/lookup.cpp",
-        ("matched >= MIN_MATCH && matched > found.matched", "matched >= MIN_MATCH && matched >= found.matched"),
-        ("const int32_t at = best + 1 + i % period;", "const int32_t at = best + i % period;"),
-        ("const int32_t tested = std::min(offered, accepted + 1);", "const int32_t tested = offered;"),
+        ("const int32_t at = place + 1 + i % period;", "const int32_t at = place + i % period;"),
+        ("while (m < MAX_MATCH && place >= m && m <= n &&", "while (m < MAX_MATCH && place > m && m <= n &&"),
         tests=("native lookup",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/quotation.cpp",
+        ("e.odds  = std::min(e.odds, left);", "e.odds  = e.odds;"),
+        ("} else if (e.odds > same->odds) {", "} else if (e.odds < same->odds) {"),
+        ("other.source == n.source && other.token != n.token", "other.token != n.token"),
+        ("at = quoted.after(at, tokens[i]);", "at = before.first;"),
+        tests=("native quotation",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/corpus.cpp",
+        ("k < size() && tokens_[k] != NO_TOKEN; ++k)", "k < size(); ++k)"),
+        ("longest = most > MIN_MATCH ? agreeing(last, most) : all;", "longest = all;"),
+        tests=("native corpus",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/earlier_answers.cpp",
+        ("oldest = std::max(0, m.n_added - n_kept_);", "oldest = 0;"),
+        ("memory & m = of_owner_[owner];", "memory & m = of_owner_[0];"),
+        tests=("native earlier_answers",),
     ),
     *mutants_of(
         "ggml_ops/draft/prediction.cpp",

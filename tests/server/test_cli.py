@@ -35,8 +35,8 @@ LONG_LINE = """
     --rpc a:1,b:2 -fit off -fitt 512,256 -fitc 1024 -dev CUDA0,CUDA1 -devd CUDA1 -ot a=CPU -ncmoe 2 -nkvo
     -ctk q8_0 -ctv q8_0 -ctkd f32 -ctvd f32 --swa-full --mlock --no-warmup --draft-ctx 2048 --spec-draft-n-max 7
     --budget 12 --draft chain --accept block --lookup off --no-kv-unified --bit-exact --no-cost-cache
-    --kv-unified-per-slot 500 -cram 100 --no-cache-idle-slots -sps 0.5 -ctxcp 3 -cms 0 --no-cache-prompt
-    --cache-reuse 256
+    --lookup-answers 5000 --kv-unified-per-slot 500 -cram 100 --no-cache-idle-slots -sps 0.5 -ctxcp 3 -cms 0
+    --no-cache-prompt --cache-reuse 256
     --jinja --metrics -cb --no-mmproj --threads-http 4 --spec-type draft-dflash --host 0.0.0.0 --port 9000 --alias big
     --api-key a,b -n 256 --temp 0.2 --top-k 20 --top-p 0.9 --min-p 0.1 --typical 0.5 -s 7 --repeat-penalty 1.1
     --mirostat-ent 4 --reasoning-format none --reasoning-budget 100 --no-webui --no-slots
@@ -55,7 +55,8 @@ def test_a_llama_server_command_line() -> None:
         "n_ctx_slot": 500, "cache_ram": 100, "cache_idle_slots": False, "slot_similarity": 0.5, "n_checkpoints": 3,
         "checkpoint_step": 0, "device": "CUDA0,CUDA1", "device_draft": "CUDA1", "override_tensor": "a=CPU",
         "override_tensor_draft": None, "cpu_moe": False, "n_cpu_moe": 2, "n_cpu_ffn": 0, "kv_offload": False,
-        "rpc": "a:1,b:2", "fit": False, "fit_target": "512,256", "fit_ctx": 1024,
+        "rpc": "a:1,b:2", "lookup_answers": 5000, "lookup_corpus": (), "fit": False, "fit_target": "512,256",
+        "fit_ctx": 1024,
     }  # fmt: skip
     settings = make_settings(args)
     assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == (
@@ -69,6 +70,13 @@ def test_a_llama_server_command_line() -> None:
     sampling = settings.defaults.sampling
     assert (sampling.temperature, sampling.top_k, sampling.typical_p, sampling.seed) == (0.2, 20, 0.5, 7)
     assert (sampling.mirostat_tau, sampling.reasoning_budget_tokens) == (4, 100)
+
+
+def test_several_texts_to_quote() -> None:
+    assert engine_options(parse("-m", "x", "--lookup-corpus", "a", "--lookup-corpus", "b/c"))["lookup_corpus"] == (
+        "a",
+        "b/c",
+    )
 
 
 def test_defaults_are_the_engines() -> None:

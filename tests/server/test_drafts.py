@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from dflash_local.engine import Engine
+from dflash_local.server.service import Settings
 from tests.fake_native import EOG, FakeNative
 from tests.server.conftest import events, post
-from tests.server.live import Live
+from tests.server.live import Live, live
 
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
 PATHS = ("/v1/chat/completions", "/v1/completions", "/completion")
@@ -111,6 +113,26 @@ def test_refused(server: Live, path: str, body: dict[str, Any]) -> None:
     response = server.http.post(path, json=body)
     assert response.status_code == 400
     assert ("return_drafts must be" if "return_drafts" in body else "lookup must be") in response.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers", "owner"),
+    [
+        (Settings(), {"X-Dflash-Key": "3"}, 0),
+        (Settings(api_keys=("a", "b")), {"X-Api-Key": "a", "X-Dflash-Key": "3"}, 1),
+        (Settings(api_keys=("a", "b")), {"Authorization": "Bearer b"}, 2),
+        (Settings(behind_router=True), {"X-Dflash-Key": "3"}, 3),
+        (Settings(behind_router=True), {}, 0),
+    ],
+)
+def test_whose_answers_may_be_quoted(settings: Settings, headers: dict[str, str], owner: int) -> None:
+    """The number of the key, which no client can choose; an instance of a router has it from there."""
+    native = FakeNative()
+    with live(lambda _: Engine.over(native), settings) as server:
+        for n, path in enumerate(PATHS, 1):
+            body = {"messages": MESSAGES} if path == PATHS[0] else {"prompt": "hi"}
+            server.http.post(path, json=body | {"lookup_owner": 9}, headers=headers).raise_for_status()
+            assert len(native.prepared) == n and native.prepared[-1].params["lookup_owner"] == owner
 
 
 def test_lookup(server: Live, native: FakeNative) -> None:

@@ -222,3 +222,25 @@ def test_what_cannot_start_says_why(flags: list[str], message: str) -> None:
     assert done.returncode == 1
     assert message in next(line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert "Traceback" not in done.stderr
+
+
+def test_an_answer_is_quoted_for_its_key_alone(pocket: dict[str, Path]) -> None:
+    def load(progress: Any) -> Engine:
+        return Engine(
+            pocket["target"], n_ctx=2048, n_threads=1, warmup=False, lookup_answers=5000, cache_ram=0, progress=progress
+        )
+
+    def quoted(key: str) -> dict[str, int]:
+        body = {"messages": MESSAGES, "temperature": 0, "max_tokens": 60, "budget": 8, "cache_prompt": False}
+        answer = server.http.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}).json()
+        texts.add(answer["choices"][0]["message"]["content"])
+        return {name: answer["dflash"][name] for name in ("answers_n", "answers_n_accepted")}
+
+    texts: set[str] = set()
+    with live(load, Settings(api_keys=("mine", "yours"))) as server:
+        assert quoted("mine")["answers_n"] == 0
+        assert quoted("yours")["answers_n"] == 0
+        assert quoted("mine")["answers_n_accepted"] > 10
+        metrics = server.http.get("/metrics", headers={"X-Api-Key": "mine"}).text
+        assert 'dflash:quoted_tokens_total{source="answers"}' in metrics
+    assert len(texts) == 1

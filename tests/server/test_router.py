@@ -180,14 +180,16 @@ def test_refusals(folder: Path, path: str, body: Any, expected: int) -> None:
 
 
 def test_the_rules_of_a_server_hold_for_a_router(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    settings = Settings(api_keys=("secret",), api_prefix="/llm")
+    settings = Settings(api_keys=("other", "secret"), api_prefix="/llm")
     with caplog.at_level(logging.INFO), routing(folder, model("a"), settings=settings) as server:
         assert server.http.get("/llm/models").status_code == 401
         assert server.http.get("/models").status_code == 404
         key = {"Authorization": "Bearer secret"}
         url = "/llm/v1/completions"
         assert server.http.post(url, json={"model": "a"}).status_code == 401
-        answer = server.http.post(url, json={"model": "a"}, headers={**key, "Origin": "http://page.example"})
+        origin = {"Origin": "http://page.example", "X-Dflash-Key": "7"}
+        answer = server.http.post(url, json={"model": "a"}, headers={**key, **origin})
+        assert answer.json()["headers"]["x-dflash-key"] == "2"  # the key's number, whatever the client says
         assert answer.json()["path"] == "/v1/completions"
         assert answer.headers["Access-Control-Allow-Origin"] == "http://page.example"
         assert server.http.head("/llm/models", headers=key).status_code == 200

@@ -3,6 +3,7 @@
 #include "engine/controller.h"
 
 #include "check.h"
+#include "quotations.h"
 
 #include <cmath>
 #include <deque>
@@ -344,8 +345,7 @@ static void quotations_that_suffice() {
         for (slot & s : slots) {
             s.drafts.begin(7);
         }
-        slots[0].drafts.quoted.tokens.assign(n_tokens, 3);
-        slots[0].drafts.quoted.odds = odds;
+        slots[0].drafts.quoted = chain_quotation(std::vector<int32_t>(n_tokens, 3), odds);
         return c.choose_length(slots);
     };
     CHECK(choose(0.99f, 60) == 1 && same(c.reason(), REASON_QUOTES));

@@ -27,8 +27,34 @@ static prediction after(const tokens & predicted, const tokens & answer) {
     return p;
 }
 
+// What comes next, and how many tokens matched before it, -1: nothing comes.
+static tokens quoted(const prediction & p, int32_t length, int32_t * matched = nullptr) {
+    continuations found;
+    p.find(length, found);
+    tokens all;
+    if (matched) {
+        *matched = -1;
+    }
+    for (const continuations::place & place : found.places()) {
+        CHECK(place.source == quote_source::prediction && place.n_tokens > 0 && all.empty());
+        if (matched) {
+            *matched = place.matched;
+        }
+        for (int32_t i = 0; i < place.n_tokens; ++i) {
+            all.push_back(found.token(place, i));
+        }
+    }
+    return all;
+}
+
 static tokens next(const tokens & predicted, const tokens & answer, int32_t length = 3) {
-    return after(predicted, answer).quote(length).tokens;
+    return quoted(after(predicted, answer), length);
+}
+
+static int32_t matched(const tokens & predicted, const tokens & answer) {
+    int32_t n = 0;
+    quoted(after(predicted, answer), 3, &n);
+    return n;
 }
 
 static void places() {
@@ -41,9 +67,9 @@ static void places() {
 
     tokens answer = counted(100, 20);
     answer.push_back(7);   // replaced: what follows is a guess
-    CHECK((next(text, answer) == tokens{ 121, 122, 123 }) && after(text, answer).quote(3).matched == 0);
+    CHECK((next(text, answer) == tokens{ 121, 122, 123 }) && matched(text, answer) == 0);
     answer.push_back(121);   // right
-    CHECK((next(text, answer) == tokens{ 122, 123, 124 }) && after(text, answer).quote(3).matched == 1);
+    CHECK((next(text, answer) == tokens{ 122, 123, 124 }) && matched(text, answer) == 1);
 
     answer = counted(100, 20);
     answer.insert(answer.end(), { 7, 8, 9, 10, 11, 120 });   // inserted, and back
@@ -81,8 +107,8 @@ static void counts() {
 static void empty() {
     prediction p;
     p.advance(1);
-    CHECK(p.quote(8).tokens.empty() && p.size() == 0 && p.n_met() == 0);
-    CHECK(after({ 1, 2 }, { 1 }).quote(0).tokens.empty());
+    CHECK(quoted(p, 8).empty() && p.size() == 0 && p.n_met() == 0);
+    CHECK(quoted(after({ 1, 2 }, { 1 }), 0).empty());
 }
 
 // Random edits of a random text with few different tokens: quotations are part of the prediction, and they are right
@@ -112,9 +138,9 @@ static void edits() {
         }
         prediction p(text);
         for (const int32_t token : answer) {
-            const tokens quoted = p.quote(4).tokens;
-            CHECK(quoted.empty() || std::search(text.begin(), text.end(), quoted.begin(), quoted.end()) != text.end());
-            right += !quoted.empty() && quoted[0] == token;
+            const tokens said = quoted(p, 4);
+            CHECK(said.empty() || std::search(text.begin(), text.end(), said.begin(), said.end()) != text.end());
+            right += !said.empty() && said[0] == token;
             ++all;
             p.advance(token);
         }

@@ -3,6 +3,7 @@
 #include "engine/slot.h"
 
 #include "check.h"
+#include "quotations.h"
 
 using namespace dflash;
 
@@ -20,9 +21,9 @@ static void only_nodes_below_reached_ones_are_tested() {
     first.nodes.pop_back();
     experience of_chain, of_first_node, accepted;
     for (int32_t i = 0; i < 50; ++i) {
-        of_chain.observe(chain_of_three(), { 0 }, {});
-        of_first_node.observe(first, { 0 }, {});
-        accepted.observe(chain_of_three(), { 0, 1 }, {});
+        of_chain.observe(chain_of_three(), { 0 });
+        of_first_node.observe(first, { 0 });
+        accepted.observe(chain_of_three(), { 0, 1 });
     }
     for (const int32_t depth : { 1, 2, 3 }) {
         CHECK(of_chain.odds.apply(0.9f, true, depth) == of_first_node.odds.apply(0.9f, true, depth));
@@ -33,18 +34,18 @@ static void only_nodes_below_reached_ones_are_tested() {
 // A step without a drafter pass must not grow the last pass's drafts again.
 static void a_new_tree_has_no_drafts() {
     slot s;
-    s.drafts.block.length  = 3;
-    s.drafts.block.top_k   = 1;
-    s.drafts.block.ids     = { 5, 6 };
-    s.drafts.block.probs   = { 0.5f, 0.5f };
-    s.drafts.quoted.tokens = { 5 };
-    s.drafts.tree          = chain_of_three();
-    s.drafts.drawn         = drawn_chain();
-    s.drafts.n_denoised    = 3;
-    s.drafts.pass_ms       = 2;
+    s.drafts.block.length = 3;
+    s.drafts.block.top_k  = 1;
+    s.drafts.block.ids    = { 5, 6 };
+    s.drafts.block.probs  = { 0.5f, 0.5f };
+    s.drafts.quoted       = chain_quotation({ 5 }, 0.5f);
+    s.drafts.tree         = chain_of_three();
+    s.drafts.drawn        = drawn_chain();
+    s.drafts.n_denoised   = 3;
+    s.drafts.pass_ms      = 2;
     s.drafts.begin(9);
     CHECK(s.drafts.tree.size() == 1 && s.drafts.tree.nodes[0].token == 9 && s.drafts.anchor == 9);
-    CHECK(s.drafts.block.length == 0 && s.drafts.block.ids.empty() && s.drafts.quoted.tokens.empty());
+    CHECK(s.drafts.block.length == 0 && s.drafts.block.ids.empty() && s.drafts.quoted.empty());
     CHECK(s.drafts.n_denoised == 0 && s.drafts.pass_ms == 0);
     growth rules;
     rules.budget = 8;
@@ -58,12 +59,15 @@ static void what_is_counted() {
     tree & t             = s.drafts.tree;
     t                    = chain_of_three();
     t.nodes[1].candidate = -1;
-    t.nodes.push_back({ 4, 2, 3, 0, 0.9f, 0.7f, true, 0 });
-    t.nodes.push_back({ 5, 0, 1, 0, 0.1f, 0.1f, true, 1 });
+    t.nodes[1].quoted    = 1;
+    s.drafts.quoted      = chain_quotation({ 3 }, 0.5f, quote_source::corpus);
+    t.nodes.push_back({ 4, 2, 3, 0, 0.9f, 0.7f, true });
+    t.nodes.push_back({ 5, 0, 1, 0, 0.1f, 0.1f, true });
     s.pass.walked.path = { 0, 1, 2 };
     s.count_walk();
     CHECK(s.stats.n_passes == 1 && s.stats.n_plain == 0 && s.stats.n_drafted == 4 && s.stats.n_accepted == 2);
     CHECK(s.stats.n_lookup_drafted == 1 && s.stats.n_lookup_accepted == 1);
+    CHECK(s.stats.quoted_drafted[2] == 1 && s.stats.quoted_accepted[2] == 1 && s.stats.quoted_drafted[0] == 0);
     for (const int32_t depth : { 1, 2, 3 }) {
         CHECK(s.stats.depth_drafted[depth] == 1 && s.stats.depth_accepted[depth] == (depth < 3 ? 1 : 0));
     }

@@ -3,6 +3,7 @@
 #include "draft/tree.h"
 
 #include "check.h"
+#include "quotations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -143,48 +144,59 @@ static void ties() {
     }
 }
 
-// A quotation in the tree: its tokens form a path, tokens that are proposed twice are a single node, and it can be
-// longer than the block.
+// A quotation in the tree: the paths of its entries are paths of the tree, tokens that are proposed twice are a single
+// node, and it can be longer than the block.
 static void quotations() {
     std::mt19937 rng(5);
-    for (int32_t round = 0; round < 200; ++round) {
-        const draft d = random_draft(rng, 2 + round % 4, 4, round % 2);
-        quotation   q;
-        q.matched = 5;
-        q.odds    = round % 3 == 0 ? 0.95f : round % 3 == 1 ? 0.4f : 0.02f;
-        for (int32_t i = 0; i < 9; ++i) {   // some are candidates' tokens, some are not
-            const int32_t depth = i + 1;
-            q.tokens.push_back(depth <= d.positions() && rng() % 2 ? d.id(depth, (int32_t) (rng() % 4)) : 9000 + i);
+    for (int32_t round = 0; round < 300; ++round) {
+        const draft   d = random_draft(rng, 2 + round % 4, 4, round % 2);
+        continuations found;
+        for (int32_t place = 0; place < 1 + round % 5; ++place) {   // they part sooner or later
+            found.begin(quote_source::text, round % 3 == 0 ? 24 : 2 + (int32_t) (rng() % 8));
+            for (int32_t i = 0; i < 9; ++i) {   // some are candidates' tokens, some are not
+                const int32_t depth = i + 1;
+                found.push(depth <= d.positions() && rng() % 2 ? d.id(depth, (int32_t) (rng() % 4))
+                                                               : 9000 + (int32_t) (rng() % 2) * 100 + i);
+            }
         }
-        growth g                         = width(2 + round % 30, 4);
+        const quotation q                = quote(1, found, {}, 9);
+        growth          g                = width(2 + round % 30, 4);
         g.quoted                         = &q;
         const tree                     t = grow(d, 1, g);
         std::set<std::vector<int32_t>> seen;
-        int32_t                        quoted = 0, at = 0;
+        int32_t                        n_quoted = 0;
         for (int32_t i = 1; i < t.size(); ++i) {
-            const node & n = t.nodes[i];
+            const node &  n      = t.nodes[i];
+            const int32_t before = t.nodes[n.parent].quoted, entry = before < 0 ? -1 : q.after(before, n.token);
             CHECK(seen.insert(path_tokens(t, i)).second);    // no token twice below the same parent
             CHECK(n.value <= t.nodes[i - 1].value + 1e-7);   // still ordered
             CHECK(n.value <= t.nodes[n.parent].value + 1e-7);
             CHECK((n.candidate >= 0) == (n.prob > 0));
             CHECK(n.candidate >= 0 || n.quoted > 0);   // somebody proposed it
-            if (n.quoted > 0) {
-                CHECK(n.parent == at && n.quoted == n.depth && n.token == q.tokens[n.depth - 1]);
-                at = i;
-                ++quoted;
-            }
+            CHECK(n.quoted == entry);                  // wherever the quotation says so, it is quoted
+            n_quoted += n.quoted > 0;
         }
-        CHECK(q.odds < 0.9f || quoted >= std::min(t.size() - 1, 3));   // a likely one comes first
+        CHECK(
+            round % 15 != 0 || n_quoted >= std::min(t.size() - 1, 3));   // one continuation that is likely comes first
         CHECK(t.size() == g.budget || t.size() > d.positions());
     }
-    quotation q;   // nothing drafted: the quotation alone
-    q.tokens     = { 7, 8, 9 };
-    q.matched    = 3;
-    q.odds       = 0.5f;
-    growth g     = width(16, 8);
-    g.quoted     = &q;
-    const tree t = grow(draft{}, 1, g);
+    // nothing drafted: the quotation alone
+    const quotation q = chain_quotation({ 7, 8, 9 }, 0.5f);
+    growth          g = width(16, 8);
+    g.quoted          = &q;
+    const tree t      = grow(draft{}, 1, g);
     CHECK(t.size() == 4 && t.is_chain() && t.nodes[3].token == 9 && std::fabs(t.nodes[3].value - 0.125f) < 1e-6);
+
+    // two continuations are two branches, unless only chains are allowed: then the likelier one
+    const quotation two = quote(1, found_at({ { 9, { 3, 4, 5 } }, { 6, { 3, 6 } }, { 2, { 8 } } }), {}, 8);
+    g.quoted            = &two;
+    const tree both     = grow(draft{}, 1, g);
+    CHECK(both.size() == (int32_t) two.entries.size() && both.size() >= 5 && !both.is_chain());
+    const int32_t shared = both.child(0, 3);
+    CHECK(both.child(shared, 4) > 0 && both.child(shared, 6) > 0 && both.child(shared, 4) < both.child(shared, 6));
+    g.width          = 1;
+    const tree chain = grow(draft{}, 1, g);
+    CHECK(chain.is_chain() && chain.size() == 4 && chain.nodes[3].token == 5);
 }
 
 // Calibrated values order the tree; they never exceed those of a better sibling or a parent.

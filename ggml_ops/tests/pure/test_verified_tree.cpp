@@ -3,6 +3,7 @@
 #include "accept/verified_tree.h"
 
 #include "check.h"
+#include "quotations.h"
 
 using namespace dflash;
 
@@ -18,7 +19,7 @@ static tree example() {
 int main() {
     verified_tree told;
     CHECK(told.view().n_nodes == 0 && told.view().n_path == 0);
-    quotation quoted;
+    quotation quoted = chain_quotation({ 8, 9 }, 0.5f);
     told.set(example(), quoted, { 0, 1, 2 });
     const dflash_verified_tree view = told.view();
     CHECK(view.n_nodes == 4 && view.n_path == 3);
@@ -32,9 +33,11 @@ int main() {
     for (int32_t i = 0; i < 3; ++i) {
         CHECK(view.path[i] == i);
     }
-    quoted.predicted = true;
-    told.set(example(), quoted, { 0 });
-    CHECK(told.view().origins[2] == DFLASH_BY_PREDICTION && told.view().n_nodes == 4 && told.view().n_path == 1);
+    for (const auto & [source, origin] : { std::pair{ quote_source::prediction, DFLASH_BY_PREDICTION },
+             { quote_source::corpus, DFLASH_BY_CORPUS }, { quote_source::answers, DFLASH_BY_ANSWERS } }) {
+        told.set(example(), chain_quotation({ 8, 9 }, 0.5f, source), { 0 });
+        CHECK(told.view().origins[2] == origin && told.view().n_nodes == 4 && told.view().n_path == 1);
+    }
     told.clear();
     CHECK(told.view().n_nodes == 0);
     return TEST_RESULT;
