@@ -160,7 +160,7 @@ def test_help_of_each_command_imports_nothing_heavy(command: str, tmp_path: Path
 
 
 def test_a_server_of_a_plain_model_imports_little(tmp_path: Path) -> None:
-    """What it needs not, it would import before its first answer: numpy and gguf alone take half as long as FastAPI."""
+    """Each import delays its first answer."""
     heavy = "numpy, gguf, yaml, huggingface_hub, dflash_local.convert.gguf_metadata"
     code = (
         "import argparse, sys, dflash_local.cli.serve_app\nfrom dflash_local.cli.model_flags import suggest\n"
