@@ -63,7 +63,8 @@ def read_corpus(paths: Sequence[str | os.PathLike[str]], tokenize: Callable[[str
                 told = time.monotonic()
                 log.info("reading texts to quote: %d files, %d tokens so far", n_files, len(tokens))
         for reason, files in skipped.items():
-            log.warning("%s: skipped %d files, %s %s", path, len(files), files[0], reason)
+            more = f", and {len(files) - 1} more like it" if len(files) > 1 else ""
+            log.warning("%s: skipped %s, which %s%s", path, files[0], reason, more)
         if n_files == n_before:
             raise RequestError(f"{path} has no text file", param=_PARAM, hint="name text files in UTF-8, or a folder")
     if n_files:

@@ -63,19 +63,20 @@ def test_what_is_skipped(folder: Path, caplog: pytest.LogCaptureFixture) -> None
     (folder / "latin.txt").write_bytes(b"caf\xe9")
     with (folder / "huge.txt").open("wb") as huge:
         huge.truncate(MAX_FILE + 1)
+    (folder / "src" / "image2.bin").write_bytes(b"\0")
     os.mkfifo(folder / "pipe")
     (folder / "gone").symlink_to(folder / "nowhere")
     (folder / "src" / "loop").symlink_to(folder)
     assert words_of(read_corpus([folder], characters)) == ["one é", "two", "three"]
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     for name, why in (
-        ("image.bin", "is binary"),
+        ("image.bin", "is binary, and 1 more like it"),
         ("latin.txt", "is not UTF-8"),
         ("huge.txt", "is larger than 4 MiB"),
         ("pipe", "is no regular file"),
         ("gone", "cannot be read: No such file or directory"),
     ):
-        assert [line for line in lines if line == f"{folder}: skipped 1 files, {folder / name} {why}"]
+        assert [line for line in lines if line == f"{folder}: skipped {folder / name}, which {why}"]
     assert len(lines) == 5
 
 

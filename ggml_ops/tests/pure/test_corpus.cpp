@@ -84,7 +84,20 @@ static void edges() {
     CHECK(found.places().size() == 2 && found.places()[0].n_tokens + found.places()[1].n_tokens == 1);
 }
 
+// One place agrees with more tokens than a hundred others.
+static void the_longest_match() {
+    tokens all = { 8, 1, 2, 3, 4, 5, 77, corpus::NO_TOKEN };
+    for (int32_t i = 0; i < 100; ++i) {
+        all.insert(all.end(), { 0, 2, 3, 4, 5, i, corpus::NO_TOKEN });
+    }
+    continuations found;
+    corpus(all).find({ 8, 1, 2, 3, 4 }, 5, 1, found);
+    const continuations::place & first = found.places().front();
+    CHECK(first.matched == 6 && found.token(first, 0) == 77 && found.places().size() == 1 + 16);
+}
+
 int main() {
+    the_longest_match();
     against_brute_force();
     edges();
     return TEST_RESULT;

@@ -68,6 +68,7 @@ static void several_sources() {
     CHECK(entry(q, { 1 }).kind.source == quote_source::prediction);   // the likelier of the two that say so
     CHECK(entry(q, { 1, 2 }).kind.source == quote_source::text);
     CHECK(entry(q, { 1, 3 }).kind.source == quote_source::prediction);
+    CHECK(entry(q, { 5 }).kind.rank == quote_rank::alone);   // in its source
     float sum = 0;   // each source has no other continuation, but together they are no likelier than certain
     for (const int32_t token : after(q, 0)) {
         sum += entry(q, { token }).odds;
