@@ -536,7 +536,7 @@ class EngineOptions:
         low=0,
         flag=Flag(group=_DRAFTING, names=("--lookup-answers",), metavar="N"),
     )
-    lookup_corpus: Sequence[Path] = _option(
+    lookup_corpus: Sequence[str | os.PathLike[str]] = _option(
         (),
         help="text files that lookup may quote, such as a code base; of a folder, all text files below it",
         default_text="none",
@@ -566,6 +566,7 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, [spec.name for spec in fields(self)])
+        check_fields(self, ["lookup_corpus"], deep=True)
         if self.share_ctx is None:
             share = self.kv_unified if self.kv_unified is not None else self.n_slots == -1
             object.__setattr__(self, "share_ctx", share)

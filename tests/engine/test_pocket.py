@@ -151,7 +151,7 @@ def test_a_request_goes_no_deeper_than_the_engine(pocket: dict[str, Path]) -> No
 
 
 def test_without_a_drafter_that_is_the_reason(pocket: dict[str, Path]) -> None:
-    with Engine(pocket["target"], n_ctx=512, n_threads=1, warmup=False) as plain:
+    with Engine(pocket["target"], n_ctx=512, n_threads=1, warmup=False, lookup=False) as plain:
         done = plain.generate(PROMPT, GREEDY, max_tokens=10, budget=8, trace=True)
     assert {step.reason for step in done.steps} == {done.timings.reason} == {"no drafter"}
 
