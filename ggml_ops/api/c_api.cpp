@@ -48,6 +48,21 @@ template <class F> char * attempt_string(F && f, int * status = nullptr) {
     return out;
 }
 
+// The same for functions that return a number, which is never negative; the status on failure.
+template <class F> int32_t attempt_number(F && f) {
+    int32_t   n  = 0;
+    const int rc = attempt([&] { n = f(); });
+    return rc == DFLASH_OK ? n : rc;
+}
+
+// Throws where a caller gave no parameters.
+template <class T> const T & given(const T * params) {
+    if (!params) {
+        throw status_error(DFLASH_ERROR_ARG, "params is NULL");
+    }
+    return *params;
+}
+
 const char * device_type(ggml_backend_dev_t dev) {
     switch (ggml_backend_dev_type(dev)) {
         case GGML_BACKEND_DEVICE_TYPE_CPU: return "cpu";
@@ -234,10 +249,7 @@ dflash_engine * dflash_engine_create(
     dflash_engine * e  = nullptr;
     const int       rc = attempt([&] {
         backends_init();
-        if (!params) {
-            throw status_error(DFLASH_ERROR_ARG, "params is NULL");
-        }
-        e = new dflash_engine(*params, progress, user);
+        e = new dflash_engine(given(params), progress, user);
     });
     if (status) {
         *status = rc;
@@ -252,10 +264,7 @@ void dflash_engine_destroy(dflash_engine * e) {
 char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status) {
     const auto plan = [&] {
         backends_init();
-        if (!params) {
-            throw status_error(DFLASH_ERROR_ARG, "params is NULL");
-        }
-        return plan_json(*params, parse_devices(devices));
+        return plan_json(given(params), parse_devices(devices));
     };
     return attempt_string(plan, status);
 }
@@ -300,10 +309,7 @@ void dflash_rpc_server_params_default(dflash_rpc_server_params * p) {
 int dflash_rpc_serve(const dflash_rpc_server_params * p) {
     return attempt([&] {
         backends_init();
-        if (!p) {
-            throw status_error(DFLASH_ERROR_ARG, "params is NULL");
-        }
-        rpc_serve(*p);
+        rpc_serve(given(p));
     });
 }
 
@@ -347,16 +353,12 @@ int dflash_corpus_set(dflash_engine * e, const int32_t * tokens, int32_t n_token
 void dflash_prepared_free(dflash_prepared * prepared) { delete prepared; }
 
 int32_t dflash_has_room(const dflash_engine * e, const dflash_prepared * prepared) {
-    bool      has_room = false;
-    const int rc       = attempt([&] { has_room = e->has_room(prepared->request); });
-    return rc == DFLASH_OK ? has_room : rc;
+    return attempt_number([&] { return e->has_room(prepared->request); });
 }
 
 int32_t dflash_slot_choose(
     const dflash_engine * e, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots) {
-    int32_t   chosen = 0;
-    const int rc     = attempt([&] { chosen = e->cache().choose(prepared->request.prompt, slots, n_slots); });
-    return rc == DFLASH_OK ? chosen : rc;
+    return attempt_number([&] { return e->cache().choose(prepared->request.prompt, slots, n_slots); });
 }
 
 int dflash_submit(dflash_engine * e, int32_t slot, dflash_prepared * prepared) {
@@ -374,18 +376,15 @@ int dflash_cancel(dflash_engine * e, int32_t slot) {
 }
 
 int32_t dflash_slot_end_reasoning(dflash_engine * e, int32_t slot) {
-    bool      ends = false;
-    const int rc   = attempt([&] { ends = e->end_reasoning(slot); });
-    return rc == DFLASH_OK ? ends : rc;
+    return attempt_number([&] { return e->end_reasoning(slot); });
 }
 
 int32_t dflash_slot_clear(dflash_engine * e, int32_t slot) {
-    int32_t   n  = 0;
-    const int rc = attempt([&] {
-        n = e->cache().idle(slot).n_past();
+    return attempt_number([&] {
+        const int32_t n = e->cache().idle(slot).n_past();
         e->cache().forget(slot);
+        return n;
     });
-    return rc == DFLASH_OK ? n : rc;
 }
 
 int dflash_slot_save(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
@@ -405,9 +404,7 @@ int dflash_slot_restore(dflash_engine * e, int32_t slot, const char * path, int3
 }
 
 int32_t dflash_step(dflash_engine * e, dflash_update * updates, int32_t cap) {
-    int32_t   n  = 0;
-    const int rc = attempt([&] { n = e->step(updates, cap); });
-    return rc == DFLASH_OK ? n : rc;
+    return attempt_number([&] { return e->step(updates, cap); });
 }
 
 int dflash_slot_stats_get(const dflash_engine * e, int32_t slot, dflash_slot_stats * stats) {
@@ -423,14 +420,13 @@ int32_t dflash_tokenize(const dflash_engine * e, const char * text, int32_t n_te
 
 int32_t dflash_vocab_tokenize(const llama_vocab * vocab, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap) {
-    int32_t   n  = 0;
-    const int rc = attempt([&] {
+    return attempt_number([&] {
         const auto ids = tokenize(
             vocab, std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0), add_special, parse_special);
-        n = (int32_t) ids.size();
+        const int32_t n = (int32_t) ids.size();
         std::copy_n(ids.begin(), std::max(0, std::min(n, cap)), tokens);
+        return n;
     });
-    return rc == DFLASH_OK ? n : rc;
 }
 
 struct dflash_vocab {
@@ -467,18 +463,16 @@ const llama_vocab * dflash_vocab_get(const dflash_vocab * vocab) { return llama_
 void dflash_vocab_free(dflash_vocab * vocab) { delete vocab; }
 
 int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special, char * buf, int32_t cap) {
-    int32_t   n  = 0;
-    const int rc = attempt([&] {
+    return attempt_number([&] {
         if (token < 0 || token >= llama_vocab_n_tokens(e->target().vocab())) {
             throw status_error(DFLASH_ERROR_ARG, "token ", token, " is outside the vocabulary");
         }
         const std::string piece = common_token_to_piece(e->target().vocab(), token, special);
-        n                       = (int32_t) piece.size();
-        if (n <= cap) {
+        if ((int32_t) piece.size() <= cap) {
             std::copy(piece.begin(), piece.end(), buf);   // without a terminating zero
         }
+        return (int32_t) piece.size();
     });
-    return rc == DFLASH_OK ? n : rc;
 }
 
 bool dflash_token_is_eog(const dflash_engine * e, int32_t token) {

@@ -106,7 +106,7 @@ class checker {
 
     const gguf_value * scalar(const std::string & key, gguf_type type, bool required = false) const {
         const gguf_value * value = file_.find(key);
-        if (value == nullptr) {
+        if (!value) {
             if (required) {
                 fail_key(key, "is missing; convert the model again");
             }
@@ -142,11 +142,11 @@ class checker {
     // One number for all layers or an array with one per layer (llama_model_loader::get_key_or_arr).
     std::vector<int64_t> per_layer(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
         const gguf_value * value = file_.find(key);
-        if (value == nullptr || !value->is_array) {
-            return std::vector<int64_t>(static_cast<size_t>(n_layer_), number(key, low, high, fallback));
+        if (!value || !value->is_array) {
+            return std::vector<int64_t>((size_t) n_layer_, number(key, low, high, fallback));
         }
         const std::vector<int64_t> numbers = integers(key, *value);
-        if (numbers.size() != static_cast<size_t>(n_layer_)) {
+        if (numbers.size() != (size_t) n_layer_) {
             fail_key(key, "has ", numbers.size(), " elements; the model has ", n_layer_, " layers");
         }
         for (const int64_t n : numbers) {
@@ -173,14 +173,14 @@ class checker {
 
     void check_splits() {
         const gguf_value * count = scalar("split.count", gguf_type::u16);
-        if (count == nullptr || count->integer() <= 1) {
+        if (!count || count->integer() <= 1) {
             return;
         }
-        const auto                     n     = static_cast<size_t>(count->integer());
+        const auto                     n     = (size_t) count->integer();
         const std::vector<std::string> paths = gguf_parts(file_.path);
         if (scalar("split.no", gguf_type::u16, true)->integer() != 0 || paths.size() != n) {
             char tail[64];
-            std::snprintf(tail, sizeof(tail), "-00001-of-%05d.gguf", static_cast<int>(n));
+            std::snprintf(tail, sizeof(tail), "-00001-of-%05d.gguf", (int) n);
             fail_key("split.count", "says that the model has ", n, " files; give the first one, whose name ends in '",
                 tail, "'");
         }
@@ -188,8 +188,7 @@ class checker {
         for (size_t i = 1; i < n; ++i) {
             const gguf_file    part(paths[i]);
             const gguf_value * no = part.find("split.no");
-            if (no == nullptr || no->is_array || no->type != gguf_type::u16 ||
-                no->integer() != static_cast<int64_t>(i)) {
+            if (!no || no->is_array || no->type != gguf_type::u16 || no->integer() != (int64_t) i) {
                 throw gguf_error(part.path + ": key 'split.no' must be the u16 " + std::to_string(i), "split.no");
             }
             for (const auto & [name, tensor] : part.tensors) {
@@ -259,7 +258,7 @@ class checker {
         for (const char * suffix :
             { "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon" }) {
             const gguf_value * eps = scalar(own(suffix), gguf_type::f32);
-            if (eps != nullptr && !(eps->real() >= 0.0 && eps->real() <= 1.0)) {
+            if (eps && !(eps->real() >= 0.0 && eps->real() <= 1.0)) {
                 fail_key(own(suffix), "must be from 0 to 1");   // ggml's norms assert eps >= 0 on a worker thread
             }
         }
@@ -268,9 +267,9 @@ class checker {
     void check_shape() {
         n_layer_            = number(own("block_count"), 1, MAX_LAYERS);
         n_embd_             = number(own("embedding_length"), 1, MAX_EMBD);
-        report_.n_layer     = static_cast<uint64_t>(n_layer_);
-        report_.n_embd      = static_cast<uint64_t>(n_embd_);
-        report_.n_ctx_train = static_cast<uint64_t>(number(own("context_length"), 1, MAX_CONTEXT));
+        report_.n_layer     = (uint64_t) n_layer_;
+        report_.n_embd      = (uint64_t) n_embd_;
+        report_.n_ctx_train = (uint64_t) (number(own("context_length"), 1, MAX_CONTEXT));
 
         number(own("nextn_predict_layers"), 0, n_layer_ - 1, 0);
         // Output rows are copied with this width; only few other architectures have wider ones.
@@ -279,7 +278,7 @@ class checker {
         number(own("pooling_type"), 0, 4, 0);
         per_layer(own("feed_forward_length"), 0, MAX_FF, 0);
         if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean);
-            causal != nullptr && causal->integer() == 0 && !report_.is_drafter() && use_ == gguf_use::generate) {
+            causal && causal->integer() == 0 && !report_.is_drafter() && use_ == gguf_use::generate) {
             fail_key(own("attention.causal"), "is false; a target must attend causally");
         }
         // Divisors in the loaders and graphs.
@@ -331,14 +330,13 @@ class checker {
 
     void check_rope() const {
         for (const char * suffix : { "rope.freq_base", "rope.freq_base_swa", "backbone_rotary_base" }) {
-            if (const gguf_value * base = scalar(own(suffix), gguf_type::f32);
-                base != nullptr && !(base->real() > 0.0)) {
+            if (const gguf_value * base = scalar(own(suffix), gguf_type::f32); base && !(base->real() > 0.0)) {
                 fail_key(own(suffix), "must be greater than 0");
             }
         }
         number(own("rope.scaling.original_context_length"), 0, MAX_CONTEXT, 0);
         if (const gguf_value * type = scalar(own("rope.scaling.type"), gguf_type::string);
-            type != nullptr && !one_of(type->text, { "none", "linear", "yarn", "longrope" })) {
+            type && !one_of(type->text, { "none", "linear", "yarn", "longrope" })) {
             fail_key(own("rope.scaling.type"), "is '", gguf_printable(type->text),
                 "'; it must be none, linear, yarn or longrope");
         }
@@ -370,7 +368,7 @@ class checker {
     void check_sections() const {
         const std::string  key   = own("rope.dimension_sections");
         const gguf_value * value = file_.find(key);
-        if (value == nullptr) {
+        if (!value) {
             return;
         }
         const std::vector<int64_t> sections = integers(key, *value);
@@ -446,11 +444,11 @@ class checker {
         }
         const std::string  key    = "tokenizer.ggml.tokens";
         const gguf_value * tokens = file_.find(key);
-        if (tokens == nullptr || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
-            tokens->count > static_cast<uint64_t>(MAX_COUNT)) {
+        if (!tokens || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
+            tokens->count > (uint64_t) MAX_COUNT) {
             fail_key(key, "must be an array of at least one string");
         }
-        n_vocab_        = static_cast<int64_t>(tokens->count);
+        n_vocab_        = (int64_t) tokens->count;
         report_.n_vocab = tokens->count;
 
         // llama.cpp names empty tokens by their index, then asserts that no two tokens have the same text
@@ -469,14 +467,13 @@ class checker {
 
         for (const char * list : { "tokenizer.ggml.scores", "tokenizer.ggml.token_type" }) {
             const gguf_value * value = file_.find(list);
-            if (value != nullptr &&
-                (!value->is_array || value->type == gguf_type::string || value->count < tokens->count)) {
+            if (value && (!value->is_array || value->type == gguf_type::string || value->count < tokens->count)) {
                 fail_key(list, "must be an array of ", n_vocab_, " numbers, one per token");
             }
         }
         const gguf_value * merges = file_.find("tokenizer.ggml.merges");
-        if (merges != nullptr && (!merges->is_array || merges->type != gguf_type::string ||
-                                     merges->count > static_cast<uint64_t>(MAX_COUNT))) {
+        if (merges &&
+            (!merges->is_array || merges->type != gguf_type::string || merges->count > (uint64_t) MAX_COUNT)) {
             fail_key("tokenizer.ggml.merges", "must be an array of strings");
         }
         report_.mask_token = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
@@ -541,12 +538,12 @@ class checker {
         number(own("classifier.pooling_type"), 0, 4, 0);
         const std::string  key    = own("classifier.output_labels");
         const gguf_value * labels = file_.find(key);
-        if (labels != nullptr && (!labels->is_array || labels->type != gguf_type::string || labels->count == 0 ||
-                                     labels->count > gguf_value::max_numbers)) {
+        if (labels && (!labels->is_array || labels->type != gguf_type::string || labels->count == 0 ||
+                          labels->count > gguf_value::max_numbers)) {
             fail_key(key, "must be a short array of strings");
         }
         // One score per label is read for each text, regardless of the head that computes them.
-        if (labels != nullptr && labels->count > 1 && file_.find_tensor("cls.output.weight") == nullptr) {
+        if (labels && labels->count > 1 && file_.find_tensor("cls.output.weight") == nullptr) {
             fail_key(key, "has ", labels->count, " elements, but there is no cls.output.weight");
         }
         for (const char * name : { "cls.bias", "cls.output.bias", "cls.norm.weight" }) {
@@ -555,7 +552,7 @@ class checker {
         // Must have the width that the model states, since the reader of its output relies on that.
         const int64_t       n_out = number(own("embedding_length_out"), 0, MAX_FF, n_embd_);
         const gguf_tensor * dense = file_.find_tensor("dense_2.weight");
-        if (n_out != n_embd_ && (dense == nullptr || dense->ne[1] != static_cast<uint64_t>(n_out))) {
+        if (n_out != n_embd_ && (!dense || dense->ne[1] != (uint64_t) n_out)) {
             fail_key(own("embedding_length_out"), "is ", n_out, ", and embedding_length ", n_embd_,
                 "; they must be the same");
         }
@@ -608,7 +605,7 @@ class checker {
         for (int byte = 0; byte < 256; ++byte) {
             char text[8];
             std::snprintf(text, sizeof(text), "<0x%02X>", byte);
-            const char raw[2] = { static_cast<char>(byte), 0 };
+            const char raw[2] = { (char) byte, 0 };
             if (known.count(gguf_hash(text)) == 0 && (byte == 0 || known.count(gguf_hash(raw)) == 0)) {
                 fail_key("tokenizer.ggml.tokens", "has no token ", text);
             }
@@ -660,8 +657,7 @@ class checker {
         for (int64_t i = 0; is({ "jina-bert-v2" }) && i < n_layer_; ++i) {
             const std::string   name = "blk." + std::to_string(i) + ".ffn_up.weight";
             const gguf_tensor * up   = file_.find_tensor(name);
-            if (up != nullptr && static_cast<int64_t>(up->ne[1]) != n_ff &&
-                static_cast<int64_t>(up->ne[1]) != 2 * n_ff) {
+            if (up && (int64_t) up->ne[1] != n_ff && (int64_t) up->ne[1] != 2 * n_ff) {
                 fail_tensor(
                     name, "has ", up->ne[1], " rows; it must have feed_forward_length, ", n_ff, ", or twice as many");
             }
@@ -678,7 +674,7 @@ class checker {
         const std::string    key   = own("attention.sliding_window_pattern");
         const gguf_value *   value = file_.find(key);
         std::vector<int64_t> windows;
-        if (value != nullptr && value->is_array) {
+        if (value && value->is_array) {
             windows = integers(key, *value);
         } else {
             const int64_t n = number(key, 0, MAX_LAYERS, gemma ? 6 : 3);
@@ -687,7 +683,7 @@ class checker {
             }
         }
         const int64_t none = std::count(windows.begin(), windows.end(), 0);
-        if (windows.size() != static_cast<size_t>(n_layer_) || none == 0 || none == n_layer_) {
+        if (windows.size() != (size_t) n_layer_ || none == 0 || none == n_layer_) {
             fail_key(key, "must give some of the ", n_layer_, " layers a window, and not all of them");
         }
     }
@@ -703,13 +699,13 @@ class checker {
         }
         scalar(own("sample_from_anchor"), gguf_type::boolean);
         check_taps();
-        report_.block_size = static_cast<uint64_t>(number(own("block_size"), 2, MAX_BLOCK, 0));
+        report_.block_size = (uint64_t) (number(own("block_size"), 2, MAX_BLOCK, 0));
         if (report_.mask_token < 0 || report_.mask_token >= n_vocab_) {
             fail_key("tokenizer.ggml.mask_token_id", "must name one of the ", n_vocab_,
                 " tokens; convert the drafter again");
         }
         if (const gguf_value * act = scalar(own("hidden_activation"), gguf_type::string);
-            act != nullptr && !one_of(act->text, { "silu", "gelu", "gelu_pytorch_tanh" })) {
+            act && !one_of(act->text, { "silu", "gelu", "gelu_pytorch_tanh" })) {
             fail_key(own("hidden_activation"), "is '", gguf_printable(act->text),
                 "'; it must be silu, gelu or gelu_pytorch_tanh");
         }
@@ -723,16 +719,15 @@ class checker {
             const std::string          key     = own("attention.sliding_window_pattern");
             const gguf_value *         value   = file_.find(key);
             const std::vector<int64_t> pattern = value != nullptr ? integers(key, *value) : std::vector<int64_t>();
-            if (pattern.size() != static_cast<size_t>(n_layer_) ||
-                std::count(pattern.begin(), pattern.end(), 0) == n_layer_) {
+            if (pattern.size() != (size_t) n_layer_ || std::count(pattern.begin(), pattern.end(), 0) == n_layer_) {
                 fail_key(key, "must have one flag for each of the ", n_layer_,
                     " layers, and at least one set, because there is a sliding window");
             }
         }
         // A reduced vocabulary needs an output matrix with one row per entry; otherwise nonexistent rows are scattered.
-        if (const gguf_tensor * d2t = file_.find_tensor("d2t"); d2t != nullptr) {
+        if (const gguf_tensor * d2t = file_.find_tensor("d2t"); d2t) {
             const gguf_tensor * output = file_.find_tensor("output.weight");
-            if (!d2t->is_vector() || output == nullptr || output->ne[1] != d2t->ne[0]) {
+            if (!d2t->is_vector() || !output || output->ne[1] != d2t->ne[0]) {
                 fail_tensor("d2t", "must be a vector with one entry per row of output.weight");
             }
         }
@@ -755,11 +750,11 @@ class checker {
     }
 
     void check_matrix(const gguf_tensor * tensor, const std::string & name, int64_t n_in, int64_t n_out) const {
-        if (tensor == nullptr) {
+        if (!tensor) {
             fail_tensor(name, "is missing; convert the drafter again");
         }
-        if (tensor->ne[0] != static_cast<uint64_t>(n_in) || tensor->ne[1] != static_cast<uint64_t>(n_out) ||
-            tensor->ne[2] != 1 || tensor->ne[3] != 1) {
+        if (tensor->ne[0] != (uint64_t) n_in || tensor->ne[1] != (uint64_t) n_out || tensor->ne[2] != 1 ||
+            tensor->ne[3] != 1) {
             fail_tensor(name, "must be a matrix of ", n_in, " by ", n_out);
         }
     }
@@ -772,8 +767,8 @@ class checker {
         if ((shares == nullptr) == (file_.find_tensor("fc.weight") == nullptr)) {
             fail_tensor("fc.weight", "or 'layer_fusion.weight' must be there, and not both; convert the drafter again");
         }
-        if (shares != nullptr) {
-            check_matrix(shares, name, static_cast<int64_t>(report_.target_layers.size()), n_layer_);
+        if (shares) {
+            check_matrix(shares, name, (int64_t) report_.target_layers.size(), n_layer_);
             check_f32(name);
         }
         const int64_t n_kv = head_size_k_ * per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, 1)[0];
@@ -781,13 +776,13 @@ class checker {
             const std::string layer = "blk." + std::to_string(i) + ".";
             for (const char * role : { "attn_k_ctx.weight", "attn_v_ctx.weight" }) {
                 const gguf_tensor * projection = file_.find_tensor(layer + role);
-                if (shares != nullptr) {
+                if (shares) {
                     check_matrix(projection, layer + role, n_embd_, n_kv);
-                } else if (projection != nullptr) {
+                } else if (projection) {
                     fail_tensor(layer + role, "goes with 'layer_fusion.weight', which is missing");
                 }
             }
-            if (shares != nullptr && file_.find_tensor(layer + "attn_v.weight") == nullptr) {
+            if (shares && file_.find_tensor(layer + "attn_v.weight") == nullptr) {
                 fail_tensor(layer + "attn_v.weight", "is missing; convert the drafter again");
             }
         }
@@ -801,12 +796,11 @@ class checker {
         if ((ih != nullptr) != (file_.find(key) != nullptr) || (ih == nullptr && out != nullptr)) {
             fail_key(key, "must be given together with the tensors 'domino_*'");
         }
-        if (ih == nullptr) {
+        if (!ih) {
             return;
         }
         number(key, 0, MAX_BLOCK);
-        const int64_t size  = static_cast<int64_t>(ih->ne[1] / 3),
-                      width = out != nullptr ? static_cast<int64_t>(out->ne[0]) : 0;
+        const int64_t size = (int64_t) (ih->ne[1] / 3), width = out != nullptr ? (int64_t) out->ne[0] : 0;
         check_matrix(ih, ih->name, n_embd_, 3 * std::max<int64_t>(size, 1));
         check_matrix(file_.find_tensor("domino_gru_hh.weight"), "domino_gru_hh.weight", size, 3 * size);
         check_matrix(out, "domino_out.weight", width, n_vocab_);
@@ -817,11 +811,11 @@ class checker {
     void check_taps() {
         const std::string  key   = own("target_layers");
         const gguf_value * value = file_.find(key);
-        if (value == nullptr) {
+        if (!value) {
             fail_key(key, "is missing; convert the drafter again");
         }
         report_.target_layers = integers(key, *value);
-        in_range<int64_t>(key, static_cast<int64_t>(report_.target_layers.size()), 1, MAX_TAPS);
+        in_range<int64_t>(key, (int64_t) report_.target_layers.size(), 1, MAX_TAPS);
         for (const int64_t layer : report_.target_layers) {
             in_range<int64_t>(key, layer, 0, MAX_LAYERS);
         }
@@ -872,7 +866,7 @@ class checker {
                 if (kernel == 0) {
                     continue;
                 }
-                if (base == nullptr) {
+                if (!base) {
                     fail_tensor(name + "_base", "is missing; convert the drafter again");
                 }
                 check_shape(name + "_base", *base, n_embd_, kernel, 2);
@@ -888,20 +882,20 @@ class checker {
         if ((hidden != nullptr) != (file_.find(key) != nullptr)) {
             fail_key(key, "must be given together with the tensors 'lilicorr_*'; convert the drafter again");
         }
-        if (hidden == nullptr) {
+        if (!hidden) {
             return;
         }
         if (file_.find_tensor("layer_fusion.weight") != nullptr) {
             fail_tensor("layer_fusion.weight", "does not go with 'lilicorr_hidden.weight', which reads what fc makes");
         }
         const gguf_value * first = scalar(own("sample_from_anchor"), gguf_type::boolean);
-        if (first != nullptr && first->integer() != 0) {
+        if (first && first->integer() != 0) {
             fail_key(own("sample_from_anchor"), "is true; the anchor of a LiliCorr drafter proposes nothing");
         }
         const int64_t n_tokens = number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
         const int64_t top_k    = number(key, 1, std::min(n_tokens, MAX_CANDIDATES));
         const int64_t n_head   = number(own("lilicorr_head_count"), 1, MAX_HEADS);
-        const int64_t width    = static_cast<int64_t>(hidden->ne[1]);
+        const int64_t width    = (int64_t) hidden->ne[1];
         if (width % n_head != 0) {
             fail_key(own("lilicorr_head_count"), "is ", n_head, "; it must divide the width ", width);
         }
@@ -942,13 +936,13 @@ class checker {
         check_weight("lilicorr_factor_product.weight", width, width);
         const gguf_tensor * out = file_.find_tensor("lilicorr_out.weight");
         for (const char * name : { "lilicorr_out", "lilicorr_in", "lilicorr_start" }) {
-            check_affine(name, width, out != nullptr ? static_cast<int64_t>(out->ne[1]) : 1);
+            check_affine(name, width, out != nullptr ? (int64_t) out->ne[1] : 1);
         }
     }
 
     void check_correlator_layer(const std::string & layer, int64_t width) const {
         const gguf_tensor * up   = file_.find_tensor(layer + "ffn_up.weight");
-        const int64_t       n_ff = up != nullptr ? static_cast<int64_t>(up->ne[1]) : 1;
+        const int64_t       n_ff = up != nullptr ? (int64_t) up->ne[1] : 1;
         check_floats(layer + "attn_norm.weight", width, 1);
         check_affine(layer + "attn_qkv", width, 3 * width);
         check_affine(layer + "attn_output", width, width);
@@ -976,7 +970,7 @@ class checker {
     // A tensor that may be absent.
     void check_f32(const std::string & name) const {
         const gguf_tensor * tensor = file_.find_tensor(name);
-        if (tensor != nullptr && std::string(ggml_type_find(tensor->type)->name) != "f32") {
+        if (tensor && std::string(ggml_type_find(tensor->type)->name) != "f32") {
             fail_tensor(name, "must be f32");
         }
     }
@@ -986,7 +980,7 @@ class checker {
         const gguf_tensor * prev = file_.find_tensor("markov_w1.weight");
         const gguf_tensor * next = file_.find_tensor("markov_w2.weight");
         const gguf_tensor * conf = file_.find_tensor("conf_proj.weight");
-        if (prev == nullptr) {
+        if (!prev) {
             for (const char * name : { "markov_w2.weight", "markov_w2.scale", "conf_proj.weight", "conf_proj.bias" }) {
                 if (file_.find_tensor(name) != nullptr) {
                     fail_tensor(name, "comes without markov_w1.weight; convert the drafter again");
@@ -994,22 +988,22 @@ class checker {
             }
             return;
         }
-        if (next == nullptr) {
+        if (!next) {
             fail_tensor("markov_w1.weight", "comes without markov_w2.weight; convert the drafter again");
         }
         const gguf_tensor * d2t     = file_.find_tensor("d2t");
-        const int64_t       rank    = static_cast<int64_t>(prev->ne[0]);
-        const int64_t       n_draft = d2t != nullptr ? static_cast<int64_t>(d2t->ne[0]) : n_vocab_;
+        const int64_t       rank    = (int64_t) prev->ne[0];
+        const int64_t       n_draft = d2t != nullptr ? (int64_t) d2t->ne[0] : n_vocab_;
         check_shape("markov_w1.weight", *prev, rank, n_vocab_);
         check_shape("markov_w2.weight", *next, rank, n_draft);
-        if (conf != nullptr) {
+        if (conf) {
             check_shape("conf_proj.weight", *conf, n_embd_ + rank, 1);
             if (!one_of(ggml_type_find(conf->type)->name, { "f32", "f16", "bf16" })) {   // the graph splits it
                 fail_tensor("conf_proj.weight", "must be f32, f16 or bf16");
             }
         }
-        if (const gguf_tensor * bias = file_.find_tensor("conf_proj.bias"); bias != nullptr) {
-            if (conf == nullptr) {
+        if (const gguf_tensor * bias = file_.find_tensor("conf_proj.bias"); bias) {
+            if (!conf) {
                 fail_tensor("conf_proj.bias", "comes without conf_proj.weight; convert the drafter again");
             }
             check_shape("conf_proj.bias", *bias, 1, 1);
@@ -1021,7 +1015,7 @@ class checker {
 
     void check_shape(
         const std::string & name, const gguf_tensor & tensor, int64_t ne0, int64_t ne1, int64_t ne2 = 1) const {
-        const auto is   = [&](int axis, int64_t n) { return tensor.ne[axis] == static_cast<uint64_t>(n); };
+        const auto is   = [&](int axis, int64_t n) { return tensor.ne[axis] == (uint64_t) n; };
         const auto text = [](auto a, auto b, auto c) {
             return std::to_string(a) + " x " + std::to_string(b) + (c == 1 ? "" : " x " + std::to_string(c));
         };

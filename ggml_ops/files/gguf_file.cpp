@@ -90,8 +90,7 @@ class header_reader {
     void read(void * out, uint64_t n) {
         require(n);
         // uses the buffer directly: istream::read() has an overhead per call, and a vocabulary is half a million calls
-        if (stream_.rdbuf()->sgetn(static_cast<char *>(out), static_cast<std::streamsize>(n)) !=
-            static_cast<std::streamsize>(n)) {
+        if (stream_.rdbuf()->sgetn((char *) out, (std::streamsize) n) != (std::streamsize) n) {
             fail("cannot be read past byte " + std::to_string(position));
         }
         position += n;
@@ -100,7 +99,7 @@ class header_reader {
 
     void skip(uint64_t n) {
         require(n);
-        stream_.rdbuf()->pubseekoff(static_cast<std::streamoff>(n), std::ios::cur, std::ios::in);
+        stream_.rdbuf()->pubseekoff((std::streamoff) n, std::ios::cur, std::ios::in);
         position += n;
         left_ -= n;
     }
@@ -124,7 +123,7 @@ class header_reader {
                  std::to_string(max_length) + " are allowed");
         }
         require(n);
-        text.resize(static_cast<size_t>(n));
+        text.resize((size_t) n);
         read(text.data(), n);
     }
 
@@ -144,10 +143,10 @@ class header_reader {
 
 gguf_type read_type(header_reader & in, const std::string & key) {
     const uint32_t type = in.number<uint32_t>();
-    if (type > static_cast<uint32_t>(gguf_type::f64)) {
+    if (type > (uint32_t) gguf_type::f64) {
         in.fail("key '" + gguf_printable(key) + "' has the unknown type " + std::to_string(type), key);
     }
-    return static_cast<gguf_type>(type);
+    return (gguf_type) type;
 }
 
 gguf_value read_value(header_reader & in, const std::string & key) {
@@ -167,7 +166,7 @@ gguf_value read_value(header_reader & in, const std::string & key) {
             value.text = in.string(MAX_STRING_LENGTH, "the text");
             return value;
         }
-        value.hashes.reserve(static_cast<size_t>(value.count));
+        value.hashes.reserve((size_t) value.count);
         std::string text;
         for (uint64_t i = 0; i < value.count; ++i) {
             in.string(text, MAX_STRING_LENGTH, "an element");
@@ -175,13 +174,13 @@ gguf_value read_value(header_reader & in, const std::string & key) {
         }
         return value;
     }
-    const uint64_t item = TYPE_SIZES[static_cast<uint32_t>(value.type)];
+    const uint64_t item = TYPE_SIZES[(uint32_t) value.type];
     in.require(value.count, item);
     if (value.is_array && value.count > (item == 1 ? gguf_value::max_bytes : gguf_value::max_numbers)) {
         in.skip(value.count * item);
         return value;
     }
-    value.bytes.resize(static_cast<size_t>(value.count * item));
+    value.bytes.resize((size_t) (value.count * item));
     in.read(value.bytes.data(), value.bytes.size());
     return value;
 }
@@ -207,7 +206,7 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
     uint64_t elements = 1;
     for (uint32_t i = 0; i < n_dims; ++i) {
         tensor.ne[i] = in.number<uint64_t>();
-        if (tensor.ne[i] == 0 || tensor.ne[i] > static_cast<uint64_t>(INT64_MAX) / elements) {
+        if (tensor.ne[i] == 0 || tensor.ne[i] > (uint64_t) INT64_MAX / elements) {
             in.fail(who + " has the impossible dimension " + std::to_string(tensor.ne[i]), tensor.name);
         }
         elements *= tensor.ne[i];
@@ -215,7 +214,7 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
 
     tensor.type                 = in.number<uint32_t>();
     const ggml_type_info * type = ggml_type_find(tensor.type);
-    if (type == nullptr) {
+    if (!type) {
         in.fail(who + " has the unknown type " + std::to_string(tensor.type), tensor.name);
     }
     if (tensor.ne[0] % type->block != 0) {
@@ -223,7 +222,7 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
                     " needs a multiple of " + std::to_string(type->block),
             tensor.name);
     }
-    if (elements / type->block > static_cast<uint64_t>(INT64_MAX) / type->bytes) {
+    if (elements / type->block > (uint64_t) INT64_MAX / type->bytes) {
         in.fail(who + " is larger than any file", tensor.name);
     }
     tensor.n_bytes = elements / type->block * type->bytes;
@@ -235,11 +234,11 @@ uint64_t pad(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alig
 
 uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
     const gguf_value * value = file.find("general.alignment");
-    if (value == nullptr) {
+    if (!value) {
         return MIN_ALIGNMENT;
     }
     const bool     typed     = !value->is_array && value->type == gguf_type::u32;
-    const uint64_t alignment = typed ? static_cast<uint64_t>(value->integer()) : 0;
+    const uint64_t alignment = typed ? (uint64_t) value->integer() : 0;
     if (alignment < MIN_ALIGNMENT || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)) != 0) {
         in.fail("key 'general.alignment' must be a u32 power of two from " + std::to_string(MIN_ALIGNMENT) + " to " +
                     std::to_string(MAX_ALIGNMENT),
@@ -250,7 +249,7 @@ uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
 
 }   // namespace
 
-const char * gguf_type_name(gguf_type type) { return TYPE_NAMES[static_cast<uint32_t>(type)]; }
+const char * gguf_type_name(gguf_type type) { return TYPE_NAMES[(uint32_t) type]; }
 
 const ggml_type_info * ggml_type_find(uint32_t type) {
     return type < std::size(GGML_TYPES) && GGML_TYPES[type].name != nullptr ? &GGML_TYPES[type] : nullptr;
@@ -261,7 +260,7 @@ bool gguf_value::is_integer() const {
 }
 
 int64_t gguf_value::integer(uint64_t i) const {
-    const uint8_t * p = bytes.data() + i * TYPE_SIZES[static_cast<uint32_t>(type)];
+    const uint8_t * p = bytes.data() + i * TYPE_SIZES[(uint32_t) type];
     switch (type) {
         case gguf_type::u8:
         case gguf_type::boolean: return load<uint8_t>(p);
@@ -270,7 +269,7 @@ int64_t gguf_value::integer(uint64_t i) const {
         case gguf_type::i16: return load<int16_t>(p);
         case gguf_type::u32: return load<uint32_t>(p);
         case gguf_type::i32: return load<int32_t>(p);
-        case gguf_type::u64: return load<uint64_t>(p) > static_cast<uint64_t>(INT64_MAX) ? -1 : load<int64_t>(p);
+        case gguf_type::u64: return load<uint64_t>(p) > (uint64_t) INT64_MAX ? -1 : load<int64_t>(p);
         case gguf_type::i64: return load<int64_t>(p);
         default: return -1;
     }
@@ -280,7 +279,7 @@ double gguf_value::real(uint64_t i) const {
     switch (type) {
         case gguf_type::f32: return load<float>(bytes.data() + i * sizeof(float));
         case gguf_type::f64: return load<double>(bytes.data() + i * sizeof(double));
-        default: return static_cast<double>(integer(i));
+        default: return (double) integer(i);
     }
 }
 
@@ -368,10 +367,10 @@ const gguf_tensor * gguf_file::find_tensor(const std::string & name) const {
 }
 
 std::vector<uint8_t> gguf_read(const gguf_tensor & tensor) {
-    std::vector<uint8_t> bytes(static_cast<size_t>(tensor.n_bytes));
+    std::vector<uint8_t> bytes((size_t) tensor.n_bytes);
     std::ifstream        stream(file_path(tensor.path), std::ios::binary);
-    stream.seekg(static_cast<std::streamoff>(tensor.offset));
-    stream.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    stream.seekg((std::streamoff) tensor.offset);
+    stream.read(reinterpret_cast<char *>(bytes.data()), (std::streamsize) bytes.size());
     if (!stream) {
         throw gguf_error(tensor.path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read", tensor.name);
     }
@@ -383,7 +382,7 @@ std::vector<std::string> gguf_parts(const std::string & path) {
     const size_t             size = path.size() < tail.size() ? 0 : path.size() - tail.size();
     int                      n = 0, n_read = 0;
     if (size == 0 || std::sscanf(path.c_str() + size, "-00001-of-%5d.gguf%n", &n, &n_read) != 1 ||
-        n_read != static_cast<int>(tail.size()) || n < 1) {
+        n_read != (int) tail.size() || n < 1) {
         return { path };
     }
     std::vector<std::string> parts;
@@ -398,7 +397,7 @@ std::vector<std::string> gguf_parts(const std::string & path) {
 uint64_t gguf_hash(const char * text) {
     uint64_t hash = 14695981039346656037ull;
     for (; *text != '\0'; ++text) {
-        hash = (hash ^ static_cast<uint8_t>(*text)) * 1099511628211ull;
+        hash = (hash ^ (uint8_t) (*text)) * 1099511628211ull;
     }
     return hash;
 }
@@ -408,7 +407,7 @@ std::string gguf_printable(const std::string & text) {
     std::string      out;
     for (const char c : text.substr(0, max_length)) {
         char escaped[5];
-        std::snprintf(escaped, sizeof(escaped), "\\x%02x", static_cast<uint8_t>(c));
+        std::snprintf(escaped, sizeof(escaped), "\\x%02x", (uint8_t) c);
         out += c >= 0x20 && c < 0x7f ? std::string(1, c) : escaped;
     }
     return text.size() > max_length ? out + "..." : out;
