@@ -27,7 +27,22 @@ from benchmarks.kernels import OURS, STOCK
 
 TEXT = record.HERE / "perplexity.txt"
 WINDOW = 512
-TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq4_nl", "mxfp4", "f16", "bf16")
+TYPES = (
+    "q4_0",
+    "q4_1",
+    "q5_0",
+    "q5_1",
+    "q2_k",
+    "q3_k_m",
+    "q4_k_m",
+    "q5_k_m",
+    "q6_k",
+    "q8_0",
+    "iq4_nl",
+    "mxfp4",
+    "f16",
+    "bf16",
+)
 
 
 def same(stock: float, ours: float) -> bool:

@@ -37,10 +37,10 @@ function(emulated name)
 endfunction()
 
 # The choice at run time: a missing instruction would end the program. With i8mm, the same bits as with dotprod, for all
-# 10 types.
-emulated(panels PROCESSOR cortex-a76 OUTPUT "(^|\n)10 kernels" COMMAND test_panels)
+# 22 types.
+emulated(panels PROCESSOR cortex-a76 OUTPUT "(^|\n)22 kernels" COMMAND test_panels)
 emulated(panels PROCESSOR cortex-a72 LABELS slow OUTPUT "(^|\n)0 kernels" COMMAND test_panels)
-emulated(panels PROCESSOR max LABELS slow OUTPUT "(^|\n)20 kernels" COMMAND test_panels)
+emulated(panels PROCESSOR max LABELS slow OUTPUT "(^|\n)44 kernels" COMMAND test_panels)
 
 # Through ggml's CPU backend: attention with and without the fused op, products with float and packed weights, and fused
 # ops.

@@ -27,7 +27,10 @@ with Engine(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), warmup=False) as
 
 @pytest.mark.parametrize(
     "ftype",
-    some_fast(["q4_0", "q4_1", "q5_0", "q5_1", "q4_k_m", "q5_k_m", "q8_0", "iq4_nl"], ["q4_1", "q5_0", "q4_k_m"]),
+    some_fast(
+        ["q4_0", "q4_1", "q5_0", "q5_1", "q4_k_m", "q5_k_m", "q8_0", "iq4_nl", "q2_k", "q3_k_m"],
+        ["q4_1", "q5_0", "q4_k_m", "q3_k_m"],
+    ),
 )
 def test_whole_model(pocket: dict[str, Path], tmp_path: Path, ftype: str) -> None:
     """With and without panels the same logits but for the order of sums; with them, the same bits for any set and

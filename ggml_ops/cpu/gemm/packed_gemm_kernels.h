@@ -153,6 +153,18 @@ ISA_INLINE void multiply(
     multiply_lines<2>(x.q[s], x.h[s], c, a, at, sums);
 }
 
+// Adds a block's sums to the totals. Panel: with d and dmin.
+template <int R, class Panel>
+ISA_INLINE void add_with_minima(const Panel & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
+    const typename simd::i32 (&sums)[R], const typename simd::i32 (&min_sums)[R], typename simd::f32 (&totals)[R]) {
+    const typename simd::f32 d = simd::load_f16(x.d + c), dmin = simd::load_f16(x.dmin + c);
+    for (int r = 0; r < R; ++r) {
+        const typename simd::f32 d_row = simd::set1(scale_of_256(a[r], n_blocks, b).d);
+        totals[r]                      = simd::fma(simd::to_f32(sums[r]), simd::mul(d, d_row), totals[r]);
+        totals[r]                      = simd::fnma(simd::to_f32(min_sums[r]), simd::mul(dmin, d_row), totals[r]);
+    }
+}
+
 // With minima: 8 sub-blocks of 32. T: Q4_K or Q5_K.
 template <class T, int CACHE, int R>
 ISA_INLINE void multiply_block(const panel_q4_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
@@ -179,49 +191,129 @@ ISA_INLINE void multiply_block(const panel_q4_K & x, int c, const int8_t * const
             min_sums[r] = simd::dot_pairs(min_sums[r], minima, scale_of_256(a[r], n_blocks, b).pairs + 2 * s);
         }
     }
-    const typename simd::f32 d = simd::load_f16(x.d + c), dmin = simd::load_f16(x.dmin + c);
-    for (int r = 0; r < R; ++r) {
-        const typename simd::f32 d_row = simd::set1(scale_of_256(a[r], n_blocks, b).d);
-        totals[r]                      = simd::fma(simd::to_f32(sums[r]), simd::mul(d, d_row), totals[r]);
-        totals[r]                      = simd::fnma(simd::to_f32(min_sums[r]), simd::mul(dmin, d_row), totals[r]);
-    }
+    add_with_minima<R>(x, c, a, n_blocks, b, sums, min_sums, totals);
 }
 
-// 16 sub-blocks of 16; weights are stored 32 too large.
+// Group G of 4 of a line with 2 bits per position.
+template <int G> ISA_INLINE typename simd::u8 two_bits(typename simd::u8 q) {
+    return simd::template shift_and_mask<-2 * G>(q, 3);
+}
+// The same with its high bit: group G of 8 of h.
+template <int G> ISA_INLINE typename simd::u8 three_bits(typename simd::u8 q, typename simd::u8 h) {
+    return simd::bit_or(two_bits<G % 4>(q), simd::template shift_and_mask<2 - G>(h, 4));
+}
+
+// 16 sub-blocks of 16, with scales and minima of 4 bits.
 template <class T, int CACHE, int R>
-ISA_INLINE void multiply_block(const panel_q6_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
+ISA_INLINE void multiply_block(const panel_q2_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
     const void * next, typename simd::f32 (&totals)[R]) {
-    typename simd::i32 sums[R], offset_sums[R];   // offset_sums: to be multiplied by the offset 32
+    typename simd::i32 sums[R], min_sums[R];
     for (int r = 0; r < R; ++r) {
-        sums[r] = offset_sums[r] = simd::zero_i32();
+        sums[r] = min_sums[r] = simd::zero_i32();
     }
     for (int s = 0; s < 16; ++s) {
         if (s % 2 == 0) {
-            prefetch_part<CACHE, panel_q6_K, 8>(next, s / 2);
+            prefetch_part<CACHE, panel_q2_K, 8>(next, s / 2);
         }
         dot_products<R> part;
         for (int r = 0; r < R; ++r) {
             part.set(r, 0);
         }
-        const typename simd::u8 h = simd::load_u8(x.h[s] + 4 * c), q0 = simd::load_u8(x.q[s][0] + 4 * c),
-                                q1 = simd::load_u8(x.q[s][1] + 4 * c);
-        part.template add<false>(add_high_bits<0>(simd::low_nibbles(q0), h), add_high_bits<1>(simd::low_nibbles(q1), h),
-            a, 256 * b + 16 * s);
-        part.template add<false>(add_high_bits<2>(simd::high_nibbles(q0), h),
-            add_high_bits<3>(simd::high_nibbles(q1), h), a, 256 * b + 16 * s + 8);
+        const typename simd::u8 q = simd::load_u8(x.q[s] + 4 * c);
+        part.template add<false>(two_bits<0>(q), two_bits<1>(q), a, 256 * b + 16 * s);
+        part.template add<false>(two_bits<2>(q), two_bits<3>(q), a, 256 * b + 16 * s + 8);
+        const typename simd::i16 both   = simd::load_pairs_u8(x.scale[s / 2][c]),
+                                 scales = simd::low_nibbles_of_pairs(both);
+        const typename simd::i32 scale  = s % 2 == 0 ? simd::even_of_pairs(scales) : simd::odd_of_pairs(scales);
+        for (int r = 0; r < R; ++r) {
+            sums[r] = simd::mul_add(sums[r], part.row(r), scale);
+        }
+        for (int r = 0; r < R && s % 2 == 1; ++r) {
+            min_sums[r] = simd::dot_pairs(
+                min_sums[r], simd::high_nibbles_of_pairs(both), scale_of_256(a[r], n_blocks, b).sums + s - 1);
+        }
+    }
+    add_with_minima<R>(x, c, a, n_blocks, b, sums, min_sums, totals);
+}
+
+template <class T, int R>
+ISA_INLINE void multiply(
+    const panel_q6_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    const typename simd::u8 h = simd::load_u8(x.h[s] + 4 * c), q0 = simd::load_u8(x.q[s][0] + 4 * c),
+                            q1 = simd::load_u8(x.q[s][1] + 4 * c);
+    sums.template add<false>(
+        add_high_bits<0>(simd::low_nibbles(q0), h), add_high_bits<1>(simd::low_nibbles(q1), h), a, at);
+    sums.template add<false>(
+        add_high_bits<2>(simd::high_nibbles(q0), h), add_high_bits<3>(simd::high_nibbles(q1), h), a, at + 8);
+}
+
+template <class T, int R>
+ISA_INLINE void multiply(
+    const panel_q3_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    const typename simd::u8 q = simd::load_u8(x.q[s] + 4 * c), h = simd::load_u8(x.h[s / 2] + 4 * c);
+    if (s % 2 == 0) {
+        sums.template add<false>(three_bits<0>(q, h), three_bits<1>(q, h), a, at);
+        sums.template add<false>(three_bits<2>(q, h), three_bits<3>(q, h), a, at + 8);
+    } else {
+        sums.template add<false>(three_bits<4>(q, h), three_bits<5>(q, h), a, at);
+        sums.template add<false>(three_bits<6>(q, h), three_bits<7>(q, h), a, at + 8);
+    }
+}
+
+template <class T, int R, int SUB>
+ISA_INLINE void multiply(
+    const panel_values<SUB> & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    for (int n = 0; n < SUB / 8; n += 2) {
+        const typename simd::u8 q0 = simd::load_u8(x.q[s][n] + 4 * c), q1 = simd::load_u8(x.q[s][n + 1] + 4 * c);
+        sums.template add<T::FULL_BYTES>(
+            value_of<T>(simd::low_nibbles(q0)), value_of<T>(simd::low_nibbles(q1)), a, at + 4 * n);
+        sums.template add<T::FULL_BYTES>(
+            value_of<T>(simd::high_nibbles(q0)), value_of<T>(simd::high_nibbles(q1)), a, at + 4 * n + SUB / 2);
+    }
+}
+
+// The sums of a row's sub-blocks.
+template <int SUB> ISA_INLINE const int16_t * sums_of(const scale_q8_K & row) {
+    return SUB == 16 ? row.sums : row.pairs;
+}
+
+// With signed scales. Weights are stored ZERO_POINT too large, unless dot products take all of their bits as signed.
+template <class T, int CACHE, int R, int SUB>
+ISA_INLINE void multiply_block(const panel_scaled<SUB> & x, int c, const int8_t * const * a, int64_t n_blocks,
+    int64_t b, const void * next, typename simd::f32 (&totals)[R]) {
+    constexpr int      N = 256 / SUB, OFFSET = T::FULL_BYTES && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
+    typename simd::i32 sums[R], offset_sums[R];   // offset_sums: to be multiplied by the offset
+    for (int r = 0; r < R; ++r) {
+        sums[r] = offset_sums[r] = simd::zero_i32();
+    }
+    for (int s = 0; s < N; ++s) {
+        if (s % (N / 8) == 0) {
+            prefetch_part<CACHE, typename T::panel, 8>(next, s / (N / 8));
+        }
+        dot_products<R> part;
+        for (int r = 0; r < R; ++r) {
+            part.set(r, 0);
+        }
+        multiply<T, R>(static_cast<const typename T::panel &>(x), s, c, a, 256 * b + SUB * s, part);
         const typename simd::i16 two_scales = simd::load_pairs_s8(x.scale[s / 2][c]);
         const typename simd::i32 scale = s % 2 == 0 ? simd::even_of_pairs(two_scales) : simd::odd_of_pairs(two_scales);
         for (int r = 0; r < R; ++r) {
             sums[r] = simd::mul_add(sums[r], part.row(r), scale);
         }
-        for (int r = 0; r < R && s % 2 == 1; ++r) {
-            offset_sums[r] = simd::dot_pairs(offset_sums[r], two_scales, scale_of_256(a[r], n_blocks, b).sums + s - 1);
+        for (int r = 0; r < R && s % 2 == 1 && OFFSET != 0; ++r) {
+            offset_sums[r] =
+                simd::dot_pairs(offset_sums[r], two_scales, sums_of<SUB>(scale_of_256(a[r], n_blocks, b)) + s - 1);
         }
     }
-    const typename simd::f32 d = simd::load_f16(x.d + c);
+    typename simd::f32 d = simd::load_f16(x.d + c);
+    if (T::D_FACTOR != 1) {
+        d = simd::mul(d, simd::set1(T::D_FACTOR));
+    }
     for (int r = 0; r < R; ++r) {
-        totals[r] = simd::fma(simd::to_f32(simd::sub_32_times(sums[r], offset_sums[r])),
-            simd::mul(d, simd::set1(scale_of_256(a[r], n_blocks, b).d)), totals[r]);
+        const typename simd::i32 sum =
+            OFFSET == 0 ? sums[r] : simd::template sub_shifted<log2_of(OFFSET)>(sums[r], offset_sums[r]);
+        totals[r] =
+            simd::fma(simd::to_f32(sum), simd::mul(d, simd::set1(scale_of_256(a[r], n_blocks, b).d)), totals[r]);
     }
 }
 

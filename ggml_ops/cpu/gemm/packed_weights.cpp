@@ -6,6 +6,10 @@
 #include <thread>
 #include <vector>
 
+// A second time, after what other files need of it: the codebooks.
+#define GGML_COMMON_IMPL_CPP
+#include "ggml-common.h"
+
 namespace dflash {
 
 bool has_panel_layout(ggml_type type) { return panel_block_bytes(type) > 0; }
@@ -137,6 +141,258 @@ void pack(const block_q6_K & b, int c, panel_q6_K & p) {
         store_4(&p.q[s][1][4 * c], low[1] | low[3] << 4);
         store_4(&p.h[s][4 * c], h);
     }
+}
+
+// ---- types that are packed by way of 64 words: 4 positions in a row each, a byte per position ----
+
+using block_words = uint32_t[64];
+
+constexpr uint32_t in_each_byte(uint8_t x) { return 0x01010101u * x; }
+
+template <int SUB> void pack_words(const block_words & w, int c, panel_values<SUB> & p) {
+    for (int s = 0; s < 256 / SUB; ++s) {
+        for (int i = 0; i < SUB / 8; ++i) {
+            const uint32_t * first = w + SUB / 4 * s + i;
+            store_4(&p.q[s][i][4 * c], first[0] | first[SUB / 8] << 4);
+        }
+    }
+}
+
+void pack_words(const block_words & w, int c, uint8_t (&lines)[16][64]) {
+    for (int s = 0; s < 16; ++s) {
+        store_4(&lines[s][4 * c], w[4 * s] | w[4 * s + 1] << 2 | w[4 * s + 2] << 4 | w[4 * s + 3] << 6);
+    }
+}
+
+// The lower two bits of all positions in Q2_K, Q3_K and TQ2_0: 32 bytes hold four times 32 positions.
+void unpack_two_bits(const uint8_t (&q)[QK_K / 4], block_words & w) {
+    for (int i = 0; i < 64; ++i) {
+        w[i] = load_4(q + 32 * (i / 32) + 4 * (i % 8)) >> (2 * (i % 32 / 8)) & in_each_byte(3);
+    }
+}
+
+void pack(const block_q2_K & b, int c, q2_K::panel & p) {
+    p.d[c]    = b.data.data.d;
+    p.dmin[c] = b.data.data.dmin;
+    for (int s = 0; s < 16; ++s) {
+        p.scale[s / 2][c][s % 2] = b.scales[s];
+    }
+    block_words w;
+    unpack_two_bits(b.qs, w);
+    pack_words(w, c, p.q);
+}
+
+void pack(const block_q3_K & b, int c, q3_K::panel & p) {
+    p.d[c] = b.d;
+    for (int s = 0; s < 16; ++s) {   // 6 bits: the lower four of s and s + 8 are in one byte, the upper two of s, s +
+                                     // 4, s + 8, s + 12 in another (ggml-quants.c, dequantize_row_q3_K)
+        const int low = b.scales[s % 8] >> (4 * (s / 8)) & 15, high = b.scales[8 + s % 4] >> (2 * (s / 4)) & 3;
+        p.scale[s / 2][c][s % 2] = (int8_t) ((low | high << 4) - 32);
+    }
+    block_words w;
+    unpack_two_bits(b.qs, w);
+    pack_words(w, c, p.q);
+    for (int t = 0; t < 8; ++t) {   // bit t of byte l belongs to position 32 * t + l
+        uint32_t h = 0;
+        for (int g = 0; g < 8; ++g) {
+            h |= (load_4(b.hmask + 4 * g) >> t & in_each_byte(1)) << g;
+        }
+        store_4(&p.h[t][4 * c], h);
+    }
+}
+
+void pack_ternary(const block_words & w, ggml_half d, int c, panel_q2_K & p) {
+    p.d[c] = p.dmin[c] = d;
+    for (int s = 0; s < 16; ++s) {
+        p.scale[s / 2][c][s % 2] = 1 | 1 << 4;
+    }
+    pack_words(w, c, p.q);
+}
+
+void pack(const block_tq2_0 & b, int c, tq2_0::panel & p) {
+    block_words w;
+    unpack_two_bits(b.qs, w);
+    pack_ternary(w, b.d, c, p);
+}
+
+// Digit n of 4 bytes of base 3, the most significant first (ggml-quants.c, dequantize_row_tq1_0).
+uint32_t ternary_digits(const uint8_t * bytes, int n) {
+    constexpr uint8_t POWERS[5] = { 1, 3, 9, 27, 81 };
+    uint32_t          digits    = 0;
+    for (int j = 0; j < 4; ++j) {
+        const uint8_t rest = (uint8_t) (bytes[j] * POWERS[n]);
+        digits |= (uint32_t) (rest * 3 >> 8) << (8 * j);
+    }
+    return digits;
+}
+
+void pack(const block_tq1_0 & b, int c, tq1_0::panel & p) {
+    block_words w;
+    uint32_t *  next  = w;
+    const auto  group = [&](const uint8_t * bytes, int n_bytes, int n_digits) {
+        for (int n = 0; n < n_digits; ++n) {
+            for (int i = 0; i < n_bytes; i += 4) {
+                *next++ = ternary_digits(bytes + i, n);
+            }
+        }
+    };
+    group(b.qs, 32, 5);
+    group(b.qs + 32, 16, 5);
+    group(b.qh, 4, 4);
+    pack_ternary(w, b.d, c, p);
+}
+
+void pack(const block_iq4_xs & b, int c, iq4_xs::panel & p) {
+    p.d[c] = b.d;
+    for (int s = 0; s < 8; ++s) {
+        const int low = b.scales_l[s / 2] >> (4 * (s % 2)) & 15, high = b.scales_h >> (2 * s) & 3;
+        p.scale[s / 2][c][s % 2] = (int8_t) ((low | high << 4) - 32);
+        for (int i = 0; i < 4; ++i) {   // ggml's nibbles are 16 positions apart as well
+            std::memcpy(&p.q[s][i][4 * c], b.qs + 16 * s + 4 * i, 4);
+        }
+    }
+}
+
+// ---- types with a codebook ----
+
+// Whether a positive value's bits from SHIFT on are its index, and its negative comes 8 later.
+template <class T, int SHIFT> constexpr bool shift_finds_index() {
+    for (int i = 0; i < 8; ++i) {
+        const int value = T::VALUES[i];
+        if (value != 0 && (value >> SHIFT != i || T::VALUES[i + 8] != -value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// 4 entries of a codebook as nibbles, with their signs.
+template <class T, int SHIFT> uint32_t signed_nibbles(uint32_t entries, unsigned signs) {
+    static_assert(shift_finds_index<T, SHIFT>());
+    const uint32_t sign_of_each = (signs & 15) * 0x204081 & in_each_byte(1);   // bit j to byte j
+    return (entries >> SHIFT & in_each_byte(7)) | sign_of_each << 3;
+}
+
+// 8 positions: an entry of 8 bytes, or two of 4.
+template <class T, int SHIFT>
+void look_up(const void * first, const void * second, unsigned signs, uint32_t * two_words) {
+    two_words[0] = signed_nibbles<T, SHIFT>(load_4(first), signs);
+    two_words[1] = signed_nibbles<T, SHIFT>(load_4(second), signs >> 4);
+}
+void look_up_iq2(const uint64_t & entry, unsigned signs, uint32_t * two_words) {
+    look_up<iq2_s, 4>(&entry, (const char *) &entry + 4, signs, two_words);
+}
+
+int8_t odd_scale(unsigned s) { return (int8_t) (2 * s + 1); }
+
+// Two scales of 4 bits for 32 positions.
+template <int SUB> void pack_two_scales(uint8_t two, int ib, int c, panel_scaled<SUB> & p) {
+    static_assert(SUB == 16);
+    p.scale[ib][c][0] = odd_scale(two & 15);
+    p.scale[ib][c][1] = odd_scale(two >> 4);
+}
+
+void pack(const block_iq2_xxs & b, int c, iq2_xxs::panel & p) {
+    p.d[c] = b.d;
+    block_words w;
+    for (int s = 0; s < 8; ++s) {
+        const uint32_t entries = load_4(b.qs + 4 * s), rest = load_4(b.qs + 4 * s + 2);
+        p.scale[s / 2][c][s % 2] = odd_scale(rest >> 28);
+        for (int l = 0; l < 4; ++l) {
+            look_up_iq2(iq2xxs_grid[entries >> (8 * l) & 255], ksigns_iq2xs[rest >> (7 * l) & 127], w + 8 * s + 2 * l);
+        }
+    }
+    pack_words(w, c, p);
+}
+
+void pack(const block_iq2_xs & b, int c, iq2_xs::panel & p) {
+    p.d[c] = b.d;
+    block_words w;
+    for (int i = 0; i < 32; ++i) {
+        look_up_iq2(iq2xs_grid[b.qs[i] & 511], ksigns_iq2xs[b.qs[i] >> 9], w + 2 * i);
+    }
+    for (int t = 0; t < 8; ++t) {
+        pack_two_scales(b.scales[t], t, c, p);
+    }
+    pack_words(w, c, p);
+}
+
+void pack(const block_iq2_s & b, int c, iq2_s::panel & p) {
+    p.d[c] = b.d;
+    block_words w;
+    for (int i = 0; i < 32; ++i) {
+        const int high = b.qh[i / 4] >> (2 * (i % 4)) & 3;
+        look_up_iq2(iq2s_grid[b.qs[i] | high << 8], b.qs[QK_K / 8 + i], w + 2 * i);
+    }
+    for (int t = 0; t < 8; ++t) {
+        pack_two_scales(b.scales[t], t, c, p);
+    }
+    pack_words(w, c, p);
+}
+
+void pack(const block_iq3_xxs & b, int c, iq3_xxs::panel & p) {
+    p.d[c] = b.d;
+    block_words w;
+    for (int s = 0; s < 8; ++s) {
+        const uint32_t rest      = load_4(b.qs + QK_K / 4 + 4 * s);
+        p.scale[s / 2][c][s % 2] = odd_scale(rest >> 28);
+        for (int l = 0; l < 4; ++l) {
+            const uint8_t * q = b.qs + 8 * s + 2 * l;
+            look_up<iq3_xxs, 3>(
+                &iq3xxs_grid[q[0]], &iq3xxs_grid[q[1]], ksigns_iq2xs[rest >> (7 * l) & 127], w + 8 * s + 2 * l);
+        }
+    }
+    pack_words(w, c, p);
+}
+
+void pack(const block_iq3_s & b, int c, iq3_s::panel & p) {
+    p.d[c] = b.d;
+    block_words w;
+    for (int s = 0; s < 8; ++s) {
+        p.scale[s / 2][c][s % 2] = odd_scale(b.scales[s / 2] >> (4 * (s % 2)) & 15);
+        for (int l = 0; l < 4; ++l) {
+            const uint8_t *q = b.qs + 8 * s + 2 * l, high = b.qh[s] >> (2 * l);
+            look_up<iq3_s, 1>(&iq3s_grid[q[0] | (high & 1) << 8], &iq3s_grid[q[1] | (high >> 1 & 1) << 8],
+                b.signs[4 * s + l], w + 8 * s + 2 * l);
+        }
+    }
+    pack_words(w, c, p);
+}
+
+// 8 positions of IQ1: an entry's bytes 0, 1 and -1 become 0, 1 and 3.
+void look_up_iq1(int index, bool is_minus, uint32_t * two_words) {
+    const uint64_t & entry = iq1s_grid[index];
+    for (int i = 0; i < 2; ++i) {
+        two_words[i] = (load_4((const char *) &entry + 4 * i) & in_each_byte(3)) | in_each_byte(is_minus ? 8 : 0);
+    }
+}
+
+void pack(const block_iq1_s & b, int c, iq1_s::panel & p) {
+    p.d[c] = b.d;
+    block_words w;
+    for (int s = 0; s < 8; ++s) {
+        const unsigned qh        = b.qh[s];
+        p.scale[s / 2][c][s % 2] = odd_scale(qh >> 12 & 7);
+        for (int l = 0; l < 4; ++l) {
+            look_up_iq1((int) (b.qs[4 * s + l] | (qh >> (3 * l) & 7) << 8), qh >> 15, w + 8 * s + 2 * l);
+        }
+    }
+    pack_words(w, c, p);
+}
+
+void pack(const block_iq1_m & b, int c, iq1_m::panel & p) {
+    uint16_t words[4];   // four scales of 3 bits each, and 4 bits of d
+    std::memcpy(words, b.scales, sizeof(words));
+    p.d[c] = (ggml_half) (words[0] >> 12 | (words[1] >> 12) << 4 | (words[2] >> 12) << 8 | (words[3] >> 12) << 12);
+    for (int s = 0; s < 16; ++s) {
+        p.scale[s / 2][c][s % 2] = odd_scale(words[s / 4] >> (3 * (s % 4)) & 7);
+    }
+    block_words w;
+    for (int i = 0; i < 32; ++i) {
+        const int high = b.qh[i / 2] >> (4 * (i % 2)) & 15;
+        look_up_iq1(b.qs[i] | (high & 7) << 8, high & 8, w + 2 * i);
+    }
+    pack_words(w, c, p);
 }
 
 // Column by column: a row of the weight matrix is a column of the panel.

@@ -54,13 +54,36 @@ struct panel_q5_K : panel_q4_K {   // q: the low nibbles
     uint8_t h[8][64];              // [s][4 * column + j]: bit g is the fifth bit of inner position 4 * g + j
 };
 
-struct panel_q6_K {   // 16 sub-blocks of 16
+// Sub-blocks of SUB positions, with a signed scale each.
+template <int SUB> struct panel_scaled {
     static constexpr int SIZE = 256;
     ggml_half            d[PANEL];
-    int8_t               scale[8][PANEL][2];   // of two neighbouring sub-blocks
+    int8_t               scale[128 / SUB][PANEL][2];   // of two neighbouring sub-blocks
+};
+
+struct panel_q6_K : panel_scaled<16> {
     // value + 32, low 4 bits, [s][i][4 * column + j]: low nibble inner position 4 * i + j, high nibble 8 more
     uint8_t q[16][2][64];
     uint8_t h[16][64];   // [s][4 * column + j]: bits 2 * g, 2 * g + 1 are the upper two of inner position 4 * g + j
+};
+
+struct panel_q3_K : panel_scaled<16> {
+    // value + 4, [s][4 * column + j]: bits 2 * g, 2 * g + 1 are the lower two of inner position 4 * g + j
+    uint8_t q[16][64];
+    uint8_t h[8][64];   // of two neighbouring sub-blocks: bit g is the upper one of inner position 4 * g + j
+};
+
+// Nibbles that stand for the record's VALUES, [s][i][4 * column + j]: low nibble inner position 4 * i + j, high nibble
+// SUB / 2 more.
+template <int SUB> struct panel_values : panel_scaled<SUB> {
+    uint8_t q[256 / SUB][SUB / 8][64];
+};
+
+struct panel_q2_K {   // 16 sub-blocks of 16
+    static constexpr int SIZE = 256;
+    ggml_half            d[PANEL], dmin[PANEL];
+    uint8_t scale[8][PANEL][2];   // low nibbles: scales, high nibbles: minima, of two neighbouring sub-blocks
+    uint8_t q[16][64];            // as in panel_q3_K
 };
 
 // ---- records ----
@@ -71,10 +94,12 @@ constexpr int32_t BITS_OF_1_5_2_23 = 0x4b400000;
 
 // The members of a record, with the usual values:
 //   TYPE, block, panel   ggml's type, one block of its rows, and the layout of 16 such blocks
-//   ZERO_POINT           the stored weight that means 0, if rows of activations cancel it
+//   ZERO_POINT           the stored weight that means 0: cancelled by the initial sums of a row (a scale per 32
+//                        positions), or by its sums times the scales (panel_scaled; a power of two)
 //   FULL_BYTES           stored weights, or the values of nibbles, use all 8 bits
 //   SUM_BIAS             the initial sum of a block, for types with a scale per 32 positions
 //   VALUES               the values of the 16 nibbles; null: the nibble minus ZERO_POINT
+//   D_FACTOR             what d is multiplied by, a power of two (panel_scaled)
 //   FILLS_CACHE_1        its panels leave L1 no room: passes of more than two rows prefetch them into L2 (measured)
 //   TILE_ROWS            number of rows from which AMX tiles are faster (measured, docs/kernels.md); 0: no AMX kernel
 template <ggml_type T, class Block, class Panel> struct weight_type {
@@ -85,6 +110,7 @@ template <ggml_type T, class Block, class Panel> struct weight_type {
     static constexpr bool           FULL_BYTES = false, FILLS_CACHE_1 = false;
     static constexpr int32_t        SUM_BIAS  = BITS_OF_1_5_2_23;
     static constexpr std::nullptr_t VALUES    = nullptr;
+    static constexpr float          D_FACTOR  = 1;
     static constexpr int            TILE_ROWS = 9;
 };
 
@@ -130,10 +156,69 @@ struct q5_K : weight_type<GGML_TYPE_Q5_K, block_q5_K, panel_q5_K> {
     static constexpr int TILE_ROWS = 2;
 };
 
-struct q6_K : weight_type<GGML_TYPE_Q6_K, block_q6_K, panel_q6_K> {};
+struct q6_K : weight_type<GGML_TYPE_Q6_K, block_q6_K, panel_q6_K> {
+    static constexpr int ZERO_POINT = 32;
+};
+
+struct q2_K : weight_type<GGML_TYPE_Q2_K, block_q2_K, panel_q2_K> {
+    static constexpr int TILE_ROWS = 0;
+};
+
+struct q3_K : weight_type<GGML_TYPE_Q3_K, block_q3_K, panel_q3_K> {
+    static constexpr int ZERO_POINT = 4, TILE_ROWS = 0;
+};
+
+struct iq4_xs : weight_type<GGML_TYPE_IQ4_XS, block_iq4_xs, panel_values<32>> {
+    static constexpr int          ZERO_POINT = 128, TILE_ROWS = 0;
+    static constexpr bool         FULL_BYTES = true;
+    static constexpr const auto & VALUES     = iq4_nl::VALUES;
+};
+
+// Types with a codebook: packing looks their weights up, and stores each as one of at most 16 values. Scales are the
+// odd integers 2 * s + 1; where ggml's are s + 0.5, D_FACTOR has the half.
+
+struct iq3_s : weight_type<GGML_TYPE_IQ3_S, block_iq3_s, panel_values<32>> {
+    static constexpr int    ZERO_POINT = 16, TILE_ROWS = 0;
+    static constexpr int8_t VALUES[16] = { 1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15 };
+};
+
+struct iq3_xxs : weight_type<GGML_TYPE_IQ3_XXS, block_iq3_xxs, panel_values<32>> {
+    static constexpr int    ZERO_POINT = 128, TILE_ROWS = 0;
+    static constexpr bool   FULL_BYTES = true;
+    static constexpr int8_t VALUES[16] = { 4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62 };
+    static constexpr float  D_FACTOR   = 0.25f;
+};
+
+template <ggml_type T, class Block, int SUB> struct iq2 : weight_type<T, Block, panel_values<SUB>> {
+    static constexpr int    ZERO_POINT = 128, TILE_ROWS = 0;
+    static constexpr bool   FULL_BYTES = true;
+    static constexpr int8_t VALUES[16] = { 8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43 };
+    static constexpr float  D_FACTOR   = 0.125f;
+};
+struct iq2_s : iq2<GGML_TYPE_IQ2_S, block_iq2_s, 16> {};
+struct iq2_xs : iq2<GGML_TYPE_IQ2_XS, block_iq2_xs, 16> {};
+struct iq2_xxs : iq2<GGML_TYPE_IQ2_XXS, block_iq2_xxs, 32> {};
+
+// 0, 1 or (at 3) -1, plus or (from 8 on) minus IQ1S_DELTA; in eighths.
+template <ggml_type T, class Block, int SUB> struct iq1 : weight_type<T, Block, panel_values<SUB>> {
+    static constexpr int    ZERO_POINT = 16, TILE_ROWS = 0;
+    static constexpr int8_t VALUES[16] = { 1, 9, 0, -7, 0, 0, 0, 0, -1, 7, 0, -9 };
+    static constexpr float  D_FACTOR   = 0.125f;
+};
+struct iq1_s : iq1<GGML_TYPE_IQ1_S, block_iq1_s, 32> {};
+struct iq1_m : iq1<GGML_TYPE_IQ1_M, block_iq1_m, 16> {};
+
+// Ternary: all scales and minima of Q2_K are 1.
+struct tq1_0 : weight_type<GGML_TYPE_TQ1_0, block_tq1_0, panel_q2_K> {
+    static constexpr int TILE_ROWS = 0;
+};
+struct tq2_0 : weight_type<GGML_TYPE_TQ2_0, block_tq2_0, panel_q2_K> {
+    static constexpr int TILE_ROWS = 0;
+};
 
 template <class... T> struct type_list {};
-using weight_types = type_list<q4_0, q4_1, q5_0, q5_1, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K>;
+using weight_types = type_list<q4_0, q4_1, q5_0, q5_1, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K, q2_K, q3_K, iq4_xs, iq3_s,
+    iq3_xxs, iq2_s, iq2_xs, iq2_xxs, iq1_s, iq1_m, tq1_0, tq2_0>;
 
 // Calls f(record) for every record.
 template <class F, class... T> void for_each_weight_type(const F & f, type_list<T...>) { (f(T()), ...); }
@@ -149,7 +234,9 @@ template <class R, class F> R with_weight_type(ggml_type type, R otherwise, cons
     return otherwise;
 }
 
-template <class T> constexpr bool HAS_VALUES = std::is_array_v<decltype(T::VALUES)>;
+constexpr int log2_of(int power_of_two) { return power_of_two <= 1 ? 0 : 1 + log2_of(power_of_two / 2); }
+
+template <class T> constexpr bool HAS_VALUES = std::is_array_v<std::remove_reference_t<decltype(T::VALUES)>>;
 // A minimum per 32 positions.
 template <class T> constexpr bool HAS_MINIMA_OF_32 = std::is_base_of_v<scales_and_minima_of_32, typename T::panel>;
 

@@ -29,8 +29,9 @@
 //   load_u8, flip_sign (xor 0x80), low_nibbles, high_nibbles, bit_or, lookup (in a table of 16 signed bytes)
 //   shift_and_mask<N>             16-bit shift to the left by N (negative: to the right), then and with a mask
 //   load_u8_as_i32 (W bytes), load_pairs_u8, load_pairs_s8 (W pairs), even_of_pairs, odd_of_pairs (as int32)
+//   low_nibbles_of_pairs, high_nibbles_of_pairs (of int16 below 256)
 //   dot_pairs                     adds the dot products of W pairs with one pair
-//   zero_i32, mul_add (a + b * c), sub_32_times (a - 32 * b)
+//   zero_i32, mul_add (a + b * c), sub_shifted<N> (a - 2^N * b)
 // `dot_products<R>`: int32 accumulators of R rows with W columns:
 //   set(r, value), row(r)
 //   add<FULL_BYTES>(w0, w1, a, at)   8 inner positions: two vectors of weights against a[r] + at. FULL_BYTES: weights

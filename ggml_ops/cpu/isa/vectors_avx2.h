@@ -114,17 +114,19 @@ struct simd {
     }
     ISA_INLINE i32 even_of_pairs(i16 v) { return _mm256_srai_epi32(_mm256_slli_epi32(v, 16), 16); }
     ISA_INLINE i32 odd_of_pairs(i16 v) { return _mm256_srai_epi32(v, 16); }
+    ISA_INLINE i16 low_nibbles_of_pairs(i16 v) { return _mm256_and_si256(v, _mm256_set1_epi16(15)); }
+    ISA_INLINE i16 high_nibbles_of_pairs(i16 v) { return _mm256_srli_epi16(v, 4); }
     ISA_INLINE i32 dot_pairs(i32 sum, i16 v, const int16_t * two) {
         int32_t x;
         std::memcpy(&x, two, 4);
         return _mm256_add_epi32(sum, _mm256_madd_epi16(v, _mm256_set1_epi32(x)));
     }
     ISA_INLINE i32 mul_add(i32 x, i32 y, i32 z) { return _mm256_add_epi32(x, _mm256_mullo_epi32(y, z)); }
-    ISA_INLINE i32 sub_32_times(i32 x, i32 y) { return _mm256_sub_epi32(x, _mm256_slli_epi32(y, 5)); }
-    ISA_INLINE i32 zero_i32() { return _mm256_setzero_si256(); }
-    ISA_INLINE f32 to_f32(i32 x) { return _mm256_cvtepi32_ps(x); }
-    ISA_INLINE f32 as_f32(i32 x) { return _mm256_castsi256_ps(x); }
-    ISA_INLINE f32 fnma(f32 x, f32 y, f32 z) { return _mm256_fnmadd_ps(x, y, z); }
+    template <int N> ISA_INLINE i32 sub_shifted(i32 x, i32 y) { return _mm256_sub_epi32(x, _mm256_slli_epi32(y, N)); }
+    ISA_INLINE i32                  zero_i32() { return _mm256_setzero_si256(); }
+    ISA_INLINE f32                  to_f32(i32 x) { return _mm256_cvtepi32_ps(x); }
+    ISA_INLINE f32                  as_f32(i32 x) { return _mm256_castsi256_ps(x); }
+    ISA_INLINE f32                  fnma(f32 x, f32 y, f32 z) { return _mm256_fnmadd_ps(x, y, z); }
 };
 
 template <int R> struct dot_products {

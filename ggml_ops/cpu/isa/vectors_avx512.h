@@ -108,6 +108,8 @@ struct simd {
     }
     ISA_INLINE i32 even_of_pairs(i16 v) { return _mm512_srai_epi32(_mm512_slli_epi32(v, 16), 16); }
     ISA_INLINE i32 odd_of_pairs(i16 v) { return _mm512_srai_epi32(v, 16); }
+    ISA_INLINE i16 low_nibbles_of_pairs(i16 v) { return _mm512_and_si512(v, _mm512_set1_epi16(15)); }
+    ISA_INLINE i16 high_nibbles_of_pairs(i16 v) { return _mm512_srli_epi16(v, 4); }
     ISA_INLINE i32 dot_pairs(i32 sum, i16 v, const int16_t * two) {
         int32_t x;
         std::memcpy(&x, two, 4);
@@ -118,11 +120,11 @@ struct simd {
 #endif
     }
     ISA_INLINE i32 mul_add(i32 x, i32 y, i32 z) { return _mm512_add_epi32(x, _mm512_mullo_epi32(y, z)); }
-    ISA_INLINE i32 sub_32_times(i32 x, i32 y) { return _mm512_sub_epi32(x, _mm512_slli_epi32(y, 5)); }
-    ISA_INLINE i32 zero_i32() { return _mm512_setzero_si512(); }
-    ISA_INLINE f32 to_f32(i32 x) { return _mm512_cvtepi32_ps(x); }
-    ISA_INLINE f32 as_f32(i32 x) { return _mm512_castsi512_ps(x); }
-    ISA_INLINE f32 fnma(f32 x, f32 y, f32 z) { return _mm512_fnmadd_ps(x, y, z); }
+    template <int N> ISA_INLINE i32 sub_shifted(i32 x, i32 y) { return _mm512_sub_epi32(x, _mm512_slli_epi32(y, N)); }
+    ISA_INLINE i32                  zero_i32() { return _mm512_setzero_si512(); }
+    ISA_INLINE f32                  to_f32(i32 x) { return _mm512_cvtepi32_ps(x); }
+    ISA_INLINE f32                  as_f32(i32 x) { return _mm512_castsi512_ps(x); }
+    ISA_INLINE f32                  fnma(f32 x, f32 y, f32 z) { return _mm512_fnmadd_ps(x, y, z); }
 };
 
 template <int R> struct dot_products {

@@ -95,15 +95,19 @@ struct simd {
     ISA_INLINE i16 load_pairs_s8(const int8_t * v) { return pairs(vmovl_s8(vld1_s8(v))); }
     ISA_INLINE i32 even_of_pairs(i16 v) { return vmovl_s16(v.even); }
     ISA_INLINE i32 odd_of_pairs(i16 v) { return vmovl_s16(v.odd); }
+    ISA_INLINE i16 low_nibbles_of_pairs(i16 v) {
+        return { vand_s16(v.even, vdup_n_s16(15)), vand_s16(v.odd, vdup_n_s16(15)) };
+    }
+    ISA_INLINE i16 high_nibbles_of_pairs(i16 v) { return { vshr_n_s16(v.even, 4), vshr_n_s16(v.odd, 4) }; }
     ISA_INLINE i32 dot_pairs(i32 sum, i16 v, const int16_t * two) {
         return vmlal_n_s16(vmlal_n_s16(sum, v.even, two[0]), v.odd, two[1]);
     }
-    ISA_INLINE i32 mul_add(i32 x, i32 y, i32 z) { return vmlaq_s32(x, y, z); }
-    ISA_INLINE i32 sub_32_times(i32 x, i32 y) { return vsubq_s32(x, vshlq_n_s32(y, 5)); }
-    ISA_INLINE i32 zero_i32() { return vdupq_n_s32(0); }
-    ISA_INLINE f32 to_f32(i32 x) { return vcvtq_f32_s32(x); }
-    ISA_INLINE f32 as_f32(i32 x) { return vreinterpretq_f32_s32(x); }
-    ISA_INLINE f32 fnma(f32 x, f32 y, f32 z) { return vfmsq_f32(z, x, y); }
+    ISA_INLINE i32                  mul_add(i32 x, i32 y, i32 z) { return vmlaq_s32(x, y, z); }
+    template <int N> ISA_INLINE i32 sub_shifted(i32 x, i32 y) { return vsubq_s32(x, vshlq_n_s32(y, N)); }
+    ISA_INLINE i32                  zero_i32() { return vdupq_n_s32(0); }
+    ISA_INLINE f32                  to_f32(i32 x) { return vcvtq_f32_s32(x); }
+    ISA_INLINE f32                  as_f32(i32 x) { return vreinterpretq_f32_s32(x); }
+    ISA_INLINE f32                  fnma(f32 x, f32 y, f32 z) { return vfmsq_f32(z, x, y); }
 #endif
 };
 #if ISA_DOTPROD

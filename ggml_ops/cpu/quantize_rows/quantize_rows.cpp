@@ -13,8 +13,9 @@ namespace {
 
 row_format row_format_of(ggml_type weights) {
     return with_weight_type(weights, row_format(), [](auto t) {
-        using T = decltype(t);
-        return row_format{ T::panel::SIZE, T::ZERO_POINT, T::SUM_BIAS, HAS_MINIMA_OF_32<T> };
+        using T            = decltype(t);
+        constexpr int size = T::panel::SIZE;   // rows of blocks of 256 serve every such type
+        return row_format{ size, size == QK_K ? 0 : T::ZERO_POINT, T::SUM_BIAS, HAS_MINIMA_OF_32<T> };
     });
 }
 

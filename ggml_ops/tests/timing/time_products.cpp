@@ -74,10 +74,11 @@ int main(int argc, char ** argv) {
         std::printf(" %d |", n);
     }
     std::printf("\n");
+    const std::vector<float> importance(k, 1.0f);   // some types cannot be quantized without
     for (int a = 5; a < argc; ++a) {
         const ggml_type   type = type_of(argv[a]);
         std::vector<char> quantized(ggml_row_size(type, k) * m);
-        ggml_quantize_chunk(type, values.data(), quantized.data(), 0, m, k, nullptr);
+        ggml_quantize_chunk(type, values.data(), quantized.data(), 0, m, k, importance.data());
         const int copies = std::max(2, (int) (bytes / quantized.size()));
         for (const ggml_backend_buffer_type_t place : places) {
             if (!takes(device, place, type, k, m)) {

@@ -120,7 +120,8 @@ struct problem {
         }
         std::fill_n(x.begin() + 3 * k, k, 0.0f);   // and a row of zeros
         quantized.resize(weight_row * m);
-        ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, nullptr);
+        const std::vector<float> importance(k, 1.0f);   // some types cannot be quantized without
+        ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, importance.data());
         if (s.wild) {
             fill_with_any_integers(rng);
             for (float & v : x) {
@@ -131,21 +132,39 @@ struct problem {
     }
 
   private:
+    // Any bits, but scales that keep the results finite.
     void fill_with_any_integers(std::mt19937 & rng) {
         std::normal_distribution<float> normal;
-        const size_t block = ggml_type_size(type), d = type == GGML_TYPE_Q6_K ? block - 2 : 0;   // offset of the scale
+        const size_t                    block = ggml_type_size(type);
         for (char * b = quantized.data(); b < quantized.data() + quantized.size(); b += block) {
             for (size_t i = 0; i < block; ++i) {
                 b[i] = (char) rng();
             }
             const ggml_fp16_t ds[2] = { ggml_fp32_to_fp16(0.01f * normal(rng)), ggml_fp32_to_fp16(0.01f) };
-            if (type == GGML_TYPE_MXFP4) {
-                b[0] = (char) (110 + rng() % 16);
-            } else {
-                const bool has_minima = type == GGML_TYPE_Q4_1 || type == GGML_TYPE_Q5_1 || type == GGML_TYPE_Q4_K ||
-                                        type == GGML_TYPE_Q5_K;
-                std::memcpy(b + d, ds, has_minima ? 4 : 2);
-            }
+            set_scales(b, ds, rng);
+        }
+    }
+
+    void set_scales(char * b, const ggml_fp16_t (&ds)[2], std::mt19937 & rng) const {
+        const size_t block = ggml_type_size(type);
+        switch (type) {
+            case GGML_TYPE_MXFP4: b[0] = (char) (110 + rng() % 16); break;
+            case GGML_TYPE_Q4_1:
+            case GGML_TYPE_Q5_1:
+            case GGML_TYPE_Q4_K:
+            case GGML_TYPE_Q5_K: std::memcpy(b, ds, 4); break;
+            case GGML_TYPE_Q2_K: std::memcpy(b + block - 4, ds, 4); break;
+            case GGML_TYPE_Q3_K:
+            case GGML_TYPE_Q6_K:
+            case GGML_TYPE_TQ1_0:
+            case GGML_TYPE_TQ2_0: std::memcpy(b + block - 2, ds, 2); break;
+            case GGML_TYPE_IQ1_M:   // the upper bits of the last four bytes of two, lowest first
+                for (int i = 0; i < 4; ++i) {
+                    char & byte = b[block - 7 + 2 * i];
+                    byte        = (char) ((byte & 15) | (ds[0] >> (4 * i) & 15) << 4);
+                }
+                break;
+            default: std::memcpy(b, ds, 2);
         }
     }
 
