@@ -258,7 +258,7 @@ void pack(const block_iq4_xs & b, int c, iq4_xs::panel & p) {
 // Whether a positive value's bits from SHIFT on are its index, and its negative comes 8 later.
 template <class T, int SHIFT> constexpr bool shift_finds_index() {
     for (int i = 0; i < 8; ++i) {
-        const int value = T::VALUES[i];
+        const int8_t value = T::VALUES[i];
         if (value != 0 && (value >> SHIFT != i || T::VALUES[i + 8] != -value)) {
             return false;
         }
