@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,8 +25,24 @@ from dflash_local.demo.shapes import TYPES as PAIR_TYPES
 
 POCKET = "pocket"  # in place of a shape: the pocket target itself
 SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))
-MXFP4 = "mxfp4"  # llama-quantize uses it only for experts
-TYPES = (*PAIR_TYPES, "bf16", "q4_1", "q5_0", "q5_1", "q4_k_s", "q5_k_m", "q6_k", "iq4_nl", MXFP4)
+# All matrices have one type here; llama-quantize mixes some of these, and uses MXFP4 only for experts.
+_FILE_TYPES = {
+    Type.MXFP4: LlamaFileType.MOSTLY_MXFP4_MOE,
+    Type.Q2_K: LlamaFileType.MOSTLY_Q2_K,
+    Type.Q3_K: LlamaFileType.MOSTLY_Q3_K_M,
+    Type.IQ4_XS: LlamaFileType.MOSTLY_IQ4_XS,
+    Type.IQ3_S: LlamaFileType.MOSTLY_IQ3_S,
+    Type.IQ3_XXS: LlamaFileType.MOSTLY_IQ3_XXS,
+    Type.IQ2_S: LlamaFileType.MOSTLY_IQ2_S,
+    Type.IQ2_XS: LlamaFileType.MOSTLY_IQ2_XS,
+    Type.IQ2_XXS: LlamaFileType.MOSTLY_IQ2_XXS,
+    Type.IQ1_S: LlamaFileType.MOSTLY_IQ1_S,
+    Type.IQ1_M: LlamaFileType.MOSTLY_IQ1_M,
+    Type.TQ1_0: LlamaFileType.MOSTLY_TQ1_0,
+    Type.TQ2_0: LlamaFileType.MOSTLY_TQ2_0,
+}
+OF_ONE_TYPE = {kind.name.lower(): kind for kind in _FILE_TYPES}
+TYPES = (*PAIR_TYPES, "bf16", "q4_1", "q5_0", "q5_1", "q4_k_s", "q5_k_m", "q6_k", "iq4_nl", *OF_ONE_TYPE)
 _ROWS = 4096  # quantized at once
 
 
@@ -46,13 +61,16 @@ def make(work: Path | None, shape: str, ftype: str) -> Path:
         root.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=root) as scratch:
             unfinished = Path(scratch) / path.name
-            (_all_mxfp4 if ftype == MXFP4 else partial(native.quantize, ftype=ftype))(source, unfinished)
+            if ftype in OF_ONE_TYPE:
+                _of_one_type(OF_ONE_TYPE[ftype], source, unfinished)
+            else:
+                native.quantize(source, unfinished, ftype)
             unfinished.rename(path)
     return path
 
 
-def _all_mxfp4(source: Path, path: Path) -> None:
-    """Write all matrices of the f16 file `source` as MXFP4; other tensors stay."""
+def _of_one_type(kind: Type, source: Path, path: Path) -> None:
+    """Write all matrices of the f16 file `source` as `kind`; other tensors stay."""
 
     def output(tensor: StoredGgufTensor) -> OutputTensor:
         if tensor.type != Type.F16:
@@ -60,12 +78,12 @@ def _all_mxfp4(source: Path, path: Path) -> None:
 
         def chunks() -> Iterator[np.ndarray]:
             for rows in tensor.chunks(_ROWS * tensor.row_bytes):
-                yield quantizer._quantize(Type.MXFP4, rows.view(np.float16))
+                yield quantizer._quantize(kind, rows.view(np.float16))
 
-        return OutputTensor(tensor.name, tensor.shape, Type.MXFP4, chunks)
+        return OutputTensor(tensor.name, tensor.shape, kind, chunks)
 
     metadata, tensors = read_model(source)
-    metadata["general.file_type"] = u32(LlamaFileType.MOSTLY_MXFP4_MOE)
+    metadata["general.file_type"] = u32(_FILE_TYPES[kind])
     write_gguf(path, metadata, [output(tensor) for tensor in tensors.values()])
 
 

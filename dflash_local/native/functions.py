@@ -56,14 +56,17 @@ def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], fty
 
 def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
     """Float32 rows [n, columns] as blocks [n, row bytes] of a quantized type (a GGMLQuantizationType), by ggml's own
-    functions. Columns must be whole blocks."""
+    functions. Columns must be whole blocks. Types that need to know how much each column matters are told that all
+    matter alike."""
     import numpy as np
 
     lib = load()
     rows = np.ascontiguousarray(rows, np.float32)
     n_rows, n_columns = rows.shape
     out = np.empty((n_rows, lib.ggml_row_size(kind, n_columns)), np.uint8)
-    n_bytes = lib.ggml_quantize_chunk(kind, rows.ctypes.data, out.ctypes.data, 0, n_rows, n_columns, None)
+    alike = np.ones(n_columns, np.float32) if lib.ggml_quantize_requires_imatrix(kind) else None
+    importance = None if alike is None else alike.ctypes.data
+    n_bytes = lib.ggml_quantize_chunk(kind, rows.ctypes.data, out.ctypes.data, 0, n_rows, n_columns, importance)
     assert n_bytes == out.size, kind
     return out
 

@@ -106,6 +106,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 # Functions of ggml, on which libdflash depends.
 GGML_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_row_size": (c_size_t, [c_int, c_int64]),
+    "ggml_quantize_requires_imatrix": (c_bool, [c_int]),
     "ggml_quantize_chunk": (c_size_t, [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
 }
 

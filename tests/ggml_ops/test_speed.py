@@ -68,7 +68,12 @@ def test_panels(project: Project) -> None:
 
 def test_products(project: Project) -> None:
     """Every buffer type's speed through ggml. Panels come first; nothing else may be faster by more than noise."""
-    for kind in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_nl", "mxfp4"):
+    of_32, of_256 = (
+        ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4"),
+        ("q4_K", "q5_K", "q6_K", "q2_K", "q3_K", "tq1_0", "tq2_0"),
+    )
+    with_values = ("iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "iq1_m")
+    for kind in (*of_32, *of_256, *with_values):
         best = np.array(0.0)
         for _ in range(ATTEMPTS):
             table = run(project, "time_products", "2", "1024", "3072", "600", kind)

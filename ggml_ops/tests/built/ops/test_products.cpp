@@ -31,6 +31,13 @@ static std::vector<float> read(const ggml_tensor * t) {
     return x;
 }
 
+// All columns matter alike; some types need to know.
+static void quantize(ggml_type type, const std::vector<float> & w, std::vector<char> & bytes, int64_t m, int64_t k) {
+    const std::vector<float> importance(k, 1.0f);
+    ggml_quantize_chunk(
+        type, w.data(), bytes.data(), 0, m, k, ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);
+}
+
 // Computes a product of rows x columns in every possible way.
 static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t k, int64_t m, int64_t n,
     int64_t n_experts, int64_t slots) {
@@ -69,7 +76,7 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
     auto              w_floats = random_floats(ggml_nelements(w), 0.05f);
     const auto        x_floats = random_floats(ggml_nelements(x), 1.0f);
     std::vector<char> bytes(ggml_nbytes(w));
-    ggml_quantize_chunk(type, w_floats.data(), bytes.data(), 0, ggml_nrows(w), k, nullptr);
+    quantize(type, w_floats, bytes, ggml_nrows(w), k);
     if (type == GGML_TYPE_F32) {
         std::memcpy(bytes.data(), w_floats.data(), bytes.size());
     } else {
@@ -129,7 +136,9 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
 static void fuzz(ggml_backend_buffer_type_t in_panels) {
     const ggml_type types[]   = { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1,
           GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
-          GGML_TYPE_Q5_K, GGML_TYPE_Q6_K };
+          GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_Q2_K, GGML_TYPE_Q3_K, GGML_TYPE_IQ4_XS, GGML_TYPE_IQ3_S,
+          GGML_TYPE_IQ3_XXS, GGML_TYPE_IQ2_S, GGML_TYPE_IQ2_XS, GGML_TYPE_IQ2_XXS, GGML_TYPE_IQ1_S, GGML_TYPE_IQ1_M,
+          GGML_TYPE_TQ1_0, GGML_TYPE_TQ2_0 };
     const auto      pick      = [](int from, int to) { return from + (int64_t) (rng() % (uint32_t) (to - from + 1)); };
     const ggml_type type      = types[pick(0, (int) std::size(types) - 1)];
     const bool      quantized = ggml_is_quantized(type);
@@ -156,7 +165,7 @@ static void fuzz(ggml_backend_buffer_type_t in_panels) {
     if (type == GGML_TYPE_F32) {
         std::memcpy(bytes.data(), w_floats.data(), bytes.size());
     } else {
-        ggml_quantize_chunk(type, w_floats.data(), bytes.data(), 0, m, k, nullptr);
+        quantize(type, w_floats, bytes, m, k);
         ggml_get_type_traits(type)->to_float(bytes.data(), w_floats.data(), k * m);
     }
     ggml_backend_tensor_set(w, bytes.data(), 0, bytes.size());
@@ -209,7 +218,7 @@ int main() {
         ggml_backend_buffer_free(w->buffer);
         ggml_free(ctx);
     }
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 300; ++i) {
         fuzz(for_fuzz);
     }
     for (const int64_t n : { 1, 2, 5, 16, 37 }) {
@@ -218,7 +227,7 @@ int main() {
             check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 6, 3);
         }
         for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0,
-                 GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
+                 GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_Q2_K, GGML_TYPE_Q3_K, GGML_TYPE_IQ4_XS, GGML_TYPE_IQ1_M }) {
             if (in_panels) {
                 check(type, in_panels, 512, 391, n, 0, 1);
                 check(type, in_panels, 512, 391, n, 6, 3);
