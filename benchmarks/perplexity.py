@@ -29,7 +29,7 @@ TEXT = record.HERE / "perplexity.txt"
 WINDOW = 512
 TYPES = (
     "q4_0", "q4_1", "q5_0", "q5_1", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq4_nl", "mxfp4", "q2_k", "q3_k", "iq4_xs",
-    "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "iq1_m", "f16", "bf16",
+    "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "f16", "bf16",
 )  # fmt: skip
 
 
