@@ -565,8 +565,7 @@ class EngineOptions:
     )
 
     def __post_init__(self) -> None:
-        check_fields(self, [spec.name for spec in fields(self)])
-        check_fields(self, ["lookup_corpus"], deep=True)
+        check_fields(self, [spec.name for spec in fields(self)], deep=True)
         if self.share_ctx is None:
             share = self.kv_unified if self.kv_unified is not None else self.n_slots == -1
             object.__setattr__(self, "share_ctx", share)

@@ -92,19 +92,19 @@ void corpus::find(const std::vector<int32_t> & text, int32_t next, int32_t lengt
             found.push(tokens_[k]);
         }
     };
-    const auto spread = [](size_t n, int32_t most_of) { return std::max<size_t>(1, n / most_of); };
-    int32_t    n      = 0;
-    for (size_t k = longest.first; k < longest.end && n < MAX_LONGEST; ++n) {
-        add(k);
-        k += spread(longest.end - longest.first, MAX_LONGEST);
-    }
-    n = 0;
-    for (size_t k = all.first; k < all.end && n < MAX_SHORTER; k += spread(all.end - all.first, MAX_SHORTER)) {
-        if (k < longest.first || k >= longest.end) {
-            add(k);
-            ++n;
+    // At most `most_of` places, spread over a range but for those of another.
+    const auto add_spread = [&](const range & of, const range & without, int32_t most_of) {
+        const size_t step = std::max<size_t>(1, (of.end - of.first) / most_of);
+        int32_t      n    = 0;
+        for (size_t k = of.first; k < of.end && n < most_of; k += step) {
+            if (k < without.first || k >= without.end) {
+                add(k);
+                ++n;
+            }
         }
-    }
+    };
+    add_spread(longest, {}, MAX_LONGEST);
+    add_spread(all, longest, MAX_SHORTER);
 }
 
 }   // namespace dflash

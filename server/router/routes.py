@@ -128,12 +128,8 @@ def add_routes(app: FastAPI, router: Router) -> None:
         (("/models",), own.download, Success, ["POST"]),
         (("/models",), own.remove, Success, ["DELETE"]),
         (("/models/sse",), own.events, None, ["GET"]),
-        (
-            ("/models/{model:path}", "/v1/models/{model:path}"),
-            own.model,
-            RouterModel,
-            ["GET"],
-        ),  # takes all that is left
+        # the last one: it takes all that is left
+        (("/models/{model:path}", "/v1/models/{model:path}"), own.model, RouterModel, ["GET"]),
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=methods, needs=nothing, wakes=False)
 

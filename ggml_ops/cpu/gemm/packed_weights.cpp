@@ -285,11 +285,12 @@ void look_up_iq2(const uint64_t & entry, unsigned signs, uint32_t * two_words) {
 
 int8_t odd_scale(unsigned s) { return (int8_t) (2 * s + 1); }
 
-// Two scales of 4 bits for 32 positions.
-template <int SUB> void pack_two_scales(uint8_t two, int ib, int c, panel_scaled<SUB> & p) {
-    static_assert(SUB == 16);
-    p.scale[ib][c][0] = odd_scale(two & 15);
-    p.scale[ib][c][1] = odd_scale(two >> 4);
+// Two scales of 4 bits for each 32 positions.
+void pack_scale_pairs(const uint8_t (&scales)[QK_K / 32], int c, panel_scaled<16> & p) {
+    for (int t = 0; t < 8; ++t) {
+        p.scale[t][c][0] = odd_scale(scales[t] & 15);
+        p.scale[t][c][1] = odd_scale(scales[t] >> 4);
+    }
 }
 
 void pack(const block_iq2_xxs & b, int c, iq2_xxs::panel & p) {
@@ -311,9 +312,7 @@ void pack(const block_iq2_xs & b, int c, iq2_xs::panel & p) {
     for (int i = 0; i < 32; ++i) {
         look_up_iq2(iq2xs_grid[b.qs[i] & 511], ksigns_iq2xs[b.qs[i] >> 9], w + 2 * i);
     }
-    for (int t = 0; t < 8; ++t) {
-        pack_two_scales(b.scales[t], t, c, p);
-    }
+    pack_scale_pairs(b.scales, c, p);
     pack_words(w, c, p);
 }
 
@@ -324,9 +323,7 @@ void pack(const block_iq2_s & b, int c, iq2_s::panel & p) {
         const int high = b.qh[i / 4] >> (2 * (i % 4)) & 3;
         look_up_iq2(iq2s_grid[b.qs[i] | high << 8], b.qs[QK_K / 8 + i], w + 2 * i);
     }
-    for (int t = 0; t < 8; ++t) {
-        pack_two_scales(b.scales[t], t, c, p);
-    }
+    pack_scale_pairs(b.scales, c, p);
     pack_words(w, c, p);
 }
 
