@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
-    "Progress", "SamplingParams", "Score", "SlotFile", "Step", "Stream", "Timings", "TokenProb", "TreeRows",
+    "Progress", "SamplingParams", "Score", "SlotFile", "Step", "Stream", "Taps", "Timings", "TokenProb", "TreeRows",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,17 @@ class DraftProbe:
     logits: np.ndarray
     ids: np.ndarray
     scores: np.ndarray
+
+
+class Taps(NamedTuple):
+    """What the target makes of each token of a text, float32 except `ids` (int32).
+
+    hidden [n, n_layers, n_embd]: inputs of its layers; ids, log_probs [n, top_k]: the likeliest next tokens.
+    """
+
+    hidden: np.ndarray
+    ids: np.ndarray
+    log_probs: np.ndarray
 
 
 class SlotFile(NamedTuple):
@@ -594,6 +605,26 @@ class Engine:
         }
         return self._scheduler.call_on_slot(
             lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))
+        ).result()
+
+    @checked
+    def tap(self, tokens: Sequence[int], layers: Sequence[int], top_k: int = 0) -> Taps:
+        """What drafters are trained from: the inputs of the target's `layers` for each token, and the `top_k` likeliest
+        next tokens; waits for an idle slot.
+
+        Raises:
+            RequestError: a layer cannot be tapped, or the engine has a drafter.
+        """
+        ids = self._token_array(tokens, "tokens")
+        if not ids:
+            raise RequestError("tokens must be at least 1", param="tokens")
+        if len(ids) > self.n_ctx_slot:
+            raise RequestError(f"tokens are {len(ids)}, but a slot's context holds {self.n_ctx_slot}", param="tokens")
+        if not 0 <= top_k <= self.n_vocab:
+            raise RequestError(f"top_k must be between 0 and {self.n_vocab}, got {top_k}", param="top_k")
+        n_embd = int(self._info["target"]["n_embd"])
+        return self._scheduler.call_on_slot(
+            lambda slot: Taps(*self._native.tap(slot, ids, layers, n_embd, top_k))
         ).result()
 
     @checked

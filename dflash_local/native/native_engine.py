@@ -278,6 +278,24 @@ class NativeEngine:
         )  # fmt: skip
         return outputs
 
+    def tap(
+        self, slot: int, tokens: Sequence[int], layers: Sequence[int], n_embd: int, top_k: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """dflash_tap(): taps [n, n_layers, n_embd], and ids and log-probabilities [n, top_k]."""
+        import numpy as np
+
+        n = len(tokens)
+        taps = np.empty((n, len(layers), n_embd), np.float32)
+        ids, log_probs = np.empty((n, top_k), np.int32), np.empty((n, top_k), np.float32)
+        check(
+            self._lib,
+            self._lib.dflash_tap(
+                self._handle, slot, (c_int32 * n)(*tokens), n, (c_int32 * len(layers))(*layers), len(layers), top_k,
+                _float(taps), _int32(ids), _float(log_probs),
+            ),
+        )  # fmt: skip
+        return taps, ids, log_probs
+
     def tree_pass(self, trees: Sequence[TreeRows], n_vocab: int) -> list[np.ndarray | None]:
         """One target pass over trees of idle slots, then the commit of their paths. Returns each tree's logits
         [n_nodes, n_vocab], or None.

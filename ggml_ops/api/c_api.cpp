@@ -480,7 +480,7 @@ bool dflash_token_is_eog(const dflash_engine * e, int32_t token) {
            llama_vocab_is_eog(e->target().vocab(), token);
 }
 
-// ---- open looks, for tests ----
+// ---- open looks, for tests and training ----
 
 int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
     int32_t * best_id, float * best_logit, float * logit) {
@@ -490,6 +490,11 @@ int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_
 int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
     float * hidden, float * logits, int32_t * ids, float * scores) {
     return attempt([&] { e->inspector().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
+}
+
+int dflash_tap(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, const int32_t * layers,
+    int32_t n_layers, int32_t k, float * taps, int32_t * ids, float * log_probs) {
+    return attempt([&] { e->inspector().tap(slot, tokens, n, layers, n_layers, k, taps, ids, log_probs); });
 }
 
 int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {

@@ -1,5 +1,6 @@
 #include "engine/inspector.h"
 
+#include "accept/logits_row.h"
 #include "accept/sampling.h"
 #include "base/json.h"
 #include "base/stopwatch.h"
@@ -128,6 +129,48 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
     const int32_t k = drafter->top_k(), skipped = model.anchor_first ? 0 : k;
     copy(full.ids, ids ? ids + skipped : nullptr);
     copy(full.scores, scores ? scores + (drafter->kind().lattice ? k * skipped : skipped) : nullptr);
+}
+
+void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
+    float * taps, int32_t * ids, float * log_probs) {
+    cache_.idle(id);
+    if (drafts_.drafter()) {
+        throw status_error(DFLASH_ERROR_ARG, "tap needs an engine without a drafter, whose layers are tapped already");
+    }
+    check_tokens(tokens, n, target_);
+    const int32_t n_vocab = target_.n_vocab();
+    if (n_layers < 1 || !layers || k < 0 || k > n_vocab) {
+        throw status_error(DFLASH_ERROR_ARG, "n_layers must be at least 1 and k 0..", n_vocab);
+    }
+    for (int32_t i = 0; i < n_layers; ++i) {
+        if (!access_has_tap(target_.model(), layers[i])) {
+            throw status_error(DFLASH_ERROR_ARG, "layers has ", layers[i], ", which the target (",
+                access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),
+                " layers) does not offer as a tap");
+        }
+    }
+    target_.set_tapped_layers({ layers, layers + n_layers });
+    const size_t                  width = (size_t) n_layers * llama_model_n_embd(target_.model());
+    const int32_t                 most  = k > 0 ? target_.limits().n_outputs : target_.limits().n_rows;
+    logits_row                    row;
+    std::vector<llama_token_data> largest;
+    feed(
+        id, tokens, n, most, k > 0, "tap",
+        [&](int32_t first, int32_t n_rows) {
+            if (taps) {
+                target_.read_taps(0, n_rows, taps + first * width);
+            }
+            for (int32_t i = 0; k > 0 && i < n_rows; ++i) {
+                row.scan(logits_of(target_.context(), i), n_vocab);
+                row.largest(k, largest);
+                const double log_sum = row.log_sum_exp();
+                for (int32_t j = 0; j < k; ++j) {
+                    ids[(size_t) (first + i) * k + j]       = largest[j].id;
+                    log_probs[(size_t) (first + i) * k + j] = (float) (largest[j].logit - log_sum);
+                }
+            }
+        },
+        [] {});
 }
 
 // ---- passes over any trees ----

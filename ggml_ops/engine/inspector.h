@@ -1,5 +1,5 @@
-// Open looks at a target and a drafter, for tests: teacher-forced scores, one drafter pass with all of its outputs,
-// passes over any trees, and the target's KV cells. dflash.h has the contracts.
+// Open looks at a target and a drafter, for tests and for training: teacher-forced scores, one drafter pass with all of
+// its outputs, taps and distributions of a text, passes over any trees, and the target's KV cells. dflash.h has the contracts.
 
 #pragma once
 
@@ -25,6 +25,8 @@ class inspector {
         float * best_logit, float * logit);
     void probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
         int32_t * ids, float * scores);
+    void tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
+        float * taps, int32_t * ids, float * log_probs);
     // Returns the milliseconds of the pass. If the pass or a commit fails, all of its slots are empty.
     double tree_pass(const dflash_tree_rows * trees, int32_t n_trees);
 
