@@ -17,7 +17,7 @@ from dflash_local.errors import DFlashError
 # `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
 # of the typed command is imported, so that `--help` and `build` start at once.
 COMMANDS = (
-    "serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "bench", "plan", "doctor", "rpc-server",
+    "serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "train", "bench", "plan", "doctor", "rpc-server",
     "build", "wheel", "patch", "completion",
 )  # fmt: skip
 

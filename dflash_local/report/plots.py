@@ -139,7 +139,7 @@ def costs(record: Record) -> Drawing:
     drawing = Drawing(NARROW, 270, "Milliseconds of a pass by its rows")
     x = Scale(max(n for line in points.values() for n, _ in line), 46, NARROW - 16, 4, exact=True)
     y = Scale(max(ms for line in points.values() for _, ms in line), 220, 26)
-    _rows(drawing, y, x.start, x.end, "milliseconds")
+    axis_rows(drawing, y, x.start, x.end, "milliseconds")
     for mark in x.ticks():
         drawing.text(x.at(mark), 238, x.label(mark), "tick", "middle")
     drawing.text((x.start + x.end) / 2, 260, "rows of a pass, or tokens of a block", "axis", "middle")
@@ -193,7 +193,7 @@ def _bars(
     drawing = Drawing(NARROW, 270, label)
     scale = Scale(most if most is not None else max(values, default=0), 220, 26)
     left, right = 46.0, NARROW - 8
-    _rows(drawing, scale, left, right, axes[1])
+    axis_rows(drawing, scale, left, right, axes[1])
     slot = (right - left) / max(len(values), 6)
     every = -(-len(values) * 24 // int(right - left))  # labels of 24 pixels
     for i, (name, value, tip) in enumerate(zip(labels, values, tips, strict=True)):
@@ -220,7 +220,7 @@ def _columns(drawing: Drawing, scale: Scale, top: float, bottom: float, name: st
     drawing.text((scale.start + scale.end) / 2, bottom + 36, name, "axis", "middle")
 
 
-def _rows(drawing: Drawing, scale: Scale, left: float, right: float, name: str) -> None:
+def axis_rows(drawing: Drawing, scale: Scale, left: float, right: float, name: str) -> None:
     """The axis on the left: its ticks with horizontal lines, and its name above."""
     for mark in scale.ticks():
         drawing.line(left, scale.at(mark), right, scale.at(mark), "grid" if mark else "zero")

@@ -476,7 +476,8 @@ DFLASH_API char * dflash_chat_push(dflash_chat * chat, const char * text, bool i
 // The whole message so far as JSON {"role","content","reasoning_content"?,"tool_calls"?}. Release with dflash_free().
 DFLASH_API char * dflash_chat_message(const dflash_chat * chat);
 
-// ---- proof, and training --------------------------------------------------------------------------------------------------------
+// ---- proof, and training
+// --------------------------------------------------------------------------------------------------------
 
 // Teacher-forced check: feed tokens[0..n) to an idle slot in passes of `width` rows. For each i in [from, n), report
 // how the target ranked tokens[i] given tokens[0..i): best_id[i - from], best_logit[i - from], logit[i - from] (of
@@ -495,10 +496,10 @@ DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const in
     int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
 
 // What the target makes of a text, from which drafters are trained: feed tokens[0..n) to an idle slot and return the
-// inputs of some of its layers, taps [n, n_layers, n_embd] (layer n_layer of the model: the output of the last one), and
-// of what each row expects next the k likeliest tokens (ties by id): ids [n, k] and log_probs [n, k], the log-softmax
-// of the row's raw logits over the whole vocabulary. k = 0: no distributions; wide passes then read the text faster.
-// taps may be NULL. The engine must have no drafter. The slot's cache is empty afterwards.
+// inputs of some of its layers, taps [n, n_layers, n_embd] (layer n_layer of the model: the output of the last one),
+// and of what each row expects next the k likeliest tokens (ties by id): ids [n, k] and log_probs [n, k], the
+// log-softmax of the row's raw logits over the whole vocabulary. k = 0: no distributions; wide passes then read the
+// text faster. taps may be NULL. The engine must have no drafter. The slot's cache is empty afterwards.
 DFLASH_API int dflash_tap(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
     const int32_t * layers, int32_t n_layers, int32_t k, float * taps, int32_t * ids, float * log_probs);
 

@@ -1,0 +1,85 @@
+"""The stage `answer`: the target writes the training text itself, on all slots at once."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from dflash_local.sampling import SamplingParams
+from dflash_local.train.examples import Example
+from dflash_local.train.train_settings import TrainSettings, Watcher
+from dflash_local.train.workspace import Workspace
+from dflash_local.train.written_texts import Text, TextFile, read_texts
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine, Generation
+
+_AHEAD = 3  # requests in the queue for each slot, so that none waits for an answer to be written down
+_LEAST = 16  # tokens of a cancelled answer that is kept
+
+
+def answer_all(
+    engine: Engine,
+    examples: Sequence[Example],
+    workspace: Workspace,
+    settings: TrainSettings,
+    deadline: float | None,
+    watcher: Watcher,
+) -> None:
+    """Answer every example once in each round, at the round's temperature, until `deadline` (of time.monotonic())."""
+    known = [] if not workspace.answers.exists() else _whole(workspace)
+    done = {(text.key, text.round) for text in known}
+    wanted = [
+        (example, number) for number in range(settings.n_rounds()) for example in examples
+        if (example.key, number) not in done
+    ]  # fmt: skip
+    n_all, n_tokens, begin = len(wanted) + len(done), 0, time.monotonic()
+    with TextFile(workspace.answers) as file:
+        for text in _answers(engine, wanted, settings, deadline):
+            file.add(text)
+            done.add((text.key, text.round))
+            n_tokens += len(text.answer)
+            speed = n_tokens / max(time.monotonic() - begin, 1e-3)
+            watcher.progress(len(done), n_all, f"{n_tokens} tokens, {speed:.0f} tok/s")
+
+
+def _whole(workspace: Workspace) -> list[Text]:
+    with TextFile(workspace.answers):  # cuts off half a line
+        pass
+    return list(read_texts(workspace.answers))
+
+
+def _answers(
+    engine: Engine, wanted: Sequence[tuple[Example, int]], settings: TrainSettings, deadline: float | None
+) -> Iterator[Text]:
+    running: deque[tuple[Example, int, float, Generation]] = deque()
+    left = iter(wanted)
+    try:
+        while True:
+            if late := deadline is not None and time.monotonic() >= deadline:
+                left = iter(())
+                for *_, generation in running:  # what they have is the target's own text, too
+                    generation.cancel()
+            while len(running) < _AHEAD * engine.n_slots and (one := next(left, None)):
+                running.append((*one, *_submit(engine, *one, settings)))
+            if not running:
+                return
+            example, number, temperature, generation = running.popleft()
+            completion = generation.result()
+            if not late or len(completion.tokens) >= _LEAST:
+                ended = completion.finish_reason == "stop"
+                yield Text(example.key, number, example.tokens, list(completion.tokens), temperature, ended)
+    finally:
+        for *_, generation in running:
+            generation.cancel()
+
+
+def _submit(engine: Engine, example: Example, number: int, settings: TrainSettings) -> tuple[float, Generation]:
+    temperature = settings.temperature(number)
+    assert temperature is not None
+    seed = (int(example.key[:8], 16) + 7919 * number + settings.seed) % (1 << 31)
+    n_most = min(settings.n_predict, settings.length - len(example.tokens))
+    sampling = SamplingParams(temperature=temperature, seed=seed)
+    return temperature, engine.submit(example.tokens, sampling, max_tokens=n_most)

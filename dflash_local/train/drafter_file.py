@@ -1,0 +1,392 @@
+"""DrafterFile: a drafter as its GGUF has it, to go on from or new, and the writer of the trained one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGMLQuantizationType
+from gguf.constants import GGML_QUANT_VERSION
+
+from dflash_local.convert.checkpoint import MASK_EMBEDDING
+from dflash_local.convert.config import DrafterConfig
+from dflash_local.convert.conversion import convert
+from dflash_local.convert.gguf_metadata import StoredGgufTensor, Value, read_model, string, u32
+from dflash_local.convert.gguf_parts import is_gguf
+from dflash_local.convert.kinds import DFlash2, DSpark
+from dflash_local.convert.names import ARCH, metadata, tensors
+from dflash_local.convert.outtypes import RowQuantizer, find_outtype, quantized
+from dflash_local.convert.rope import yarn_scale
+from dflash_local.convert.target import MASK_TOKEN, Target
+from dflash_local.convert.tensor_spec import TensorSpec
+from dflash_local.convert.writer import OutputTensor, write_drafter
+from dflash_local.errors import ConvertError, ModelError, RequestError
+from dflash_local.train.tensors_file import write_tensors
+
+HISTORY = "dflash_local.training"
+Values = Mapping[str, npt.NDArray[np.float32]]
+
+# Tensors that stay as they are; the others are trained.
+EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW = (
+    "token_embd.weight", "output.weight", "d2t", "rope_freqs.weight", "mask_embd.weight",
+)  # fmt: skip
+_FROZEN = {EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW}
+# The checkpoint's names of tensors that only some drafters have, which decide about names.py's list.
+_OPTIONAL = {
+    EMBEDDINGS: "embed_tokens.weight",
+    HEAD: "lm_head.weight",
+    MASK_ROW: MASK_EMBEDDING,
+    "markov_w1.weight": "markov_head.markov_w1.weight",
+    "markov_w2.weight": "markov_head.markov_w2.weight",
+    "conf_proj.weight": "confidence_head.proj.weight",
+    "conf_proj.bias": "confidence_head.proj.bias",
+}
+_BIAS = re.compile(r"blk\.(\d+)\.attn_(q|k|v|output)\.bias")
+
+
+@dataclass(frozen=True)
+class DrafterFile:
+    """`keys` are all keys of the GGUF; `settings` the same as the authors' config.json; `values` the numbers of trained
+    tensors by their checkpoint names; `frozen` the other tensors by their GGUF names."""
+
+    config: DrafterConfig
+    settings: dict[str, Any]
+    keys: dict[str, Value]
+    specs: list[TensorSpec]
+    values: dict[str, npt.NDArray[np.float32]]
+    frozen: dict[str, StoredGgufTensor] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """ "dflash", "dflash2" or "dspark"."""
+        return {DFlash2: "dflash2", DSpark: "dspark"}.get(type(self.config.kind), "dflash")
+
+    @property
+    def n_proposed(self) -> int:
+        """Tokens that a block proposes."""
+        return self.config.block_size - (not self.config.samples_from_anchor)
+
+    @classmethod
+    def read(cls, path: Path, target: Target, work: Path) -> DrafterFile:
+        """From a GGUF or a Hugging Face folder, which is converted in the folder `work`.
+
+        Raises:
+            ConvertError, ModelError: it is damaged, or of a kind that is not trained.
+        """
+        if path.is_dir():
+            converted = work / "init.gguf"
+            convert(path, target.path, converted, outtype="f32")
+            return cls.read(converted, target, work)
+        if not path.exists() or not is_gguf(path):
+            raise RequestError(
+                f"{path} is no drafter", param="--init", hint="give a drafter's GGUF, or its Hugging Face folder"
+            )
+        keys, stored = read_model(path)
+        settings = settings_of(keys, stored, target, path.name)
+        config, specs = _understood(settings, target, stored)
+        known = {spec.name for spec in specs} | {FACTORS}
+        if strange := sorted(stored.keys() ^ known - {FACTORS} - (stored.keys() & {FACTORS})):
+            raise ConvertError(f"{path.name}: the tensor {strange[0]!r} is not one that is trained", field=strange[0])
+        values = {spec.source: stored[spec.name].numbers() for spec in specs if spec.name not in _FROZEN}
+        frozen = {name: tensor for name, tensor in stored.items() if name in _FROZEN}
+        return cls(config, settings, keys, specs, values, frozen)
+
+    @classmethod
+    def new(cls, settings: dict[str, Any], target: Target, name: str, seed: int) -> DrafterFile:
+        """A drafter that knows nothing, of the shape of `settings` (new_settings). Raises ConvertError."""
+        config, specs = _understood(settings, target, _new_tensors(settings))
+        rng = np.random.default_rng(seed)
+        values = {spec.source: _beginning(spec, rng) for spec in specs if spec.name not in _FROZEN}
+        return cls(config, settings, metadata(config, target, name), specs, values)
+
+    # ---- writing ----
+
+    def write(
+        self, path: Path, values: Values, outtype: str, history: Mapping[str, Any], ggml: RowQuantizer | None = None
+    ) -> None:
+        """Write the drafter with these values as a GGUF, whole or not at all. Raises ConvertError."""
+        chosen = find_outtype(outtype)
+        keys = {**self.keys, HISTORY: string(json.dumps(history))}
+        keys["general.file_type"] = u32(chosen.file_type)
+        keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
+        outputs = [OutputTensor.of(tensor) for tensor in self.frozen.values()]
+        for spec in self.specs:
+            if spec.name not in _FROZEN:
+                outputs.append(_output(spec, values[spec.source], chosen.of(spec, "BF16"), ggml))
+        write_drafter(path, keys, outputs, None)
+
+    def write_checkpoint(self, folder: Path, values: Values) -> None:
+        """Write the authors' form: config.json and model.safetensors, in bfloat16. Raises ConvertError where that form
+        cannot say what the GGUF does."""
+        if FACTORS in self.frozen:
+            raise ConvertError(
+                "a drafter with a table of rotation factors cannot be written as a Hugging Face folder", field=FACTORS
+            )
+        from dflash_local.train.shards import bfloat16
+
+        kept = {_OPTIONAL[name]: tensor.numbers() for name, tensor in self.frozen.items() if name in _OPTIONAL}
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays: dict[str, npt.NDArray[Any]] = {
+            name: bfloat16(np.ascontiguousarray(value, np.float32)) for name, value in {**kept, **values}.items()
+        }
+        if D2T in self.frozen:
+            stored = self.frozen[D2T]
+            tokens = stored.rows(0, 1).view(np.int64).reshape(-1)
+            arrays["d2t"] = tokens - np.arange(tokens.size)
+        write_tensors(folder / "model.safetensors", arrays, {"format": "pt"})
+        (folder / "config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+
+
+def _understood(
+    settings: dict[str, Any], target: Target, names: Collection[str]
+) -> tuple[DrafterConfig, list[TensorSpec]]:
+    found = {source for name, source in _OPTIONAL.items() if name in names}
+    for name in names:
+        if bias := _BIAS.fullmatch(name):
+            part = {"output": "o"}.get(bias[2], bias[2])
+            found.add(f"layers.{bias[1]}.self_attn.{part}_proj.bias")
+    config = DrafterConfig.read(settings, target, found)
+    return config, [spec for spec in tensors(config, found) if spec.name != FACTORS]
+
+
+def _output(
+    spec: TensorSpec, values: npt.NDArray[np.float32], kind: GGMLQuantizationType, ggml: RowQuantizer | None
+) -> OutputTensor:
+    def chunks() -> Iterator[npt.NDArray[Any]]:
+        yield quantized(values.reshape(-1, spec.shape[-1]), kind, spec.name, ggml)
+
+    return OutputTensor(spec.name, spec.shape, kind, chunks)
+
+
+def _beginning(spec: TensorSpec, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """First values: norms are ones, convolutions the identity, corrections nothing, all else small numbers."""
+    if spec.name.endswith("_conv_base"):
+        kernel = np.zeros(spec.shape, np.float32)
+        kernel[:, 0] = 1.0
+        return kernel
+    if "_conv_proj" in spec.name or spec.name in ("markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
+        return np.zeros(spec.shape, np.float32)
+    if len(spec.shape) == 1:
+        value = 0.0 if spec.name.endswith(".bias") else 1.0
+        return np.full(spec.shape, value, np.float32)
+    deviation = 0.05 if spec.name.startswith("selector_") else 0.02
+    return (deviation * rng.standard_normal(spec.shape, np.float32)).astype(np.float32)
+
+
+# ---- settings as in config.json ----
+
+
+def settings_of(
+    keys: Mapping[str, Value], stored: Mapping[str, StoredGgufTensor], target: Target, name: str
+) -> dict[str, Any]:
+    """The authors' config.json of a drafter GGUF with these keys. Raises ConvertError for a kind that is not trained,
+    ModelError for a file that is not a drafter of this target."""
+    if bytes(keys["general.architecture"].data) != ARCH.encode():
+        raise ConvertError(
+            f"{name} is not a drafter of architecture {ARCH!r}",
+            field="general.architecture",
+            hint="another dialect becomes one by 'dflash-local convert'",
+        )
+    found = {key.removeprefix(f"{ARCH}."): value.data for key, value in keys.items() if key.startswith(f"{ARCH}.")}
+    for key, what in _UNTRAINED.items():
+        if key in found or key in stored:
+            raise ConvertError(f"{name}: {what} is not trained here", field=key)
+
+    def need(key: str) -> Any:
+        if key not in found:
+            raise ModelError(f"{name}: the key '{ARCH}.{key}' is missing", field=f"{ARCH}.{key}")
+        return found[key]
+
+    n_layer, n_embd, n_head = need("block_count"), need("embedding_length"), need("attention.head_count")
+    if n_embd != target.n_embd:
+        raise ModelError(
+            f"{name} was trained for a target of width {n_embd}, {target.path.name} has {target.n_embd}",
+            field=f"{ARCH}.embedding_length",
+            hint="give the drafter of this model, or of one that it was made from",
+        )
+    if MASK_TOKEN not in keys:
+        raise ModelError(f"{name}: the key {MASK_TOKEN!r} is missing", field=MASK_TOKEN)
+    settings: dict[str, Any] = {
+        "architectures": ["DFlash2DraftModel" if "selector_rank" in found else "DFlashDraftModel"],
+        "model_type": "qwen3",
+        "num_hidden_layers": n_layer,
+        "hidden_size": n_embd,
+        "intermediate_size": need("feed_forward_length"),
+        "num_attention_heads": n_head,
+        "num_key_value_heads": found.get("attention.head_count_kv", n_head),
+        "head_dim": found.get("attention.key_length", n_embd // n_head),
+        "rms_norm_eps": need("attention.layer_norm_rms_epsilon"),
+        "max_position_embeddings": need("context_length"),
+        "hidden_act": _text(found.get("hidden_activation", b"silu")),
+        "attention_bias": any(name.endswith("attn_q.bias") for name in stored),
+        "vocab_size": target.n_vocab,
+        "num_target_layers": target.n_layer,
+        "tie_word_embeddings": False,
+        "block_size": need("block_size"),
+        "rope_parameters": _rope(found),
+        "dflash_config": {
+            "mask_token_id": keys[MASK_TOKEN].data,
+            "target_layer_ids": [layer - 1 for layer in need("target_layers")],
+        },
+    }
+    if "sample_from_anchor" in found or "markov_w1.weight" in stored:
+        settings["sample_from_anchor"] = bool(found.get("sample_from_anchor", False))
+    if D2T in stored:
+        settings["draft_vocab_size"] = stored[D2T].shape[-1]
+    if "markov_w1.weight" in stored:
+        settings["markov_rank"] = stored["markov_w1.weight"].shape[-1]
+    _attention(settings, found, n_layer)
+    for key, place in _SCALES.items():
+        if key in found:
+            settings["dflash_config"][place] = found[key]
+    for key in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "selector_vocab_size"):
+        if key in found:
+            settings["dflash_config"][key] = found[key]
+    return settings
+
+
+_UNTRAINED = {
+    "attention.scale": "a drafter with the layers of Gemma 4",
+    "backbone_rotary_base": "a drafter whose injected keys rotate otherwise (MiMo)",
+    "layer_fusion.weight": "a DFlare drafter",
+    "domino_gru_in.weight": "a Domino drafter",
+    "blk.0.attn_sinks.weight": "a drafter with attention sinks",
+}
+_SCALES = {
+    "embedding_scale": "input_embedding_scale",
+    "logit_scale": "output_multiplier",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "attention.value_scale": "attention_value_scale",
+}
+
+
+def _text(value: Any) -> str:
+    return bytes(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
+
+
+def _rope(found: Mapping[str, Any]) -> dict[str, Any]:
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": found.get("rope.freq_base", 10000.0)}
+    kind = _text(found.get("rope.scaling.type", b"none"))
+    if kind in ("linear", "yarn"):
+        rope |= {"rope_type": kind, "factor": found["rope.scaling.factor"]}
+    if kind == "yarn":
+        rope["original_max_position_embeddings"] = found["rope.scaling.original_context_length"]
+        for key, name in (("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")):
+            if f"rope.scaling.{key}" in found:
+                rope[name] = found[f"rope.scaling.{key}"]
+        if "rope.scaling.attn_factor" in found:
+            rope["attention_factor"] = found["rope.scaling.attn_factor"] * yarn_scale(rope["factor"])
+    return rope
+
+
+def _attention(settings: dict[str, Any], found: Mapping[str, Any], n_layer: int) -> None:
+    window = found.get("attention.sliding_window", 0)
+    pattern = found.get("attention.sliding_window_pattern", [True] * n_layer) if window else [False] * n_layer
+    settings["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in pattern]
+    settings["sliding_window"] = window or None
+    settings["use_sliding_window"] = bool(window)
+    if "attention.causal" in found:
+        settings["is_causal"] = bool(found["attention.causal"])
+
+
+def new_settings(
+    target: Target,
+    keys: Mapping[str, Value],
+    kind: str,
+    *,
+    layers: int,
+    block: int,
+    taps: Sequence[int],
+    mask_token: int,
+) -> dict[str, Any]:
+    """The authors' config.json of a new drafter, in the shape of the target's own layers where they say it. `taps`:
+    Hugging Face layer ids."""
+    n_embd = target.n_embd
+
+    def number(key: str, default: float) -> Any:
+        value = keys.get(f"{target.arch}.{key}")
+        return value.data if value is not None and type(value.data) in (int, float) and value.data else default
+
+    head_dim = int(number("attention.key_length", 0)) or n_embd // int(number("attention.head_count", n_embd // 64))
+    if not 32 <= head_dim <= 128 or head_dim % 2:
+        head_dim = 128 if n_embd % 128 == 0 else 64
+    n_head = max(n_embd // head_dim, 1)
+    n_head_kv = math.gcd(n_head, int(number("attention.head_count_kv", max(n_head // 4, 1))))
+    settings: dict[str, Any] = {
+        "architectures": ["DFlash2DraftModel" if kind == "dflash2" else "DFlashDraftModel"],
+        "model_type": "qwen3",
+        "num_hidden_layers": layers,
+        "hidden_size": n_embd,
+        "intermediate_size": min(int(number("feed_forward_length", 3 * n_embd)), 4 * n_embd),
+        "num_attention_heads": n_head,
+        "num_key_value_heads": n_head_kv,
+        "head_dim": head_dim,
+        "rms_norm_eps": number("attention.layer_norm_rms_epsilon", 1e-6),
+        "max_position_embeddings": int(number("context_length", 8192)),
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "vocab_size": target.n_vocab,
+        "num_target_layers": target.n_layer,
+        "tie_word_embeddings": False,
+        "block_size": block,
+        "layer_types": ["full_attention"] * layers,
+        "rope_parameters": {"rope_type": "default", "rope_theta": number("rope.freq_base", 10000.0)},
+        "dflash_config": {"mask_token_id": mask_token, "target_layer_ids": list(taps)},
+    }
+    if kind == "dflash2":
+        rank = 64 if n_embd <= 1024 else 256
+        settings["is_causal"] = False
+        settings["dflash_config"] |= {
+            "conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": rank, "selector_top_k": 8,
+        }  # fmt: skip
+    if kind == "dspark":
+        settings |= {"sample_from_anchor": False, "markov_rank": 64 if n_embd <= 1024 else 256}
+    if target.logit_softcap:
+        settings["dflash_config"]["final_logit_softcapping"] = target.logit_softcap
+    if target.arch.startswith("gemma"):
+        settings["dflash_config"]["input_embedding_scale"] = math.sqrt(n_embd)
+    return settings
+
+
+def _new_tensors(settings: Mapping[str, Any]) -> set[str]:
+    """The optional tensors of a new drafter."""
+    return {"markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"} & (
+        {name for name in _OPTIONAL if "markov_rank" in settings}
+    )
+
+
+def spread_taps(n_layer: int, n_taps: int = 5) -> tuple[int, ...]:
+    """Hugging Face ids of `n_taps` layers, evenly from the second to the third but last (build_target_layer_ids of the
+    authors); small targets have fewer."""
+    n_taps = min(n_taps, max(1, n_layer // 2))
+    if n_taps == 1:
+        return (n_layer // 2,)
+    first, last = (1, n_layer - 3) if n_layer > 8 else (0, max(n_layer - 2, 1))
+    return tuple(dict.fromkeys(round(first + i * (last - first) / (n_taps - 1)) for i in range(n_taps)))
+
+
+def choose_mask_token(target: Target, used: set[int]) -> int:
+    """A token that no text holds, to stand for what is to be drafted: a control or unused one, if there is any. Raises
+    RequestError."""
+    if target.mask_token is not None:
+        return target.mask_token
+    types = target.tokenizer.get("tokenizer.ggml.token_type")
+    special = {value.data for key, value in target.tokenizer.items() if key.endswith("_token_id")}
+    free = [token for token in range(target.n_vocab) if token not in used and token not in special]
+    ranks = {5: 0, 3: 1}  # LLAMA_TOKEN_TYPE_UNUSED, _CONTROL
+    best = min(free, key=lambda token: (ranks.get(types.data[token], 2) if types else 2, -token), default=None)
+    if best is None:
+        raise RequestError("the texts use every token: there is none to stand for what is to be drafted")
+    return best
+
+
+def renamed(file: DrafterFile, name: str) -> DrafterFile:
+    """The same under another `general.name`."""
+    return replace(file, keys={**file.keys, "general.name": string(name)})

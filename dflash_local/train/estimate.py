@@ -1,0 +1,225 @@
+"""What a training run takes, before it: tokens, memory, disk and time, for `train --plan`.
+
+Rates are those of this machine: a small product and a copy are timed. The formulas and what they were checked against
+are in docs/training.md.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dflash_local.convert.gguf_metadata import read_metadata, read_model
+from dflash_local.convert.target import Target
+from dflash_local.train.drafter_file import DrafterFile, new_settings, spread_taps
+from dflash_local.train.examples import read_data
+from dflash_local.train.train_settings import TrainSettings
+from dflash_local.train.workspace import size_text
+
+_GROUP = 32  # batches.GROUP, which needs torch
+_ANSWER_PART = 0.55  # of the most tokens that an answer may have, it has on average
+_PROMPT = 40  # tokens of a prompt
+_PASS_SHARE = 0.6  # of the machine's bandwidth and products, a target's pass reaches
+_FIT_SHARE = 0.35  # of the machine's products, the fit reaches
+_SAMPLED = 1024  # rows of the head besides the frequent ones
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A machine: bytes per second of its memory, and operations per second of its products: of quantized weights in the
+    engine, and in torch."""
+
+    bandwidth: float
+    engine: float
+    torch: float
+
+
+# Published peaks: memory bandwidth, float16 products of matrices; for tables in the documentation.
+KNOWN = {
+    "RTX 3090": Rates(936e9, 71e12, 71e12),
+    "2 x RTX 3090": Rates(936e9, 71e12, 71e12),  # layers of the target are split, so they take turns; the fit uses one
+    "H100": Rates(3.35e12, 800e12, 800e12),
+}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a run has to do: sizes of the target and of the drafter, and tokens."""
+
+    target_bytes: int
+    target_params: int
+    drafter_params: int
+    trained_params: int
+    n_embd: int
+    n_ff: int
+    n_layer: int
+    block: int
+    n_taps: int
+    n_vocab: int
+    context_params: int
+    answer_tokens: int
+    all_tokens: int
+    token_bytes: int
+    head_rows: int
+
+    @property
+    def disk(self) -> int:
+        """Bytes of the taps and of checkpoints."""
+        return self.all_tokens * self.token_bytes + 12 * self.trained_params + 4 * self.drafter_params
+
+    def fit_operations(self, anchors: float) -> float:
+        """Products of forward and backward passes: each parameter six times for each row of a block; what reads the
+        context once for each of its tokens; the rows of the head four times."""
+        length = self.all_tokens / max(self.answer_tokens, 1) * _GROUP * 4  # of the context of a group
+        blocks = 6.0 * (self.drafter_params - self.context_params) * self.block
+        context = 6.0 * self.context_params * length / _GROUP
+        head = 4.0 * self.n_embd * (self.head_rows + _SAMPLED) * self.block
+        return anchors * (blocks + context + head)
+
+    def fit_memory(self, micro: int) -> int:
+        """Bytes: values, gradients and the optimizer's two averages in float32, rows of embeddings and head in two
+        bytes, and what a batch keeps for its backward pass."""
+        rows = micro * _GROUP * self.block
+        kept = rows * self.n_layer * (14 * self.n_embd + 4 * self.n_ff) * 3
+        logits = rows * (self.head_rows + _SAMPLED) * 4 * 4
+        tables = 2 * self.n_embd * (2 * self.head_rows + _SAMPLED)
+        return 4 * self.drafter_params + 12 * self.trained_params + kept + logits + tables
+
+    def seconds(self, rates: Rates, slots: int, epochs: float) -> dict[str, float]:
+        """Of each stage."""
+        step = max(self.target_bytes / rates.bandwidth, 2.0 * self.target_params * slots / rates.engine) / _PASS_SHARE
+        return {
+            "answer": self.answer_tokens / slots * step,
+            "tap": 2.0 * self.target_params * self.all_tokens / (rates.engine * _PASS_SHARE),
+            "fit": self.fit_operations(epochs * self.answer_tokens) / (rates.torch * _FIT_SHARE),
+        }
+
+
+def load_of(settings: TrainSettings) -> Load:
+    """Raises the errors of reading the target, the drafter and the prompts."""
+    target = Target.read(settings.model)
+    prompts, recorded = read_data(settings.data)
+    file = _file(settings, target)
+    config = file.config
+    n_answers = len(prompts) * settings.n_rounds()
+    answered = int(n_answers * _ANSWER_PART * settings.n_predict) + sum(len(text.answer) for text in recorded)
+    read = answered + n_answers * _PROMPT + sum(len(text.prompt) for text in recorded)
+    stored = read_model(settings.model)[1]
+    drafter = sum(value.size for value in file.values.values())
+    fusion = sum(value.size for name, value in file.values.items() if name.startswith("fc"))
+    kv = sum(value.size for name, value in file.values.items() if "k_proj" in name or "v_proj" in name)
+    trained = {"fc": fusion, "heads": drafter - fusion - kv if file.kind != "dflash" else config.n_embd}.get(
+        settings.only or "", drafter
+    )
+    if settings.only == "lora":
+        trained = sum(settings.rank * sum(v.shape) for v in file.values.values() if v.ndim == 2)
+    return Load(
+        target_bytes=sum(tensor.n_bytes for tensor in stored.values()),
+        target_params=sum(math.prod(tensor.shape) for tensor in stored.values()),
+        drafter_params=drafter,
+        trained_params=trained,
+        n_embd=config.n_embd,
+        n_ff=config.n_ff,
+        n_layer=config.n_layer,
+        block=config.block_size,
+        n_taps=len(config.taps),
+        n_vocab=config.n_vocab,
+        context_params=fusion + kv,
+        answer_tokens=answered,
+        all_tokens=read,
+        token_bytes=2 * len(config.taps) * config.n_embd + 8 * settings.top_k + 4,
+        head_rows=min(settings.head_rows, config.n_vocab),
+    )
+
+
+def _file(settings: TrainSettings, target: Target) -> DrafterFile:
+    if settings.init is not None:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            return DrafterFile.read(settings.init, target, Path(folder))
+    shape = new_settings(
+        target, read_metadata(settings.model), settings.kind or "dflash", layers=settings.layers or 3,
+        block=settings.block or 16, taps=settings.taps or spread_taps(target.n_layer), mask_token=0,
+    )  # fmt: skip
+    return DrafterFile.new(shape, target, "new", 1)
+
+
+def this_rates() -> Rates:
+    """This machine's, timed for a second; of a GPU, torch's products and a published bandwidth's order."""
+    block = np.ones(64 << 20, np.uint8)
+    bandwidth = 2 * block.nbytes / _best(lambda: block.copy())
+    products = _numpy_products()
+    try:
+        import torch
+    except ImportError:
+        return Rates(bandwidth, 2 * products, products)
+    from dflash_local.train.fitting import bf16_helps, pick_device
+
+    device = pick_device("auto")
+    dtype = torch.bfloat16 if bf16_helps(device) else torch.float32
+    a = torch.ones(1024, 1024, dtype=dtype, device=device)
+
+    def multiply() -> None:
+        (a @ a).sum().item()
+
+    torch_products = 2 * 1024**3 / _best(multiply)
+    if device.type == "cpu":
+        return Rates(bandwidth, 2 * products, torch_products)
+    b = torch.ones(64 << 20, dtype=torch.uint8, device=device)
+
+    def copy() -> None:
+        b.clone().sum().item()
+
+    return Rates(3 * b.numel() / _best(copy), torch_products, torch_products)
+
+
+def _numpy_products() -> float:
+    a = np.ones((768, 768), np.float32)
+    return 2 * 768**3 / _best(lambda: a @ a)
+
+
+def _best(work: object) -> float:
+    assert callable(work)
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def estimate(settings: TrainSettings) -> Iterator[str]:
+    """Lines for a terminal."""
+    load, rates = load_of(settings), this_rates()
+    micro = settings.micro or 4
+    times = load.seconds(rates, settings.slots, settings.epochs)
+    yield f"target: {load.target_params / 1e9:.2f} billion parameters, {size_text(load.target_bytes)}"
+    yield f"drafter: {load.drafter_params / 1e6:.1f} million parameters, {load.trained_params / 1e6:.1f} trained"
+    yield f"text: about {load.answer_tokens} tokens of answers, {load.all_tokens} with their prompts"
+    parent = settings.work.resolve().parent
+    free = shutil.disk_usage(next(p for p in (parent, *parent.parents) if p.exists())).free
+    yield f"disk: {size_text(load.disk)} in {settings.work} ({size_text(free)} are free)"
+    memory = size_text(load.fit_memory(micro))
+    yield f"memory: answering and tapping as the target needs it ('dflash-local plan'), fitting {memory}"
+    for name, seconds in times.items():
+        yield f"{name}: {_hours(seconds)}"
+    total = sum(times.values())
+    if settings.minutes and total > 60 * settings.minutes:
+        yield f"with --minutes {settings.minutes:g}: as much of it as there is time for"
+    else:
+        yield f"together: {_hours(total)}"
+    if load.disk > free:
+        yield "it does not fit the disk: fewer prompts or --rounds, or --work on another disk"
+
+
+def _hours(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,127 @@
+"""Examples: the prompts that a target is to answer, from files and folders, and those of them that are held out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.bench import read_prompts
+from dflash_local.errors import RequestError
+from dflash_local.train.written_texts import Text, read_texts
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine
+
+_SUFFIXES = (".jsonl", ".txt")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prompt as typed and as tokens. `key` is the same for the same tokens in every run."""
+
+    key: str
+    prompt: dict[str, Any]
+    tokens: list[int]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Prompts to learn from, prompts to measure on, and texts of this target that were there already (`recorded`)."""
+
+    learned: list[Example]
+    held_out: list[Example]
+    recorded: list[Text]
+
+
+def read_data(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[Text]]:
+    """The prompts and the recorded texts of files and of all .jsonl and .txt files in folders. An assistant's last
+    message is left out: the target answers itself. Raises RequestError."""
+    prompts: list[dict[str, Any]] = []
+    texts: list[Text] = []
+    for path in _files(paths):
+        if _is_record(path):
+            texts += read_texts(path)
+        else:
+            prompts += map(_without_answer, read_prompts(path))
+    return prompts, texts
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+        if not found:
+            raise RequestError(f"{path} holds no .jsonl or .txt file", param="--data")
+        yield from found
+
+
+def _is_record(path: Path) -> bool:
+    """Does a file hold answers, as `serve --record` and training runs write them?"""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(1 << 24)
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}", param="--data") from None
+    try:
+        data = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(data, dict) and data.keys() >= {"prompt", "answer", "key"}
+
+
+def _without_answer(prompt: dict[str, Any]) -> dict[str, Any]:
+    messages = prompt.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if messages and isinstance(last, dict) and last.get("role") == "assistant":
+        return prompt | {"messages": messages[:-1]}
+    return prompt
+
+
+def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int) -> list[Example]:
+    """The prompts as the engine's chat template renders them, each once; those of more than `n_most` tokens are left
+    out. Raises RequestError that names a prompt the template refuses."""
+    examples: dict[str, Example] = {}
+    for number, prompt in enumerate(prompts, 1):
+        try:
+            if "messages" in prompt:
+                tokens = engine.tokenize(engine.apply_chat(prompt).prompt)
+            else:
+                tokens = engine.tokenize(prompt["prompt"])
+        except RequestError as error:
+            raise RequestError(f"prompt {number}: {error.message}", param="--data", hint=error.hint) from None
+        key = key_of(tokens)
+        if 0 < len(tokens) <= n_most:
+            examples.setdefault(key, Example(key, prompt, tokens))
+    if not examples:
+        raise RequestError(
+            f"no prompt of --data has {n_most} tokens or fewer", param="--data", hint="raise --length, or cut them"
+        )
+    return list(examples.values())
+
+
+def key_of(tokens: Sequence[int]) -> str:
+    """A prompt's name."""
+    return hashlib.sha256(array("i", tokens).tobytes()).hexdigest()[:16]
+
+
+def hold_out(examples: Sequence[Example], n: int, known: Sequence[str]) -> tuple[list[Example], list[Example]]:
+    """Examples to learn from, and those to measure on: the `known` ones, else `n`, evenly spread; always fewer than
+    half. Raises RequestError if there is only one."""
+    if len(examples) < 2:
+        raise RequestError("one prompt is not enough: some are held out to measure on", param="--data")
+    keys = set(known)
+    if not keys & {example.key for example in examples}:
+        n = min(n, (len(examples) + 1) // 2 if len(examples) < 4 else len(examples) // 2)
+        step = len(examples) / n
+        keys = {examples[int(i * step)].key for i in range(n)}
+    return (
+        [example for example in examples if example.key not in keys],
+        [example for example in examples if example.key in keys],
+    )

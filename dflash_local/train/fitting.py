@@ -1,0 +1,292 @@
+"""The stage `fit`: the drafter learns to say what the target wrote."""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dflash_local.convert.gguf_metadata import StoredGgufTensor
+from dflash_local.errors import DFlashError
+from dflash_local.train.batches import GROUP, EmbeddingTable, Sampler, all_tokens, groups, token_counts
+from dflash_local.train.drafter_file import DrafterFile
+from dflash_local.train.low_rank import add_low_rank
+from dflash_local.train.network import Network, trained_parameters
+from dflash_local.train.objective import Head, Objective
+from dflash_local.train.shards import TappedText
+from dflash_local.train.token_rows import embedding_rows, frequent, head_rows, mask_row
+from dflash_local.train.train_settings import TrainSettings, Watcher
+from dflash_local.train.workspace import Workspace, whole_file
+
+_WARM_UP = 0.04  # of the whole fit
+_LEAST_RATE = 0.03  # of the rate, at the end
+_CLIP = 1.0  # of the gradients' norm
+_SAVE_SHARE = 0.03  # of the time may go into checkpoints
+_SLEPT = 10  # times as long as usual
+_WIDTH = 576  # for which the rates were measured
+
+
+@dataclass
+class Course:
+    """How the fit went: of each point, the share of the fit, steps, anchors, and averages since the point before."""
+
+    share: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    chain: list[float] = field(default_factory=list)
+
+
+def pick_device(name: str) -> torch.device:
+    """Raises DFlashError if torch does not have it."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    if name in there and not there[name]():
+        raise DFlashError(
+            f"torch finds no {name} device", hint="leave --device out, or install a build of torch that has it"
+        )
+    return torch.device(name)
+
+
+def bf16_helps(device: torch.device) -> bool:
+    """Is bfloat16 faster? On GPUs that have it, yes; on a CPU it is measured, since without instructions for it, it is
+    many times slower."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    if device.type != "cpu":
+        return False
+
+    def seconds(dtype: torch.dtype) -> float:
+        a, b = torch.ones(512, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
+        times = []
+        for _ in range(4):
+            begin = time.perf_counter()
+            a @ b
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    return seconds(torch.bfloat16) < 0.8 * seconds(torch.float32)
+
+
+def rate_of(settings: TrainSettings, file: DrafterFile) -> float:
+    """The highest learning rate: as asked for, or by what is trained and how wide it is."""
+    if settings.rate is not None:
+        return settings.rate
+    base = 1.2e-3 if settings.init is None else {"lora": 1e-3, "heads": 1e-3}.get(settings.only or "", 6e-4)
+    return base * math.sqrt(_WIDTH / file.config.n_embd)
+
+
+class Fit:
+    """A fit that can be saved, loaded and continued. `done` is the share of it that is over."""
+
+    def __init__(
+        self,
+        file: DrafterFile,
+        texts: Sequence[TappedText],
+        target: Mapping[str, StoredGgufTensor],
+        settings: TrainSettings,
+        device: torch.device,
+    ) -> None:
+        torch.manual_seed(settings.seed)
+        self._settings, self.file = settings, file
+        self._bf16 = bf16_helps(device)
+        self._device = device
+        self.network = Network(file, device)
+        if settings.only == "lora":
+            self._parameters = add_low_rank(self.network, settings.rank)
+        else:
+            self._parameters = trained_parameters(self.network, settings.only)
+        if not self._parameters:
+            raise DFlashError("nothing of this drafter would be trained", hint="choose another part with --only")
+        self._optimizer = torch.optim.AdamW(
+            self._parameters, lr=1.0, betas=(0.9, 0.95), weight_decay=0.01, fused=device.type in ("cpu", "cuda")
+        )
+        self._objective = Objective(self.network, settings.goal, settings.weights)
+        self._head = self._make_head(texts, target)
+        self._micro = settings.micro or (4 if device.type == "cpu" else 32)
+        self.sampler = self._make_sampler(texts, target)
+        self.rate = rate_of(settings, file)
+        self.step = self.n_batches = 0
+        self.seconds = 0.0  # of all runs
+        self.course = Course()
+        self._since: list[tuple[float, float]] = []
+        self._times: deque[float] = deque(maxlen=99)
+
+    def _make_head(self, texts: Sequence[TappedText], target: Mapping[str, StoredGgufTensor]) -> Head:
+        rows, s = head_rows(self.file, target), self._settings
+        counts = token_counts(texts, s.top_k if s.goal == "distill" else 0)
+        dtype = torch.bfloat16 if self._bf16 else torch.float32
+        return Head(rows, frequent(counts, s.head_rows), self.file.config.n_vocab, s.seed, self._device, dtype)
+
+    def _make_sampler(self, texts: Sequence[TappedText], target: Mapping[str, StoredGgufTensor]) -> Sampler:
+        c, rows = self.file.config, embedding_rows(self.file, target)
+        scale = c.embedding_scale or 1.0
+        tokens = all_tokens(texts)
+        own_mask = mask_row(self.file)
+        mask = rows.of(np.array([c.mask_token]))[0] if own_mask is None else own_mask
+        table = EmbeddingTable(tokens, rows.of(tokens) * np.float32(scale), mask * np.float32(scale), c.n_vocab,
+                               self._device)  # fmt: skip
+        n_texts = max(1, round(self._settings.batch / GROUP))
+        return Sampler(
+            texts, block_size=c.block_size, anchor_first=c.samples_from_anchor, mask_token=c.mask_token,
+            embedding=table, n_texts=min(self._micro, n_texts), seed=self._settings.seed, device=self._device,
+        )  # fmt: skip
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of all epochs."""
+        per_step = len(list(groups(self._settings.batch, self._micro)))
+        return max(1, math.ceil(self._settings.epochs * self.sampler.per_epoch / per_step))
+
+    @property
+    def n_anchors(self) -> int:
+        """Anchors so far."""
+        return self.step * max(1, round(self._settings.batch / GROUP)) * GROUP
+
+    def precision(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self._device.type, torch.bfloat16) if self._bf16 else nullcontext()
+
+    def loss(self, number: int) -> tuple[Tensor, float, float]:
+        """Of batch `number`: the loss, the mean cross-entropy, and what a greedy chain brings."""
+        batch = self.sampler.batch(number)
+        with self.precision():
+            hidden = self.network(batch.blocks if self._bf16 else _widened(batch.blocks))
+            score = self._objective.score(hidden, batch.wanted, self._head.classes(self.step))
+        return score.loss, score.entropy, score.chain
+
+    def advance(self, done: float) -> None:
+        """One step; `done` is the share of the fit that is over, which sets the rate."""
+        rate = self.rate * min(1.0, (done + 1e-3) / _WARM_UP)
+        rate *= (1 - _LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))) + _LEAST_RATE
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        parts = list(groups(self._settings.batch, self._micro))
+        self._optimizer.zero_grad(set_to_none=True)
+        entropy = chain = 0.0
+        for _ in parts:
+            loss, e, c = self.loss(self.n_batches)
+            (loss / len(parts)).backward()
+            entropy, chain = entropy + e / len(parts), chain + c / len(parts)
+            self.n_batches += 1
+        nn.utils.clip_grad_norm_(self._parameters, _CLIP)
+        self._optimizer.step()
+        self.step += 1
+        if not math.isfinite(entropy):
+            raise DFlashError(
+                f"the loss is not a number after {self.step} steps", hint="begin the fit anew with a lower --rate"
+            )
+        self._since.append((entropy, chain))
+
+    def count(self, seconds: float) -> None:
+        """Count the time of a step; of one during which the machine slept, what steps usually take."""
+        self._times.append(seconds)
+        self.seconds += min(seconds, _SLEPT * median(self._times))
+
+    def mark(self, done: float) -> tuple[float, float]:
+        """Add a point to the course; returns its averages."""
+        if self._since:
+            entropy, chain = (sum(values) / len(self._since) for values in zip(*self._since, strict=True))
+            self._since.clear()
+            self.course.share.append(done)
+            self.course.steps.append(self.step)
+            self.course.entropy.append(entropy)
+            self.course.chain.append(chain)
+        return (self.course.entropy[-1], self.course.chain[-1]) if self.course.entropy else (math.nan, 1.0)
+
+    # ---- checkpoints ----
+
+    def save(self, path: Path) -> None:
+        """Raises DFlashError if the disk is full."""
+        trained = {name for name, p in self.network.named_parameters() if p.requires_grad}
+        buffer = io.BytesIO()
+        torch.save(
+            {
+                "values": {n: v for n, v in self.network.state_dict().items() if n in trained},
+                "optimizer": self._optimizer.state_dict(),
+                "step": self.step,
+                "n_batches": self.n_batches,
+                "seconds": self.seconds,
+                "course": vars(self.course),
+            },
+            buffer,
+        )
+        with whole_file(path) as file:
+            file.write(buffer.getbuffer())
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint. Raises DFlashError if it is damaged."""
+        try:
+            saved = torch.load(path, map_location=self._device, weights_only=True)
+            left = self.network.load_state_dict(saved["values"], strict=False)
+            if left.unexpected_keys:
+                raise KeyError(left.unexpected_keys[0])
+            self._optimizer.load_state_dict(saved["optimizer"])
+            self.step, self.n_batches = saved["step"], saved["n_batches"]
+            self.seconds, self.course = saved["seconds"], Course(**saved["course"])
+        except Exception as error:  # torch raises half a dozen kinds for a damaged file
+            raise DFlashError(
+                f"the checkpoint {path} is damaged: {str(error)[:200]}", hint="'--restart fit' begins the fit anew"
+            ) from error
+
+
+def _widened(blocks: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(blocks, taps=blocks.taps.float())
+
+
+def run_fit(
+    fit: Fit,
+    workspace: Workspace,
+    settings: TrainSettings,
+    seconds: float | None,
+    watcher: Watcher,
+    evaluate: Callable[[Fit, float], None],
+) -> None:
+    """Fit for all epochs, or for `seconds` of all runs together, with evaluations in between."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    marks = [(i + 1) / (settings.evaluations + 1) for i in range(settings.evaluations)]
+    last_save = last_word = time.monotonic()
+    save_every = 30.0
+
+    def share() -> float:
+        by_steps = fit.step / fit.n_steps
+        return by_steps if seconds is None else max(fit.seconds / max(seconds, 1e-3), by_steps)
+
+    passed = [mark for mark in marks if mark <= share()]
+    while (done := share()) < 1:
+        begin = time.monotonic()
+        fit.advance(done)
+        now = time.monotonic()
+        fit.count(now - begin)
+        if now - last_word > 1:
+            last_word = now
+            entropy, chain = fit.mark(done)
+            speed = fit.n_anchors / max(fit.seconds, 1e-3)
+            watcher.progress(
+                share(), 1.0, f"step {fit.step}, loss {entropy:.3f}, chains {chain:.2f}, {speed:.0f} anchors/s"
+            )
+        if now - last_save > save_every:
+            fit.save(workspace.checkpoint)
+            last_save = time.monotonic()
+            save_every = max(30.0, (last_save - now) / _SAVE_SHARE)
+        if len(passed) < len(marks) and share() >= marks[len(passed)]:
+            passed.append(marks[len(passed)])
+            fit.mark(share())
+            fit.save(workspace.checkpoint)
+            evaluate(fit, share())
+            last_save = time.monotonic()
+    fit.mark(1.0)
+    fit.save(workspace.checkpoint)

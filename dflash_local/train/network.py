@@ -1,0 +1,305 @@
+"""The drafter in torch, for training: many blocks of many texts at once.
+
+The layers are those of the paper (arXiv 2602.06036, section 3) and of the authors' package `dflash`; the parameters
+have the names of their checkpoints. A block attends to the context strictly before its anchor and to itself alone, so
+it is computed as the engine computes it, whatever else is in the batch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dflash_local.convert.kinds import DFlash2, DSpark
+from dflash_local.train.drafter_file import D2T, DrafterFile
+from dflash_local.train.rotation import Rotation
+
+_HIDDEN = -1e30  # a score that softmax makes 0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A batch of texts, with as many anchors each.
+
+    taps [tokens of all texts, width]; lengths: of the texts; anchors [texts, n]: positions; embedded [texts, n,
+    block_size, n_embd]: the anchor's token and masks.
+    """
+
+    taps: Tensor
+    lengths: list[int]
+    anchors: Tensor
+    embedded: Tensor
+
+
+class Norm(nn.Module):  # type: ignore[misc]
+    """RMS norm."""
+
+    def __init__(self, n: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], self.weight.to(x.dtype), self.eps)
+
+
+def linear(n_in: int, n_out: int, bias: bool = False) -> nn.Linear:
+    return nn.Linear(n_in, n_out, bias=bias)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the blocks of a batch see, the same for all layers of one window: `context` [texts, 1, 1, n, block, T] and
+    `own` [block, block] are True where a row must not look."""
+
+    context: Tensor
+    own: Tensor | None
+
+
+class Attention(nn.Module):  # type: ignore[misc]
+    """Grouped-query attention of blocks over the context and themselves."""
+
+    def __init__(self, file: DrafterFile) -> None:
+        super().__init__()
+        c = file.config
+        self.n_head, self.n_kv, self.dim = c.n_head, c.n_head_kv, c.head_dim
+        bias = {name: f"layers.0.self_attn.{name}_proj.bias" in file.values for name in "qkvo"}
+        self.q_proj = linear(c.n_embd, self.n_head * self.dim, bias["q"])
+        self.k_proj = linear(c.n_embd, self.n_kv * self.dim, bias["k"])
+        self.v_proj = linear(c.n_embd, self.n_kv * self.dim, bias["v"])
+        self.o_proj = linear(self.n_head * self.dim, c.n_embd, bias["o"])
+        self.q_norm, self.k_norm = Norm(self.dim, c.norm_eps), Norm(self.dim, c.norm_eps)
+        self.value_scale = c.value_scale or 1.0
+
+    def _keys(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        return Rotation.turn(self.k_norm(self.k_proj(x).unflatten(-1, (self.n_kv, self.dim))), angles)
+
+    def _values(self, x: Tensor) -> Tensor:
+        values = self.v_proj(x).unflatten(-1, (self.n_kv, self.dim))
+        return values if self.value_scale == 1.0 else values * self.value_scale
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor,
+        lengths: list[int],
+        context_angles: tuple[Tensor, Tensor],
+        angles: tuple[Tensor, Tensor],
+        view: View,
+    ) -> Tensor:
+        """x [texts, n, block, n_embd], context [tokens, n_embd]."""
+        texts, n, block, _ = x.shape
+        group = self.n_head // self.n_kv
+
+        def padded(rows: Tensor) -> Tensor:  # [tokens, n_kv, dim] -> [texts, n_kv, 1, T, dim]
+            return nn.utils.rnn.pad_sequence(rows.split(lengths), batch_first=True).transpose(1, 2)[:, :, None]
+
+        q = Rotation.turn(self.q_norm(self.q_proj(x).unflatten(-1, (self.n_head, self.dim))), angles)
+        own_k, own_v = self._keys(x, angles), self._values(x)
+        dtype = own_v.dtype
+        ctx_k, ctx_v = padded(self._keys(context, context_angles).to(dtype)), padded(self._values(context))
+        # [texts, n_kv, group, n, block, dim]
+        q = q.to(dtype).view(texts, n, block, self.n_kv, group, self.dim).permute(0, 3, 4, 1, 2, 5)
+        own_k, own_v = (y.to(dtype).permute(0, 3, 1, 2, 4)[:, :, None] for y in (own_k, own_v))
+        n_context = ctx_k.shape[-2]
+        seen = (q.flatten(3, 4) @ ctx_k.transpose(-1, -2)).unflatten(3, (n, block)).float()
+        near = (q @ own_k.transpose(-1, -2)).float()
+        if view.own is not None:
+            near = near.masked_fill(view.own, _HIDDEN)
+        scores = torch.cat([seen.masked_fill(view.context, _HIDDEN), near], -1) * self.dim**-0.5
+        weights = scores.softmax(-1).to(dtype)
+        out = (weights[..., :n_context].flatten(3, 4) @ ctx_v).unflatten(3, (n, block))
+        out = out + weights[..., n_context:] @ own_v
+        return self.o_proj(out.permute(0, 3, 4, 1, 2, 5).reshape(texts, n, block, -1))
+
+
+class FeedForward(nn.Module):  # type: ignore[misc]
+    """Gated feed-forward network."""
+
+    def __init__(self, file: DrafterFile) -> None:
+        super().__init__()
+        c = file.config
+        self.gate_proj, self.up_proj = linear(c.n_embd, c.n_ff), linear(c.n_embd, c.n_ff)
+        self.down_proj = linear(c.n_ff, c.n_embd)
+        self.activation = c.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self._activated(self.gate_proj(x)) * self.up_proj(x))
+
+    def _activated(self, x: Tensor) -> Tensor:
+        if self.activation == "silu":
+            return F.silu(x)
+        return F.gelu(x, approximate="tanh" if self.activation == "gelu_pytorch_tanh" else "none")
+
+
+class Convolution(nn.Module):  # type: ignore[misc]
+    """DFlash 2: causal convolutions before and after a sub-layer, whose kernels depend on the row (authors'
+    GroupedDynamicCausalConv). Blocks are a dimension here, so none reaches into another."""
+
+    def __init__(self, n_embd: int, kind: DFlash2) -> None:
+        super().__init__()
+        self.size, self.group = kind.conv_kernel_size, kind.conv_group_size
+        self.base_kernel = nn.Parameter(torch.zeros(2, self.size, n_embd))
+        self.kernel_projection = linear(n_embd, 2 * self.size * (n_embd // self.group))
+
+    def before(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The sub-layer's input, and the kernels for its output."""
+        kernels = self.kernel_projection(x).unflatten(-1, (2, self.size, -1))
+        return self._convolve(x, kernels[..., 0, :, :], self.base_kernel[0]), kernels[..., 1, :, :]
+
+    def after(self, x: Tensor, kernels: Tensor) -> Tensor:
+        return self._convolve(x, kernels, self.base_kernel[1])
+
+    def _convolve(self, x: Tensor, kernels: Tensor, base: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        for back in range(self.size):
+            moved = x if back == 0 else F.pad(x[..., :-back, :], (0, 0, back, 0))
+            kernel = base[back] + kernels[..., back, :].repeat_interleave(self.group, -1)
+            out = out + kernel * moved
+        return out
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    def __init__(self, file: DrafterFile) -> None:
+        super().__init__()
+        c = file.config
+        self.self_attn, self.mlp = Attention(file), FeedForward(file)
+        self.input_layernorm = Norm(c.n_embd, c.norm_eps)
+        self.post_attention_layernorm = Norm(c.n_embd, c.norm_eps)
+        kind = c.kind
+        self.attention_conv = Convolution(c.n_embd, kind) if isinstance(kind, DFlash2) else None
+        self.mlp_conv = Convolution(c.n_embd, kind) if isinstance(kind, DFlash2) else None
+
+    def forward(self, x: Tensor, *seen: object) -> Tensor:
+        y, kernels = self._before(self.attention_conv, self.input_layernorm(x))
+        x = x + self._after(self.attention_conv, self.self_attn(y, *seen), kernels)
+        y, kernels = self._before(self.mlp_conv, self.post_attention_layernorm(x))
+        return x + self._after(self.mlp_conv, self.mlp(y), kernels)
+
+    @staticmethod
+    def _before(conv: Convolution | None, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        return (x, None) if conv is None else conv.before(x)
+
+    @staticmethod
+    def _after(conv: Convolution | None, x: Tensor, kernels: Tensor | None) -> Tensor:
+        return x if conv is None else conv.after(x, kernels)
+
+
+class Selector(nn.Module):  # type: ignore[misc]
+    """DFlash 2: scores of a candidate given the one before (authors' CandidateSelector)."""
+
+    def __init__(self, n_vocab: int, n_embd: int, kind: DFlash2) -> None:
+        super().__init__()
+        self.top_k = kind.selector_top_k
+        self.predecessor_codebook = nn.Embedding(n_vocab, kind.selector_rank)
+        self.successor_codebook = nn.Embedding(n_vocab, kind.selector_rank)
+        self.hidden_projection = linear(n_embd, kind.selector_rank)
+
+    def forward(self, hidden: Tensor, before: Tensor, candidates: Tensor) -> Tensor:
+        """What is added to the logits of `candidates` [..., k], given the token before [...]."""
+        gate = self.predecessor_codebook(before) * self.hidden_projection(hidden)
+        return (self.successor_codebook(candidates) @ gate[..., None].to(hidden.dtype))[..., 0]
+
+
+class MarkovHead(nn.Module):  # type: ignore[misc]
+    """DSpark: scores of every token by the one before it, of low rank."""
+
+    def __init__(self, n_vocab: int, n_draft: int, rank: int) -> None:
+        super().__init__()
+        self.markov_w1, self.markov_w2 = nn.Embedding(n_vocab, rank), nn.Embedding(n_draft, rank)
+
+
+class ConfidenceHead(nn.Module):  # type: ignore[misc]
+    """DSpark: the drafter's own estimate that a row will be accepted."""
+
+    def __init__(self, n_in: int, bias: bool) -> None:
+        super().__init__()
+        self.proj = linear(n_in, 1, bias)
+
+    def forward(self, hidden: Tensor, before: Tensor) -> Tensor:
+        """Logits [...] of rows [..., n_embd] after tokens with Markov rows [..., rank]."""
+        return self.proj(torch.cat([hidden, before], -1).to(self.proj.weight.dtype))[..., 0]
+
+
+class Network(nn.Module):  # type: ignore[misc]
+    """A drafter with the values of its file, in float32."""
+
+    def __init__(self, file: DrafterFile, device: torch.device) -> None:
+        super().__init__()
+        c = file.config
+        self.file, self.rotation = file, Rotation(file, device)
+        self.file_places = draft_places(file)
+        self.fc = linear(len(c.taps) * c.n_embd, c.n_embd)
+        self.hidden_norm, self.norm = Norm(c.n_embd, c.norm_eps), Norm(c.n_embd, c.norm_eps)
+        self.layers = nn.ModuleList(Layer(file) for _ in range(c.n_layer))
+        kind = c.kind
+        if isinstance(kind, DFlash2):
+            self.candidate_selector = Selector(c.n_vocab, c.n_embd, kind)
+        if isinstance(kind, DSpark):
+            self.markov_head = MarkovHead(c.n_vocab, c.n_vocab_draft, kind.rank)
+            if kind.has_confidence:
+                bias = "confidence_head.proj.bias" in file.values
+                self.confidence_head = ConfidenceHead(c.n_embd + kind.rank, bias)
+        self.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in file.values.items()}, strict=True)
+        self.to(device)
+
+    def forward(self, blocks: Blocks) -> Tensor:
+        """Hidden states of the blocks' rows after the final norm, [texts, n, block_size, n_embd]."""
+        c = self.file.config
+        context = self.hidden_norm(self.fc(blocks.taps).float())
+        device = blocks.anchors.device
+        places = torch.cat([torch.arange(n, device=device) for n in blocks.lengths])
+        positions = blocks.anchors[..., None] + torch.arange(blocks.embedded.shape[2], device=device)
+        context_angles, angles = self.rotation.at(places), self.rotation.at(positions)
+        views = {slides: self._view(blocks, positions, slides) for slides in set(c.is_sliding)}
+        x = blocks.embedded
+        for layer, slides in zip(self.layers, c.is_sliding, strict=True):
+            x = layer(x, context, blocks.lengths, context_angles, angles, views[slides])
+        return self.norm(x)
+
+    def _view(self, blocks: Blocks, positions: Tensor, slides: bool) -> View:
+        c = self.file.config
+        device = positions.device
+        places = torch.arange(max(blocks.lengths), device=device)
+        hidden = (places >= blocks.anchors[..., None])[:, :, None]  # the context is strictly before the anchor
+        rows = torch.arange(positions.shape[-1], device=device)
+        ahead = rows[:, None] - rows  # of the row over the one that it looks at
+        own = torch.zeros_like(ahead, dtype=torch.bool)
+        if causal := slides if c.causal is None else c.causal:
+            own |= ahead < 0
+        if slides:
+            hidden = hidden | (positions[..., None] - places >= c.sliding_window)
+            own |= ahead >= c.sliding_window
+            if not causal:
+                own |= -ahead >= c.sliding_window
+        return View(hidden[:, None, None], own if bool(own.any()) else None)
+
+    def numbers(self) -> dict[str, Tensor]:
+        """The current values by their checkpoint names, float32 on the CPU; low-rank changes are merged."""
+        from dflash_local.train.low_rank import merged
+
+        return {name: value.detach().float().cpu() for name, value in merged(self).items()}
+
+
+def draft_places(file: DrafterFile) -> Tensor | None:
+    """The row of each token in tables that have one for each draft token; None: the token itself."""
+    if D2T not in file.frozen:
+        return None
+    tokens = torch.from_numpy(file.frozen[D2T].rows(0, 1).view(np.int64).reshape(-1).copy())
+    places = torch.zeros(file.config.n_vocab, dtype=torch.long)
+    places[tokens] = torch.arange(len(tokens))
+    return places
+
+
+def trained_parameters(network: Network, only: str | None) -> list[nn.Parameter]:
+    """Freezes what `only` leaves out, and returns the others. "fc": the fusion of the taps; "heads": what a kind adds
+    to a plain drafter, and the last norm."""
+    patterns = {"fc": r"(fc|hidden_norm)\.", "heads": r"(norm|markov_head|confidence_head|candidate_selector)\."}
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(only not in patterns or bool(re.match(patterns[only], name)))
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]

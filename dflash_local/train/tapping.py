@@ -1,0 +1,71 @@
+"""The stage `tap`: one pass over the training texts stores what this target, quantized as it is, makes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dflash_local.train.shards import Layout, Shard, TappedText, bfloat16, plan_shards, write_shard
+from dflash_local.train.train_settings import TrainSettings, Watcher
+from dflash_local.train.workspace import Workspace, size_text
+from dflash_local.train.written_texts import Text
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine
+
+_SHORTEST = 4  # tokens of an answer that has anchors
+
+
+def usable(texts: Sequence[Text]) -> list[Text]:
+    """The texts whose answers are long enough to learn from."""
+    return [text for text in texts if len(text.answer) >= _SHORTEST]
+
+
+def shards_of(texts: Sequence[Text], layout: Layout, workspace: Workspace, settings: TrainSettings) -> list[Shard]:
+    """The plan for the usable texts."""
+    return plan_shards(workspace.taps, texts, layout, settings.shard_mib << 20)
+
+
+def tap_all(
+    engine: Engine,
+    texts: Sequence[Text],
+    layout: Layout,
+    workspace: Workspace,
+    settings: TrainSettings,
+    watcher: Watcher,
+) -> list[Shard]:
+    """Write all shards that are missing; says first what they take. Raises DFlashError if the disk is too small."""
+    shards = shards_of(texts, layout, workspace, settings)
+    missing = [shard for shard in shards if not shard.is_there()]
+    n_tokens = sum(len(text.tokens) for shard in missing for text in texts[shard.first : shard.last])
+    n_bytes = n_tokens * layout.token_bytes
+    if missing:
+        watcher.note(f"hidden states of {n_tokens} tokens will take {size_text(n_bytes)} in {workspace.taps}")
+    for shard in missing:
+        shard.path.unlink(missing_ok=True)
+    workspace.need(n_bytes, f"storing the hidden states of {n_tokens} tokens")
+    workspace.taps.mkdir(exist_ok=True)
+    for stale in set(workspace.taps.glob("*.safetensors")) - {shard.path for shard in shards}:
+        stale.unlink()
+    ends, done, begin = frozenset(engine.eog_tokens), 0, time.monotonic()
+    for shard in missing:
+        tapped = []
+        for text in texts[shard.first : shard.last]:
+            tapped.append(_tap(engine, text, layout, ends))
+            done += len(text.tokens)
+            watcher.progress(done, n_tokens, f"{done} tokens, {done / max(time.monotonic() - begin, 1e-3):.0f} tok/s")
+        write_shard(shard, tapped)
+    return shards
+
+
+def _tap(engine: Engine, text: Text, layout: Layout, ends: frozenset[int]) -> TappedText:
+    tokens = text.tokens
+    hidden, ids, log_probs = engine.tap(tokens, layout.layers, layout.top_k)
+    if text.ended:  # by the likeliest of the tokens that end answers, which is not among them
+        end = next((token for token in ids[-1].tolist() if token in ends), None)
+        tokens = tokens if end is None else [*tokens, end]
+    rows = hidden.reshape(len(hidden), layout.width)
+    return TappedText(np.array(tokens, np.int32), len(text.prompt), bfloat16(rows), ids, log_probs)

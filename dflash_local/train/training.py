@@ -1,0 +1,389 @@
+"""train(): the three stages of a run, one after the other, each as far as it has not been done yet."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local import __version__
+from dflash_local.bench import read_prompts
+from dflash_local.convert.conversion import convert
+from dflash_local.convert.gguf_metadata import read_metadata, read_model
+from dflash_local.convert.outtypes import RowQuantizer, find_outtype
+from dflash_local.convert.target import Target
+from dflash_local.engine import Engine
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.train.answering import answer_all
+from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps
+from dflash_local.train.evaluation import N_TOKENS, Evaluation, Speed, measure
+from dflash_local.train.examples import Example, Examples, hold_out, read_data, tokenized
+from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
+from dflash_local.train.tapping import tap_all, usable
+from dflash_local.train.train_settings import TrainSettings, Watcher
+from dflash_local.train.workspace import Workspace, whole_file
+from dflash_local.train.written_texts import Text, read_texts
+
+if TYPE_CHECKING:
+    from dflash_local.train.fitting import Fit
+
+_ANSWER_SHARE = 0.3  # of a run's minutes, for answering
+_LAYERS = 3  # of a new drafter
+_BLOCK = 16
+
+
+@dataclass
+class Result:
+    """A finished run. `evaluations` in order, of which the first is the drafter that it began with (if any); `checks`:
+    for each file of other prompts, AL before (None: there was no drafter) and after."""
+
+    output: Path
+    evaluations: list[Evaluation]
+    before: Speed | None
+    after: Speed
+    checks: dict[str, tuple[float | None, float]]
+    course: dict[str, list[float]]
+    history: dict[str, Any]
+    seconds: dict[str, float]
+
+    @property
+    def best(self) -> Evaluation:
+        return max((e for e in self.evaluations if e.step > 0), key=lambda e: e.al)
+
+
+def train(settings: TrainSettings, watcher: Watcher, restart: str | None = None) -> Result:
+    """Train a drafter and write it to `settings.output`. A run that was stopped goes on; `restart` names a stage to do
+    anew.
+
+    Raises:
+        RequestError: settings are wrong, or differ from those with which the run was begun.
+        ModelError, ConvertError: a model is damaged or unsupported, or the drafter to go on from is not trained here.
+        DFlashError: torch is missing, or the disk is full; what is done so far is kept.
+    """
+    _check(settings)
+    workspace = Workspace(settings.work)
+    with workspace.opened():
+        if restart:
+            workspace.restart(restart)
+        return _Run(settings, workspace, watcher).run()
+
+
+def _check(settings: TrainSettings) -> None:
+    """What can be said before anything is read or loaded."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise DFlashError(
+            "training needs torch", hint="pip install 'dflash-local[train]', or torch alone as its site says"
+        ) from None
+    output = settings.output
+    if output.is_dir() or not output.parent.is_dir():
+        raise RequestError(f"cannot write {output}: not a file in an existing folder", param="-o")
+    if output.resolve() == settings.model.resolve():
+        raise RequestError(f"{output} is the target", param="-o", hint="give another file name to -o")
+    if settings.hf and settings.hf.exists() and any(settings.hf.iterdir()):
+        raise RequestError(f"{settings.hf} is not empty", param="--hf", hint="name a new folder")
+    find_outtype(settings.outtype)
+
+
+@dataclass
+class _Run:
+    settings: TrainSettings
+    workspace: Workspace
+    watcher: Watcher
+    begun: float = field(default_factory=time.monotonic)
+
+    def run(self) -> Result:
+        s = self.settings
+        self.target = Target.read(s.model)
+        self.init = None if s.init is None else DrafterFile.read(s.init, self.target, self.workspace.folder)
+        self._check_init()
+        self.before_now = sum(self.workspace.state["seconds"].values())
+        self.examples = self._answer()
+        return self._fit(*self._tap())
+
+    # ---- settings that depend on the drafter to go on from ----
+
+    def _check_init(self) -> None:
+        if self.init is None:
+            return
+        config, s = self.init.config, self.settings
+        known: dict[str, tuple[Any, Any]] = {
+            "--kind": (s.kind, self.init.kind),
+            "--layers": (s.layers, config.n_layer),
+            "--block": (s.block, config.block_size),
+            "--taps": (s.taps, tuple(layer - 1 for layer in config.taps)),
+        }
+        for name, (asked, has) in known.items():
+            if asked is not None and asked != has:
+                raise RequestError(
+                    f"{name} {_shown(asked)} disagrees with {s.init}, which has {_shown(has)}",
+                    param=name,
+                    hint=f"leave {name} out, or --init for a new drafter",
+                )
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The tapped inputs of the target's layers."""
+        if self.init:
+            return self.init.config.taps
+        return tuple(layer + 1 for layer in (self.settings.taps or spread_taps(self.target.n_layer)))
+
+    # ---- stages ----
+
+    def _answer(self) -> Examples:
+        s, workspace = self.settings, self.workspace
+        begin_settings = {
+            "model": _name_of(s.model), "temperatures": s.temperatures, "n_predict": s.n_predict, "seed": s.seed,
+            "length": s.length,
+        }  # fmt: skip
+        workspace.begin("answer", begin_settings)
+        prompts, recorded = read_data(s.data)
+        self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
+        with self._engine(self._init_gguf(), n_slots=s.slots, n_ctx=s.slots * s.length) as engine:
+            if prompts:
+                found = tokenized(engine, prompts, s.length - min(s.n_predict, s.length // 2))
+            else:
+                raise RequestError("no prompts: recorded texts alone leave nothing to measure on", param="--data")
+            learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
+            workspace.state["held_out"] = [example.key for example in held_out]
+            workspace.save()
+            deadline = None
+            if s.minutes:
+                left = _ANSWER_SHARE * 60 * s.minutes - workspace.seconds("answer")
+                deadline = time.monotonic() + max(left, 0.0)
+            with workspace.timed("answer"):
+                answer_all(engine, learned, workspace, s, deadline, self.watcher)
+        return Examples(learned, held_out, recorded)
+
+    def _tap(self) -> tuple[list[Text], list[Shard]]:
+        s, workspace = self.settings, self.workspace
+        layout = Layout(self.layers, self.target.n_embd, s.top_k)
+        workspace.begin("tap", {"taps": [layer - 1 for layer in layout.layers], "top_k": s.top_k})
+        held_out = {example.key for example in self.examples.held_out}
+        written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
+        recorded = [_cut(text, s.length) for text in self.examples.recorded]
+        texts = usable([text for text in (*recorded, *written) if text.key not in held_out])
+        if not texts:
+            raise DFlashError(
+                "there is no answer to learn from: all are too short, or there was no time to write them",
+                hint="give more prompts with --data, or more --minutes",
+            )
+        n_tokens = sum(len(text.answer) for text in texts)
+        self.watcher.stage("tap", f"{len(texts)} answers of {n_tokens} tokens pass through {s.model.name}")
+        with self._engine(None, n_slots=1, n_ctx=s.length + 1) as engine, workspace.timed("tap"):
+            shards = tap_all(engine, texts, layout, workspace, s, self.watcher)
+        return texts, shards
+
+    def _fit(self, texts: Sequence[Text], shards: Sequence[Shard]) -> Result:
+        from dflash_local.train.fitting import Fit, pick_device, run_fit
+
+        s, workspace = self.settings, self.workspace
+        file = self.init or self._new_file(texts)
+        workspace.begin(
+            "fit",
+            {
+                "init": None if s.init is None else _name_of(s.init), "kind": file.kind, "layers": file.config.n_layer,
+                "block": file.config.block_size, "only": s.only, "rank": s.rank, "goal": s.goal, "weights": s.weights,
+                "rate": s.rate, "batch": s.batch, "micro": s.micro, "head_rows": s.head_rows, "seed": s.seed,
+                "texts": len(texts),
+            },
+        )  # fmt: skip
+        self.watcher.stage("fit", f"a {file.config.kind.name} drafter of {file.config.n_layer} layers learns")
+        tapped: list[TappedText] = [text for shard in shards for text in read_shard(shard.path)]
+        fit = Fit(file, tapped, read_model(s.model)[1], s, pick_device(s.device))
+        if workspace.checkpoint.exists():
+            fit.load(workspace.checkpoint)
+            self.watcher.note(f"the fit goes on after {fit.step} steps")
+        state = workspace.state
+        state.setdefault("evaluations", [])
+        if not state["evaluations"]:
+            state["checks"] = {path.name: [None, None] for path in s.checks}
+            with workspace.timed("measure"):
+                self._measure_init(state)
+        run_fit(fit, workspace, s, self._fit_seconds(), self.watcher, self._evaluate)
+        if not state["evaluations"] or state["evaluations"][-1]["share"] < 1 or not workspace.best.exists():
+            self._evaluate(fit, 1.0)
+        return self._finish(fit, file)
+
+    def _new_file(self, texts: Sequence[Text]) -> DrafterFile:
+        s = self.settings
+        used = {token for text in texts for token in text.tokens}
+        settings = new_settings(
+            self.target,
+            read_metadata(s.model),
+            s.kind or "dflash",
+            layers=s.layers or _LAYERS,
+            block=s.block or _BLOCK,
+            taps=[layer - 1 for layer in self.layers],
+            mask_token=choose_mask_token(self.target, used),
+        )
+        file = DrafterFile.new(settings, self.target, s.output.stem, s.seed)
+        norm = read_model(s.model)[1].get("output_norm.weight")
+        if norm is not None:  # the target's head expects what this norm makes
+            file.values["norm.weight"] = norm.numbers().copy()
+        return file
+
+    # ---- measuring ----
+
+    def _measure_init(self, state: dict[str, Any]) -> None:
+        drafter = self._init_gguf()
+        if drafter is None:
+            return
+        runs, speed = self._measured(drafter, self.examples.held_out, speed=True)
+        evaluation = Evaluation.of(runs, 0.0, 0, self._minutes())
+        state["evaluations"].append(evaluation.to_json())
+        state["before"] = vars_of(speed)
+        for path in self.settings.checks:
+            state["checks"][path.name][0] = self._check_al(drafter, path)
+        self.workspace.save()
+        self.watcher.note(f"AL of the drafter to go on from: {evaluation.al:.2f} with {self.settings.budget} nodes")
+
+    def _check_al(self, drafter: Path, path: Path) -> float:
+        prompts = [Example("", prompt, []) for prompt in read_prompts(path)]
+        return Evaluation.of(self._measured(drafter, prompts, speed=False)[0], 0, 0, 0).al
+
+    def _measured(self, drafter: Path, examples: Sequence[Example], *, speed: bool) -> Any:
+        s = self.settings
+        options = {"n_ctx": s.length + N_TOKENS, **s.engine, "n_threads": s.threads}
+        return measure(s.model, drafter, examples, s.budget, options, speed=speed)
+
+    def _evaluate(self, fit: Fit, share: float) -> None:
+        """Measure the drafter as it is, and keep it if none was better."""
+        s, workspace, state = self.settings, self.workspace, self.workspace.state
+        begin = time.monotonic()
+        candidate = workspace.folder / "candidate.gguf"
+        values = {name: value.numpy() for name, value in fit.network.numbers().items()}
+        fit.file.write(candidate, values, s.outtype, self._history(fit, None), _quantizer(s.outtype))
+        runs, _ = self._measured(candidate, self.examples.held_out, speed=False)
+        evaluation = Evaluation.of(runs, share, fit.step, self._minutes())
+        best = max((e["al"] for e in state["evaluations"] if e["step"] > 0), default=0.0)
+        if evaluation.al > best or not workspace.best.exists():
+            fit.file.write(workspace.best, values, s.outtype, self._history(fit, evaluation), _quantizer(s.outtype))
+            if s.hf:
+                fit.file.write_checkpoint(workspace.folder / "best-hf", values)
+        candidate.unlink()
+        state["evaluations"].append(evaluation.to_json())
+        workspace.add_seconds("measure", time.monotonic() - begin)
+        self.watcher.note(f"AL on held-out prompts after {fit.step} steps: {evaluation.al:.2f}")
+
+    def _fit_seconds(self) -> float | None:
+        """What the whole run's minutes leave for the fit; None: there is no such bound."""
+        s, workspace = self.settings, self.workspace
+        if s.minutes is None:
+            return None
+        measured = workspace.seconds("measure")
+        n_done = max(1, len(workspace.state["evaluations"]))
+        one = measured / n_done if measured else 15.0
+        to_come = one * (s.evaluations + 2)
+        return max(60 * s.minutes - workspace.seconds("answer") - workspace.seconds("tap") - to_come, 30 * s.minutes)
+
+    def _minutes(self) -> float:
+        return (self.before_now + time.monotonic() - self.begun) / 60
+
+    # ---- the result ----
+
+    def _history(self, fit: Fit, evaluation: Evaluation | None) -> dict[str, Any]:
+        s = self.settings
+        return {
+            "dflash_local": __version__,
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "target": s.model.name,
+            "init": None if s.init is None else s.init.name,
+            "data": [path.name for path in s.data],
+            "temperatures": list(s.temperatures),
+            "only": s.only,
+            "goal": s.goal,
+            "weights": s.weights,
+            "rate": fit.rate,
+            "batch": s.batch,
+            "steps": fit.step,
+            "anchors": fit.n_anchors,
+            "seconds": {name: round(value) for name, value in self.workspace.state["seconds"].items()},
+            "nodes": s.budget,
+            "acceptance_length": None if evaluation is None else round(evaluation.al, 3),
+        }
+
+    def _finish(self, fit: Fit, file: DrafterFile) -> Result:
+        from dflash_local.native import check_gguf
+
+        s, workspace, state = self.settings, self.workspace, self.workspace.state
+        check_gguf(workspace.best)
+        _, speed = self._measured(workspace.best, self.examples.held_out, speed=True)
+        for path in s.checks:
+            state["checks"].setdefault(path.name, [None, None])[1] = self._check_al(workspace.best, path)
+        workspace.save()
+        with whole_file(s.output) as out, workspace.best.open("rb") as best:
+            shutil.copyfileobj(best, out, 1 << 22)
+        if s.hf:
+            shutil.copytree(workspace.folder / "best-hf", s.hf, dirs_exist_ok=True)
+        return Result(
+            output=s.output,
+            evaluations=[Evaluation(**{**e, "depths": tuple(e["depths"])}) for e in state["evaluations"]],
+            before=Speed(**state["before"]) if state.get("before") else None,
+            after=speed,
+            checks={name: (pair[0], pair[1]) for name, pair in state["checks"].items()},
+            course=vars(fit.course),
+            history=self._history(fit, None),
+            seconds=dict(state["seconds"]),
+        )
+
+    # ---- engines ----
+
+    def _engine(self, drafter: Path | None, *, n_slots: int, n_ctx: int) -> Engine:
+        s = self.settings
+        return Engine(
+            s.model, drafter, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, n_threads=s.threads, cost_cache=False,
+            max_queue=max(64, 4 * n_slots), warmup=drafter is not None, **s.engine,
+        )  # fmt: skip
+
+    def _init_gguf(self) -> Path | None:
+        """The drafter to go on from, as the engine loads it."""
+        init = self.settings.init
+        if init is None or not init.is_dir():
+            return init
+        path = self.workspace.folder / "init-f16.gguf"
+        if not path.exists():
+            convert(init, self.target.path, path)
+        return path
+
+
+def vars_of(speed: Speed | None) -> dict[str, float] | None:
+    return None if speed is None else {"plain": speed.plain, "drafted": speed.drafted}
+
+
+def _quantizer(outtype: str) -> RowQuantizer | None:
+    if not find_outtype(outtype).needs_ggml:
+        return None
+    from dflash_local.native import quantize_rows
+
+    return quantize_rows
+
+
+def _cut(text: Text, length: int) -> Text:
+    room = length - len(text.prompt)
+    if len(text.answer) <= room:
+        return text
+    return Text(text.key, text.round, text.prompt, text.answer[: max(room, 0)], text.temperature, False)
+
+
+def _name_of(path: Path) -> str:
+    """A model's name and a few of its bytes, which tell it from another of that name."""
+    if path.is_dir():
+        return path.name
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for at in (0, size // 2, max(size - (1 << 16), 0)):
+            file.seek(at)
+            digest.update(file.read(1 << 16))
+    return f"{path.name} ({digest.hexdigest()[:12]})"
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

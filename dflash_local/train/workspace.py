@@ -1,0 +1,220 @@
+"""Workspace: the folder with what the stages of a training run leave, so that a stopped run goes on.
+
+Every file appears whole or not at all, except the list of answers, which grows line by line and is cut to its last
+whole line.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.file_lock import locked
+from dflash_local.train.train_settings import flag
+
+STAGES = ("answer", "tap", "fit")
+_FORMAT = 1
+
+
+class Workspace:
+    """`state` is what `state.json` says: the settings with which each stage was begun, seconds spent in each, held-out
+    prompts, evaluations."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state: dict[str, Any] = {"format": _FORMAT, "stages": {}, "seconds": {}}
+
+    @property
+    def answers(self) -> Path:
+        return self.folder / "answers.jsonl"
+
+    @property
+    def taps(self) -> Path:
+        return self.folder / "taps"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "fit.pt"
+
+    @property
+    def best(self) -> Path:
+        """The drafter of the best evaluation."""
+        return self.folder / "best.gguf"
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """The folder for this process alone.
+
+        Raises:
+            RequestError: it is another kind of folder, or of another version; DFlashError: it cannot be used.
+        """
+        with _disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder / "lock", lambda: _raise_busy(self.folder)):
+                self._read()
+                yield
+
+    def _read(self) -> None:
+        path = self.folder / "state.json"
+        if not path.exists():
+            strangers = [entry.name for entry in self.folder.iterdir() if entry.name not in ("lock", "taps")]
+            if strangers and not all(name.endswith(".part") for name in strangers):
+                raise RequestError(
+                    f"{self.folder} is a folder of something else: it holds {strangers[0]}",
+                    param="--work",
+                    hint="name a new folder with --work",
+                )
+            return
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            state = None
+        if not isinstance(state, dict) or state.get("format") != _FORMAT:
+            raise RequestError(
+                f"{path} is damaged, or of another version of dflash-local",
+                param="--work",
+                hint=f"begin anew: remove {self.folder}, or name another folder with --work",
+            )
+        self.state = state
+
+    def save(self) -> None:
+        self.write("state.json", json.dumps(self.state, indent=1).encode())
+
+    def write(self, name: str, data: bytes) -> None:
+        with whole_file(self.folder / name) as file:
+            file.write(data)
+
+    # ---- stages ----
+
+    def begin(self, stage: str, settings: Mapping[str, Any]) -> None:
+        """Enter a stage with the settings that its results depend on.
+
+        Raises:
+            RequestError: it was begun with others; says what differs and what to do.
+        """
+        settings = json.loads(json.dumps(settings))
+        before = self.state["stages"].get(stage)
+        if before is None:
+            self.state["stages"][stage] = settings
+            self.save()
+            return
+        for name in settings:
+            if before.get(name) != settings[name]:
+                raise RequestError(
+                    f"{self.folder} was begun with {flag(name)} {_shown(before.get(name))}, and now it is "
+                    f"{_shown(settings[name])}",
+                    param=flag(name),
+                    hint=f"give the same again, or '--restart {stage}' to do this stage and those after it anew, or "
+                    "another folder with --work",
+                )
+
+    def restart(self, stage: str) -> None:
+        """Forget a stage and those after it."""
+        for name in STAGES[STAGES.index(stage) :]:
+            self.state["stages"].pop(name, None)
+            self.state["seconds"].pop(name, None)
+            for path in self._files(name):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+        if stage == "answer":
+            self.state.pop("held_out", None)
+        self.state.pop("evaluations", None)
+        self.save()
+
+    def _files(self, stage: str) -> tuple[Path, ...]:
+        return {
+            "answer": (self.answers,),
+            "tap": (self.taps,),
+            "fit": (self.checkpoint, self.best),
+        }[stage]
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Count the seconds of a block for a stage, over all runs."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add_seconds(stage, time.monotonic() - begin)
+
+    def add_seconds(self, stage: str, seconds: float) -> None:
+        self.state["seconds"][stage] = self.state["seconds"].get(stage, 0.0) + seconds
+        self.save()
+
+    def seconds(self, stage: str) -> float:
+        return float(self.state["seconds"].get(stage, 0.0))
+
+    # ---- disk ----
+
+    def need(self, n_bytes: int, what: str) -> None:
+        """Raise DFlashError unless the disk has room for `n_bytes` more."""
+        free = shutil.disk_usage(self.folder).free
+        if free < n_bytes + _MARGIN:
+            raise DFlashError(
+                f"{what} takes {size_text(n_bytes)} in {self.folder}, where {size_text(free)} are free",
+                hint="free some, or name a folder on a larger disk with --work; what is done so far is kept",
+            )
+
+
+_MARGIN = 64 << 20
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears at `path` when the block ends, whole, or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with _disk_errors(path.parent):
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DFlashError(
+                f"the disk of {folder} is full",
+                hint="free some space and give the same command again: what is done so far is kept",
+            ) from error
+        raise DFlashError(f"{folder} cannot be used: {error.strerror or error}", hint="check --work and -o") from error
+
+
+disk_errors = _disk_errors
+
+
+def _raise_busy(folder: Path) -> None:
+    raise RequestError(
+        f"another training run uses {folder}", param="--work", hint="wait for it, or name another folder with --work"
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "nothing" if value is None else str(value)
+
+
+def size_text(n_bytes: float) -> str:
+    """Bytes for readers."""
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
+
+
+Make = Callable[[Path], None]

@@ -1,0 +1,95 @@
+"""Texts that the target wrote: prompts with their answers, as JSON lines that grow while it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dflash_local.errors import RequestError
+from dflash_local.train.workspace import disk_errors
+
+
+@dataclass(frozen=True)
+class Text:
+    """Token ids of a prompt and of an answer to it, without the token that ended it. `key` names the prompt."""
+
+    key: str
+    round: int
+    prompt: list[int]
+    answer: list[int]
+    temperature: float
+    ended: bool  # by the model, not by a limit
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.prompt + self.answer
+
+    def to_json(self) -> str:
+        return json.dumps(vars(self), separators=(",", ":"))
+
+    @classmethod
+    def of(cls, data: Any, where: str) -> Text:
+        """Raises RequestError for anything else than `to_json` writes."""
+        if isinstance(data, dict) and data.keys() >= cls.__annotations__.keys():
+            text = cls(**{name: data[name] for name in cls.__annotations__})
+            if _is_tokens(text.prompt) and _is_tokens(text.answer) and text.prompt:
+                return text
+        raise RequestError(f"{where} is not an answer of a target", param="--data", hint="remove the line, or the file")
+
+
+def _is_tokens(value: Any) -> bool:
+    return isinstance(value, list) and all(type(token) is int and token >= 0 for token in value)
+
+
+def read_texts(path: Path) -> Iterator[Text]:
+    """All whole lines of a file of answers. Raises RequestError."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+        except ValueError:
+            raise RequestError(
+                f"{path}, line {number}: not JSON", param="--work", hint="remove the line; its answer is written again"
+            ) from None
+        yield Text.of(data, f"{path}, line {number}")
+
+
+class TextFile:
+    """A file of texts that can be continued after a kill: what follows the last whole line is cut off."""
+
+    _SYNC_BYTES = 1 << 16
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._unsynced = 0
+
+    def __enter__(self) -> TextFile:
+        with disk_errors(self._path.parent):
+            self._file = self._path.open("a+b")
+            self._file.seek(0)
+            whole = self._file.read().rfind(b"\n") + 1
+            self._file.truncate(whole)
+            self._file.seek(whole)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._file
+        with disk_errors(self._path.parent):
+            self._file.close()
+
+    def add(self, text: Text) -> None:
+        assert self._file
+        line = text.to_json().encode() + b"\n"
+        with disk_errors(self._path.parent):
+            self._file.write(line)
+            self._file.flush()
+            self._unsynced += len(line)
+            if self._unsynced > self._SYNC_BYTES:
+                os.fsync(self._file.fileno())
+                self._unsynced = 0
