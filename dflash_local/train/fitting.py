@@ -90,6 +90,8 @@ def rate_of(settings: TrainSettings, file: DrafterFile) -> float:
 class Fit:
     """A fit that can be saved, loaded and continued. `done` is the share of it that is over."""
 
+    save_every = 30.0  # seconds; longer where saving takes long
+
     def __init__(
         self,
         file: DrafterFile,
@@ -259,7 +261,7 @@ def run_fit(
         torch.set_num_threads(settings.threads)
     marks = [(i + 1) / (settings.evaluations + 1) for i in range(settings.evaluations)]
     last_save = last_word = time.monotonic()
-    save_every = 30.0
+    save_every = fit.save_every
 
     def share() -> float:
         by_steps = fit.step / fit.n_steps
@@ -281,7 +283,7 @@ def run_fit(
         if now - last_save > save_every:
             fit.save(workspace.checkpoint)
             last_save = time.monotonic()
-            save_every = max(30.0, (last_save - now) / _SAVE_SHARE)
+            save_every = max(fit.save_every, (last_save - now) / _SAVE_SHARE)
         if len(passed) < len(marks) and share() >= marks[len(passed)]:
             passed.append(marks[len(passed)])
             fit.mark(share())

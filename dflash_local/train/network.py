@@ -112,9 +112,8 @@ class Attention(nn.Module):  # type: ignore[misc]
         if view.own is not None:
             near = near.masked_fill(view.own, _HIDDEN)
         scores = torch.cat([seen.masked_fill(view.context, _HIDDEN), near], -1) * self.dim**-0.5
-        weights = scores.softmax(-1).to(dtype)
-        out = (weights[..., :n_context].flatten(3, 4) @ ctx_v).unflatten(3, (n, block))
-        out = out + weights[..., n_context:] @ own_v
+        far, close = scores.softmax(-1).to(dtype).split([n_context, block], -1)
+        out = (far.flatten(3, 4) @ ctx_v).unflatten(3, (n, block)) + close @ own_v
         return self.o_proj(out.permute(0, 3, 4, 1, 2, 5).reshape(texts, n, block, -1))
 
 

@@ -60,5 +60,5 @@ class Rotation:
         """Rotates halves (NeoX); dimensions beyond the rotated ones stay."""
         cos, sin = angles
         half = cos.shape[-1]
-        a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-        return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+        a, b, *rest = x.split([half, half, x.shape[-1] - 2 * half] if x.shape[-1] > 2 * half else half, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin, *rest], -1)

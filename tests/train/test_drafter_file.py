@@ -1,0 +1,130 @@
+"""Drafters in and out: a GGUF or a Hugging Face folder is read, and written again as what it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dflash_local.convert import convert
+from dflash_local.convert.gguf_metadata import read_header, read_metadata
+from dflash_local.convert.target import Target
+from dflash_local.errors import ConvertError, ModelError, RequestError
+from dflash_local.native import check_gguf
+from dflash_local.train.drafter_file import (
+    HISTORY,
+    DrafterFile,
+    choose_mask_token,
+    new_settings,
+    spread_taps,
+)
+from tests.gguf_files import numbers, rewritten
+from tests.parity.f32 import engine_f32, widen
+
+KINDS = ["dflash-small", "dflash", "dflash2", "dspark", "dspark-first"]
+TOKENS = np.random.default_rng(7).integers(4, 1699, 40).tolist()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_gguf_comes_back(name: str, pocket: dict[str, Path], target_f32: Path, tmp_path: Path) -> None:
+    """The same keys and numbers, with the history in the metadata."""
+    source = widen(pocket[name], tmp_path / "source.gguf")
+    file = DrafterFile.read(source, Target.read(target_f32), tmp_path)
+    file.write(tmp_path / "again.gguf", file.values, "f32", {"steps": 3})
+    check_gguf(tmp_path / "again.gguf")
+    before, after = numbers(source), numbers(tmp_path / "again.gguf")
+    assert before.keys() == after.keys()
+    for tensor, values in before.items():
+        np.testing.assert_array_equal(after[tensor], values)
+    keys, new = read_metadata(source), read_metadata(tmp_path / "again.gguf")
+    assert json.loads(new.pop(HISTORY).data) == {"steps": 3}
+    assert {key: value for key, value in keys.items() if "general." not in key} == {
+        key: value for key, value in new.items() if "general." not in key
+    }
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_folder_comes_back(name: str, pocket: dict[str, Path], target_f32: Path, tmp_path: Path) -> None:
+    """GGUF -> Hugging Face folder -> GGUF by the converter: the same drafts."""
+    file = DrafterFile.read(pocket[name], Target.read(target_f32), tmp_path)
+    file.write_checkpoint(tmp_path / "folder", file.values)
+    convert(tmp_path / "folder", target_f32, tmp_path / "converted.gguf", outtype="f32")
+    file.write(tmp_path / "written.gguf", file.values, "f32", {})
+    n_block = file.config.block_size
+    probes = []
+    for path in ("converted.gguf", "written.gguf"):
+        with engine_f32(target_f32, tmp_path / path, n_ctx=128) as engine:
+            probes.append(engine.draft_probe(TOKENS, n_block))
+    np.testing.assert_allclose(probes[0].hidden, probes[1].hidden, atol=0.1)  # the folder is bfloat16
+    assert (probes[0].logits.argmax(-1) == probes[1].logits.argmax(-1)).mean() > 0.9
+    again = DrafterFile.read(tmp_path / "folder", Target.read(target_f32), tmp_path)
+    assert again.kind == file.kind
+    assert again.config.taps == file.config.taps
+    for source, values in file.values.items():
+        np.testing.assert_allclose(again.values[source], values, atol=1e-6, rtol=1 / 128)
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dflash2", "dspark"])
+def test_new_drafter_loads(kind: str, pocket: dict[str, Path], tmp_path: Path) -> None:
+    """A drafter that knows nothing has the shape of its target and runs."""
+    target = Target.read(pocket["target"])
+    settings = new_settings(
+        target, read_metadata(pocket["target"]), kind, layers=2, block=8, taps=(0, 2, 4), mask_token=3
+    )
+    file = DrafterFile.new(settings, target, "new", 1)
+    assert file.kind == kind
+    assert (file.config.n_head, file.config.n_head_kv, file.config.head_dim) == (4, 2, 64)
+    file.write(tmp_path / "new.gguf", file.values, "f16", {})
+    with engine_f32(pocket["target"], tmp_path / "new.gguf", n_ctx=128) as engine:
+        assert engine.info["drafter"]["kind"] == kind
+        assert np.isfinite(engine.draft_probe(TOKENS, 8).hidden).all()
+        assert engine.generate(TOKENS, max_tokens=8, temperature=0).tokens
+    file.write_checkpoint(tmp_path / "folder", file.values)
+    convert(tmp_path / "folder", pocket["target"], tmp_path / "converted.gguf")
+    assert read_header(tmp_path / "converted.gguf")[1].keys() == read_header(tmp_path / "new.gguf")[1].keys()
+
+
+def test_authors_load_the_folder(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """Their own class takes what is written."""
+    from dflash.model import DFlashDraftModel
+
+    file = DrafterFile.read(pocket["dflash"], Target.read(pocket["target"]), tmp_path)
+    file.write_checkpoint(tmp_path / "folder", file.values)
+    model = DFlashDraftModel.from_pretrained(tmp_path / "folder", dtype=torch.float32)
+    assert model.target_layer_ids == [0, 2, 4]
+    for name, values in file.values.items():
+        np.testing.assert_allclose(model.state_dict()[name].numpy(), values, atol=1e-6, rtol=1 / 128)
+
+
+def test_refusals(pocket: dict[str, Path], tmp_path: Path) -> None:
+    target = Target.read(pocket["target"])
+    with pytest.raises(ConvertError, match="not a drafter"):
+        DrafterFile.read(pocket["target"], target, tmp_path)
+    with pytest.raises(ModelError, match="trained for a target of width"):
+        DrafterFile.read(pocket["dflash"], replace(target, n_embd=512), tmp_path)
+    sinks = rewritten(
+        pocket["dflash"], tmp_path / "sinks.gguf", {}, {"blk.0.attn_sinks.weight": np.zeros(4, np.float32)}
+    )
+    with pytest.raises(ConvertError, match="attention sinks"):
+        DrafterFile.read(sinks, target, tmp_path)
+    with pytest.raises(RequestError, match="is no drafter"):
+        DrafterFile.read(tmp_path / "nothing.gguf", target, tmp_path)
+
+
+def test_spread_taps() -> None:
+    """The authors' rule for large targets; small ones have fewer."""
+    assert spread_taps(36) == (1, 9, 17, 25, 33)
+    assert spread_taps(30) == (1, 8, 14, 20, 27)
+    assert spread_taps(6) == (0, 2, 4)
+    assert spread_taps(1) == (0,)
+
+
+def test_mask_token_is_in_no_text(pocket: dict[str, Path]) -> None:
+    target = Target.read(pocket["target"])
+    bare = replace(target, mask_token=None)
+    first = choose_mask_token(bare, set())
+    assert choose_mask_token(bare, {first}) != first

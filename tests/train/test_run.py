@@ -1,0 +1,289 @@
+"""Whole runs on the pocket pair: what they leave, and what happens if they are stopped, meet a full disk or a damaged
+file, or go on with other settings."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local import Engine
+from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.native import check_gguf
+from dflash_local.train.drafter_file import HISTORY
+from dflash_local.train.train_settings import TrainSettings, Watcher
+from dflash_local.train.training import train
+from dflash_local.train.written_texts import read_texts
+
+Make = Callable[..., TrainSettings]
+ROOT = Path(__file__).parents[2]
+# Runs the settings of a pickle, and kills itself the second time that a stage reports progress.
+KILLED = """
+import os, pickle, signal, sys
+from dflash_local.train.train_settings import Watcher
+from dflash_local.train.training import train
+
+class Killer(Watcher):
+    name, calls = "", 0
+    def stage(self, name, text):
+        self.name, self.calls = name, 0
+    def progress(self, done, total, text):
+        self.calls += 1
+        if self.name == sys.argv[2] and self.calls == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train(pickle.load(open(sys.argv[1], "rb")), Killer())
+"""
+
+
+class Listener(Watcher):
+    """Keeps what a run says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.stages: list[str] = []
+        self.work: dict[str, int] = {}
+
+    def stage(self, name: str, text: str) -> None:
+        self.stages.append(name)
+
+    def progress(self, done: float, total: float, text: str) -> None:
+        self.work[self.stages[-1]] = self.work.get(self.stages[-1], 0) + 1
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def check_drafter(settings: TrainSettings) -> None:
+    """The result is a drafter that the engine runs."""
+    check_gguf(settings.output)
+    with Engine(settings.model, settings.output, n_ctx=256, n_threads=1, warmup=False) as engine:
+        assert engine.generate("What is 12 + 9?", max_tokens=16, temperature=0).tokens
+
+
+def test_whole_run(settings: Make, tmp_path: Path) -> None:
+    """From prompts to a drafter that drafts as well as the one before; the second time nothing is left to do."""
+    asked = settings(hf=tmp_path / "folder", checks=(settings().data[0],))
+    listener = Listener()
+    result = train(asked, listener)
+    assert listener.stages == ["answer", "tap", "fit"]
+    check_drafter(asked)
+    first, *others = result.evaluations
+    assert first.step == 0 and others and result.best.step > 0
+    assert result.best.al > 0.7 * first.al > 1.5
+    assert 0 < result.best.depths[-1] <= result.best.depths[0] <= 1
+    before, after = result.checks["prompts.jsonl"]
+    assert before and after > 0.7 * before
+    history = json.loads(read_metadata(asked.output)[HISTORY].data)
+    assert history["steps"] == result.best.step and history["target"] == "pocket-target.gguf"
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == {"config.json", "model.safetensors"}
+
+    again = Listener()
+    assert train(settings(), again).evaluations == result.evaluations
+    assert not again.work
+
+
+def test_learned_text_is_the_targets_own(settings: Make) -> None:
+    """At temperature 0 the training text is what plain decoding answers, and held-out prompts are not in it."""
+    asked = settings()
+    train(asked, Watcher())
+    texts = list(read_texts(asked.work / "answers.jsonl"))
+    held_out = json.loads((asked.work / "state.json").read_text())["held_out"]
+    assert len(texts) == 14 and len(held_out) == 2
+    assert not set(held_out) & {text.key for text in texts}
+    with Engine(asked.model, n_ctx=512, n_threads=1, warmup=False, lookup=False) as engine:
+        for text in texts[:4]:
+            assert engine.generate(text.prompt, max_tokens=64, temperature=0).tokens == text.answer
+
+
+@pytest.mark.parametrize("stage", ["answer", "tap", "fit"])
+def test_killed_run_goes_on(stage: str, settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After kill -9 in a stage the same command finishes it; until then there is no result."""
+    asked = settings(shard_mib=1, epochs=0.6)
+    (tmp_path / "settings").write_bytes(pickle.dumps(asked))
+    run = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "settings", stage], cwd=ROOT, check=False)
+    assert run.returncode == -signal.SIGKILL
+    assert not asked.output.exists()
+    lines = (asked.work / "answers.jsonl").read_bytes().splitlines()
+    if stage == "answer":  # the kill may fall into a line
+        (asked.work / "answers.jsonl").write_bytes(b"\n".join(lines) + b'\n{"key": "half')
+    listener = Listener()
+    train(asked, listener)
+    check_drafter(asked)
+    kept = (asked.work / "answers.jsonl").read_bytes().splitlines()
+    assert kept[: len(lines)] == lines and len(kept) == 14
+    if stage != "answer":
+        assert "answer" not in listener.work
+    if stage == "fit":
+        assert "tap" not in listener.work
+
+
+def test_fit_goes_on_from_its_checkpoint(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after a checkpoint, the fit takes only the steps that are left, and ends where it would have."""
+    from dflash_local.train.fitting import Fit
+
+    monkeypatch.setattr(Fit, "save_every", 0.0)
+    asked = settings(epochs=1.0)
+    advance = Fit.advance
+
+    def interrupted(self: Fit, done: float) -> None:
+        if self.step == 3:
+            raise KeyboardInterrupt
+        advance(self, done)
+
+    monkeypatch.setattr(Fit, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(asked, Watcher())
+    monkeypatch.setattr(Fit, "advance", advance)
+    listener = Listener()
+    result = train(asked, listener)
+    assert any("goes on after 3 steps" in note for note in listener.notes)
+    assert result.best.step > 3
+    whole = train(settings(epochs=1.0, work=asked.work.with_name("whole")), Watcher())
+    assert whole.best.step == result.best.step
+    assert result.best.al == pytest.approx(whole.best.al, rel=0.02)
+
+
+def test_other_settings(settings: Make) -> None:
+    """Each says which flag differs and what to do; what does not matter may change."""
+    asked = settings()
+    train(asked, Watcher())
+    for change, flag in (
+        ({"temperatures": (0.0, 0.5)}, "--temperatures"),
+        ({"n_predict": 32}, "--predict"),
+        ({"top_k": 2}, "--top-k"),
+        ({"goal": "distill"}, "--goal"),
+        ({"batch": 64}, "--batch"),
+    ):
+        with pytest.raises(RequestError, match=flag) as error:
+            train(settings(**change), Watcher())
+        assert error.value.hint and "--restart" in error.value.hint
+    train(settings(budget=8), Watcher())
+    listener = Listener()
+    train(settings(goal="distill"), listener, restart="fit")
+    assert list(listener.work) == ["fit"] or not listener.work  # a fit of less than a second says nothing
+    assert json.loads((asked.work / "state.json").read_text())["stages"]["fit"]["goal"] == "distill"
+
+
+def test_damaged_files(settings: Make) -> None:
+    """A shard that was cut off is written again; a damaged checkpoint says what to do."""
+    asked = settings()
+    train(asked, Watcher())
+    shard = next((asked.work / "taps").glob("*.safetensors"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 2])
+    listener = Listener()
+    train(asked, listener)
+    assert listener.work.get("tap") and shard.read_bytes() == whole
+    (asked.work / "fit.pt").write_bytes(b"nothing")
+    with pytest.raises(DFlashError, match="damaged") as error:
+        train(asked, Watcher())
+    assert error.value.hint and "--restart fit" in error.value.hint
+    (asked.work / "state.json").write_text("{")
+    with pytest.raises(RequestError, match="damaged"):
+        train(asked, Watcher())
+
+
+def test_small_disk(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little room is said before the hidden states are made."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(10**9, 10**9, 10**6))
+    asked = settings()
+    listener = Listener()
+    with pytest.raises(DFlashError, match=r"storing the hidden states of \d+ tokens takes") as error:
+        train(asked, listener)
+    assert error.value.hint and "what is done so far is kept" in error.value.hint
+    assert "tap" not in listener.work
+    monkeypatch.undo()
+    train(asked, Watcher())
+    check_drafter(asked)
+
+
+@pytest.mark.parametrize("at", ["00000.safetensors", "fit.pt", "best.gguf", "new.gguf"])
+def test_disk_fills_up(at: str, settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the disk is full, no half file is left, and the run goes on once there is room."""
+    asked = settings()
+    replace = Path.replace
+
+    def full(self: Path, target: Any) -> Path:
+        if Path(target).name == at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(DFlashError, match=r"full|No space"):
+        train(asked, Watcher())
+    monkeypatch.undo()
+    assert not list(asked.work.rglob("*.part")) and not list(asked.output.parent.glob("*.part"))
+    assert not asked.output.exists()
+    train(asked, Watcher())
+    check_drafter(asked)
+
+
+def test_folder_of_something_else(settings: Make, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "diary.txt").write_text("mine")
+    with pytest.raises(RequestError, match="diary.txt"):
+        train(settings(), Watcher())
+
+
+def test_busy_folder(settings: Make) -> None:
+    from dflash_local.train.workspace import Workspace
+
+    asked = settings()
+    with (
+        Workspace(asked.work).opened(),
+        pytest.raises(RequestError, match="another training run"),
+    ):
+        train(asked, Watcher())
+
+
+@pytest.mark.parametrize("only", ["fc", "heads", "lora"])
+def test_parts(only: str, settings: Make, pocket: dict[str, Path]) -> None:
+    """Only what is named changes."""
+    from tests.gguf_files import numbers
+
+    init = pocket["dspark"]
+    asked = settings(init=init, only=only, rank=4, outtype="f32")
+    train(asked, Watcher())
+    check_drafter(asked)
+    before, after = numbers(init), numbers(asked.output)
+    changed = {name for name in before if (abs(before[name] - after[name]) > 1e-6).any()}
+    if only == "fc":
+        assert changed and changed <= {"fc.weight", "enc.output_norm.weight"}
+    elif only == "heads":
+        assert changed and not any(name.startswith(("blk.", "fc.")) for name in changed)
+    else:
+        assert {"fc.weight", "blk.0.attn_q.weight"} <= changed and "blk.0.attn_norm.weight" not in changed
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dflash2", "dspark"])
+def test_from_nothing(kind: str, settings: Make) -> None:
+    """A new drafter of each kind learns: it is better than none within seconds."""
+    asked = settings(init=None, kind=kind, layers=1, block=8, taps=(0, 2, 4), epochs=6.0, rate=2e-3, batch=64)
+    result = train(asked, Watcher())
+    check_drafter(asked)
+    assert result.before is None
+    assert result.best.al > 1.2
+    losses = result.course["entropy"]
+    assert losses[-1] < 5.5  # of 7.4 nats for 1,699 tokens
+
+
+def test_disagreeing_flags(settings: Make) -> None:
+    with pytest.raises(RequestError, match="--layers 4 disagrees"):
+        train(settings(layers=4), Watcher())
+    with pytest.raises(RequestError, match="--only"):
+        settings(init=None, only="fc")
+    with pytest.raises(RequestError, match="--epochs"):
+        settings(epochs=0.0)
