@@ -30,6 +30,7 @@ from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace, whole_file
 
 _WARM_UP = 0.04  # of the whole fit
+_WARM_UP_STEPS = 20  # at least, however slow they are
 _LEAST_RATE = 0.03  # of the rate, at the end
 _CLIP = 1.0  # of the gradients' norm
 _SAVE_SHARE = 0.03  # of the time may go into checkpoints
@@ -169,7 +170,7 @@ class Fit:
 
     def advance(self, done: float) -> None:
         """One step; `done` is the share of the fit that is over, which sets the rate."""
-        rate = self.rate * min(1.0, (done + 1e-3) / _WARM_UP)
+        rate = self.rate * min(1.0, (done + 1e-3) / _WARM_UP, (self.step + 1) / _WARM_UP_STEPS)
         rate *= (1 - _LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))) + _LEAST_RATE
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -261,6 +262,7 @@ def run_fit(
         torch.set_num_threads(settings.threads)
     marks = [(i + 1) / (settings.evaluations + 1) for i in range(settings.evaluations)]
     last_save = last_word = time.monotonic()
+    entropy, chain = fit.mark(0.0)
     save_every = fit.save_every
 
     def share() -> float:
@@ -273,13 +275,13 @@ def run_fit(
         fit.advance(done)
         now = time.monotonic()
         fit.count(now - begin)
-        if now - last_word > 1:
+        if now - last_word > 1 or fit.step == 1:
             last_word = now
             entropy, chain = fit.mark(done)
-            speed = fit.n_anchors / max(fit.seconds, 1e-3)
-            watcher.progress(
-                share(), 1.0, f"step {fit.step}, loss {entropy:.3f}, chains {chain:.2f}, {speed:.0f} anchors/s"
-            )
+        speed = fit.n_anchors / max(fit.seconds, 1e-3)
+        watcher.progress(
+            share(), 1.0, f"step {fit.step}, loss {entropy:.3f}, chains {chain:.2f}, {speed:.0f} anchors/s"
+        )
         if now - last_save > save_every:
             fit.save(workspace.checkpoint)
             last_save = time.monotonic()

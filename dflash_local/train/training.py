@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -75,6 +76,9 @@ def train(settings: TrainSettings, watcher: Watcher, restart: str | None = None)
 
 def _check(settings: TrainSettings) -> None:
     """What can be said before anything is read or loaded."""
+    # Threads of torch that wait for each other spin for a millisecond by default, which costs most of the time where
+    # something else needs a core. Read when it is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -146,10 +150,7 @@ class _Run:
         prompts, recorded = read_data(s.data)
         self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
         with self._engine(self._init_gguf(), n_slots=s.slots, n_ctx=s.slots * s.length) as engine:
-            if prompts:
-                found = tokenized(engine, prompts, s.length - min(s.n_predict, s.length // 2))
-            else:
-                raise RequestError("no prompts: recorded texts alone leave nothing to measure on", param="--data")
+            found = self._examples(engine, prompts)
             learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
             workspace.state["held_out"] = [example.key for example in held_out]
             workspace.save()
@@ -160,6 +161,19 @@ class _Run:
             with workspace.timed("answer"):
                 answer_all(engine, learned, workspace, s, deadline, self.watcher)
         return Examples(learned, held_out, recorded)
+
+    def _examples(self, engine: Engine, prompts: Sequence[dict[str, Any]]) -> list[Example]:
+        if not prompts:
+            raise RequestError("no prompts: recorded texts alone leave nothing to measure on", param="--data")
+        n_most = self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
+        examples = tokenized(engine, prompts, n_most)
+        if len(examples) < len(prompts):
+            left_out = len(prompts) - len(examples)
+            self.watcher.note(
+                f"{left_out} of {len(prompts)} prompts are left out: there twice, or of more than {n_most} tokens, which "
+                "leaves no room for an answer in --length"
+            )
+        return examples
 
     def _tap(self) -> tuple[list[Text], list[Shard]]:
         s, workspace = self.settings, self.workspace

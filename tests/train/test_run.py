@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from dflash_local.train.written_texts import read_texts
 
 Make = Callable[..., TrainSettings]
 ROOT = Path(__file__).parents[2]
+N_LEARNED = 13  # of the 16 prompts, one is too long and two are held out
 # Runs the settings of a pickle, and kills itself the second time that a stage reports progress.
 KILLED = """
 import os, pickle, signal, sys
@@ -69,7 +71,8 @@ def check_drafter(settings: TrainSettings) -> None:
     """The result is a drafter that the engine runs."""
     check_gguf(settings.output)
     with Engine(settings.model, settings.output, n_ctx=256, n_threads=1, warmup=False) as engine:
-        assert engine.generate("What is 12 + 9?", max_tokens=16, temperature=0).tokens
+        question = [{"role": "user", "content": "What is 12 + 9?"}]
+        assert engine.chat(question, max_tokens=16, temperature=0).message["content"]
 
 
 def test_whole_run(settings: Make, tmp_path: Path) -> None:
@@ -78,6 +81,7 @@ def test_whole_run(settings: Make, tmp_path: Path) -> None:
     listener = Listener()
     result = train(asked, listener)
     assert listener.stages == ["answer", "tap", "fit"]
+    assert any("1 of 16 prompts are left out" in note for note in listener.notes)
     check_drafter(asked)
     first, *others = result.evaluations
     assert first.step == 0 and others and result.best.step > 0
@@ -100,7 +104,7 @@ def test_learned_text_is_the_targets_own(settings: Make) -> None:
     train(asked, Watcher())
     texts = list(read_texts(asked.work / "answers.jsonl"))
     held_out = json.loads((asked.work / "state.json").read_text())["held_out"]
-    assert len(texts) == 14 and len(held_out) == 2
+    assert len(texts) == N_LEARNED and len(held_out) == 2
     assert not set(held_out) & {text.key for text in texts}
     with Engine(asked.model, n_ctx=512, n_threads=1, warmup=False, lookup=False) as engine:
         for text in texts[:4]:
@@ -122,7 +126,7 @@ def test_killed_run_goes_on(stage: str, settings: Make, tmp_path: Path, monkeypa
     train(asked, listener)
     check_drafter(asked)
     kept = (asked.work / "answers.jsonl").read_bytes().splitlines()
-    assert kept[: len(lines)] == lines and len(kept) == 14
+    assert kept[: len(lines)] == lines and len(kept) == N_LEARNED
     if stage != "answer":
         assert "answer" not in listener.work
     if stage == "fit":
@@ -148,7 +152,7 @@ def test_fit_goes_on_from_its_checkpoint(settings: Make, monkeypatch: pytest.Mon
     monkeypatch.setattr(Fit, "advance", advance)
     listener = Listener()
     result = train(asked, listener)
-    assert any("goes on after 3 steps" in note for note in listener.notes)
+    assert any(re.search("goes on after [1-3] steps", note) for note in listener.notes)
     assert result.best.step > 3
     whole = train(settings(epochs=1.0, work=asked.work.with_name("whole")), Watcher())
     assert whole.best.step == result.best.step

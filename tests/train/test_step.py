@@ -129,9 +129,7 @@ def dpace(log_probs: Tensor, counts: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("goal", ["text", "distill"])
 @pytest.mark.parametrize("weights", ["decay", "dpace"])
-def test_loss_and_gradients(
-    goal: str, weights: str, pocket: dict[str, Path], target_f32: Path, tmp_path: Path
-) -> None:
+def test_loss_and_gradients(goal: str, weights: str, pocket: dict[str, Path], target_f32: Path, tmp_path: Path) -> None:
     """Two texts of unlike lengths, anchors at the edges: the first block sees almost nothing, the last ones end beyond
     the text."""
     ours = setup("dflash", pocket, target_f32, tmp_path)
