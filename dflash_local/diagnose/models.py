@@ -44,7 +44,8 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
             yield warn(
                 "pair",
                 "no drafter: drafting by prompt lookup alone",
-                "give the drafter of this target: -md DRAFTER.gguf",
+                "give the drafter of this target: -md DRAFTER.gguf; 'dflash-local pairs' lists published ones, and "
+                "'dflash-local train' makes one for any target (docs/training.md)",
             )
         yield from look_at_memory(options, target_path, drafter_path, machine, info)
         yield from look_at_kernels(options, target_path, info)

@@ -6,8 +6,8 @@ import io
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -206,6 +206,26 @@ class Fit:
             self.course.entropy.append(entropy)
             self.course.chain.append(chain)
         return (self.course.entropy[-1], self.course.chain[-1]) if self.course.entropy else (math.nan, 1.0)
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """While an engine runs on the GPU: the fit waits in the host's memory."""
+        if self._device.type != "cuda":
+            yield
+            return
+        self._move(torch.device("cpu"))
+        torch.cuda.empty_cache()
+        try:
+            yield
+        finally:
+            self._move(self._device)
+
+    def _move(self, device: torch.device) -> None:
+        self.network.to(device)  # in place, so the optimizer keeps its parameters
+        for state in self._optimizer.state.values():
+            for name, value in state.items():
+                if isinstance(value, Tensor) and value.dim():
+                    state[name] = value.to(device)
 
     # ---- checkpoints ----
 

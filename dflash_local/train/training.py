@@ -170,8 +170,8 @@ class _Run:
         if len(examples) < len(prompts):
             left_out = len(prompts) - len(examples)
             self.watcher.note(
-                f"{left_out} of {len(prompts)} prompts are left out: there twice, or of more than {n_most} tokens, which "
-                "leaves no room for an answer in --length"
+                f"{left_out} of {len(prompts)} prompts are left out: they are there twice, or have more than {n_most} "
+                "tokens, which leaves no room for an answer in --length"
             )
         return examples
 
@@ -218,7 +218,7 @@ class _Run:
         state.setdefault("evaluations", [])
         if not state["evaluations"]:
             state["checks"] = {path.name: [None, None] for path in s.checks}
-            with workspace.timed("measure"):
+            with workspace.timed("measure"), fit.parked():
                 self._measure_init(state)
         run_fit(fit, workspace, s, self._fit_seconds(), self.watcher, self._evaluate)
         if not state["evaluations"] or state["evaluations"][-1]["share"] < 1 or not workspace.best.exists():
@@ -274,7 +274,8 @@ class _Run:
         candidate = workspace.folder / "candidate.gguf"
         values = {name: value.numpy() for name, value in fit.network.numbers().items()}
         fit.file.write(candidate, values, s.outtype, self._history(fit, None), _quantizer(s.outtype))
-        runs, _ = self._measured(candidate, self.examples.held_out, speed=False)
+        with fit.parked():
+            runs, _ = self._measured(candidate, self.examples.held_out, speed=False)
         evaluation = Evaluation.of(runs, share, fit.step, self._minutes())
         best = max((e["al"] for e in state["evaluations"] if e["step"] > 0), default=0.0)
         if evaluation.al > best or not workspace.best.exists():
@@ -328,9 +329,10 @@ class _Run:
 
         s, workspace, state = self.settings, self.workspace, self.workspace.state
         check_gguf(workspace.best)
-        _, speed = self._measured(workspace.best, self.examples.held_out, speed=True)
-        for path in s.checks:
-            state["checks"].setdefault(path.name, [None, None])[1] = self._check_al(workspace.best, path)
+        with fit.parked():
+            _, speed = self._measured(workspace.best, self.examples.held_out, speed=True)
+            for path in s.checks:
+                state["checks"].setdefault(path.name, [None, None])[1] = self._check_al(workspace.best, path)
         workspace.save()
         with whole_file(s.output) as out, workspace.best.open("rb") as best:
             shutil.copyfileobj(best, out, 1 << 22)

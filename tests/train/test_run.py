@@ -238,7 +238,7 @@ def test_disk_fills_up(at: str, settings: Make, monkeypatch: pytest.MonkeyPatch)
 def test_folder_of_something_else(settings: Make, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "diary.txt").write_text("mine")
-    with pytest.raises(RequestError, match="diary.txt"):
+    with pytest.raises(RequestError, match=r"diary\.txt"):
         train(settings(), Watcher())
 
 

@@ -62,6 +62,8 @@ def test_refusals(engine: Engine, pocket: dict[str, Path]) -> None:
         engine.tap(TOKENS, LAYERS, -1)
     with pytest.raises(RequestError, match="tokens must be at least 1"):
         engine.tap([], LAYERS)
-    with Engine(pocket["target"], pocket["dflash"], n_ctx=256, warmup=False) as paired:
-        with pytest.raises(RequestError, match="without a drafter"):
-            paired.tap(TOKENS[:20], LAYERS)
+    with (
+        Engine(pocket["target"], pocket["dflash"], n_ctx=256, warmup=False) as paired,
+        pytest.raises(RequestError, match="without a drafter"),
+    ):
+        paired.tap(TOKENS[:20], LAYERS)
