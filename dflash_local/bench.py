@@ -422,7 +422,8 @@ def answer(
     if "messages" in prompt:
         generation = engine.submit_chat(engine.apply_chat(prompt), sampling, **options)
     else:
-        generation = engine.submit(engine.tokenize(prompt["prompt"]), sampling, **options)
+        tokens = prompt["tokens"] if "tokens" in prompt else engine.tokenize(prompt["prompt"])
+        generation = engine.submit(tokens, sampling, **options)
     next(iter(generation), None)
     ttft = time.perf_counter() - start
     completion = generation.result()

@@ -266,6 +266,11 @@ class Engine:
         """`stats` without waiting."""
         return self._scheduler.call(self._native.stats)
 
+    def watch_answers(self, on_answer: Callable[[RequestOptions, Completion], None] | None) -> None:
+        """From now on call `on_answer` with each finished answer, on the engine's thread, which must not wait; None:
+        nobody."""
+        self._scheduler.on_answer = on_answer
+
     # ---- text ----
 
     @checked

@@ -22,7 +22,7 @@ from dflash_local.errors import (
     RequestError,
     RPCError,
 )
-from dflash_local.generation import FinishReason, Generation, Timings, Waiter, wake
+from dflash_local.generation import Completion, FinishReason, Generation, Timings, Waiter, wake
 from dflash_local.native import NativeEngine, PreparedRequest, SlotState, StepUpdate
 from dflash_local.request_options import RequestOptions
 from dflash_local.running_request import Running, SlotUse
@@ -53,6 +53,8 @@ class Scheduler:
 
     def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:
         self.counters = Counters()
+        # Told of each finished answer, on the engine's thread: must not wait for anything.
+        self.on_answer: Callable[[RequestOptions, Completion], None] | None = None
         self.throughput = Throughput()
         self.ended: Future[EngineDeadError] = Future()
         self._n_slots, self._max_queue = n_slots, max_queue
@@ -332,9 +334,21 @@ class Scheduler:
         running = self._vacate(slot)
         timings = running.timings(stats)
         self.counters.add(stats, timings, running.started - running.generation.created)
-        return running.generation.finish(
+        waiter = running.generation.finish(
             reason, timings, stopped_by=running.stopped_by, truncated=truncated, slot_tokens=running.n_held
         )
+        self._tell_answer(running.generation)
+        return waiter
+
+    def _tell_answer(self, generation: Generation) -> None:
+        """Whatever happens to who is told, the engine's thread goes on."""
+        if self.on_answer is None or not isinstance(generation.outcome, Completion):
+            return
+        try:
+            self.on_answer(generation.request, generation.outcome)
+        except Exception:
+            log.exception("an answer could not be recorded")
+            self.on_answer = None
 
     def _cancel(self, generation: Generation) -> None:
         if generation.done:

@@ -149,6 +149,19 @@ def _add_limits(flag: Any) -> None:
     )  # fmt: skip
 
 
+def add_record_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of keeping prompts and answers."""
+    group = parser.add_argument_group("record", "for 'dflash-local train'; off unless --record is given")
+    group.add_argument(
+        "--record", type=Path, metavar="DIR",
+        help="keep all prompts and answers, as token ids, in files of this folder that only you may read",
+    )  # fmt: skip
+    group.add_argument(
+        "--record-limit", type=count(1), default=256, metavar="MIB",
+        help="most that the folder may hold (default: 256)",
+    )  # fmt: skip
+
+
 def http_settings(args: argparse.Namespace) -> Settings:
     """Settings from the flags, without the defaults of requests and the model's path.
 

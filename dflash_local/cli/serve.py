@@ -13,7 +13,7 @@ from dflash_local import __version__
 from dflash_local.cli.embedding_flags import add_embedding_flags, check_embedding_flags
 from dflash_local.cli.engine_flags import add_engine_flags, add_flag, add_sampling_flags
 from dflash_local.cli.foreign import add_foreign_flags, check_variables
-from dflash_local.cli.http_flags import add_http_flags
+from dflash_local.cli.http_flags import add_http_flags, add_record_flags
 from dflash_local.cli.logs import add_log_flags, set_up_logs
 from dflash_local.cli.replica_flags import add_replica_flags, refuse_replicas, serve_replicas
 from dflash_local.cli.request_flags import add_request_flags
@@ -55,6 +55,7 @@ def add_parser(commands: Commands) -> None:
         help="llama-server's name for the drafter: draft-dflash or draft-dspark, as the file is; none is --draft off",
     )  # fmt: skip
     add_http_flags(parser)
+    add_record_flags(parser)
     add_request_flags(parser)
     add_sampling_flags(parser)
     add_embedding_flags(parser)

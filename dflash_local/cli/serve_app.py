@@ -64,9 +64,23 @@ def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
             engine.close()
             raise
         suggest(args, engine.info["target"])
+        if args.record:
+            _record(engine, args)
         return engine
 
     return load
+
+
+def _record(engine: Engine, args: argparse.Namespace) -> None:
+    from dflash_local.train.answer_record import AnswerRecord
+
+    try:
+        record = AnswerRecord(args.record, Path(args.model), args.record_limit << 20)
+    except RequestError:
+        engine.close()
+        raise
+    engine.watch_answers(record)
+    engine.ended.add_done_callback(lambda _: record.close())
 
 
 def serve_at(args: argparse.Namespace, app: FastAPI, tls: Tls | None, what: str, parent: Parent | None = None) -> int:

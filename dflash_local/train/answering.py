@@ -11,7 +11,7 @@ from dflash_local.sampling import SamplingParams
 from dflash_local.train.examples import Example
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace
-from dflash_local.train.written_texts import Text, TextFile, read_texts
+from dflash_local.train.written_texts import Text, TextFile, identity, read_texts
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine, Generation
@@ -54,6 +54,7 @@ def _whole(workspace: Workspace) -> list[Text]:
 def _answers(
     engine: Engine, wanted: Sequence[tuple[Example, int]], settings: TrainSettings, deadline: float | None
 ) -> Iterator[Text]:
+    target = identity(settings.model)
     running: deque[tuple[Example, int, float, Generation]] = deque()
     left = iter(wanted)
     try:
@@ -70,7 +71,7 @@ def _answers(
             completion = generation.result()
             if not late or len(completion.tokens) >= _LEAST:
                 ended = completion.finish_reason == "stop"
-                yield Text(example.key, number, example.tokens, list(completion.tokens), temperature, ended)
+                yield Text(example.key, number, example.tokens, list(completion.tokens), temperature, ended, target)
     finally:
         for *_, generation in running:
             generation.cancel()

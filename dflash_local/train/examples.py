@@ -56,7 +56,8 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+        # A record that nobody has asked anything is empty.
+        found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.stat().st_size)
         if not found:
             raise RequestError(f"{path} holds no .jsonl or .txt file", param="--data")
         yield from found
@@ -104,6 +105,25 @@ def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int) ->
             f"no prompt of --data has {n_most} tokens or fewer", param="--data", hint="raise --length, or cut them"
         )
     return list(examples.values())
+
+
+def recorded_examples(texts: Sequence[Text]) -> list[Example]:
+    """The prompts of recorded texts, each once. Raises RequestError if there are none."""
+    if not texts:
+        raise RequestError("--data holds no prompts and no recorded answers", param="--data")
+    prompts = {text.key: text.prompt for text in texts}
+    return [Example(key, {"tokens": tokens}, tokens) for key, tokens in prompts.items()]
+
+
+def check_targets(texts: Sequence[Text], target: str) -> None:
+    """Raise RequestError if a text was written by another target than `target` (`identity`)."""
+    for text in texts:
+        if text.target not in ("", target):
+            raise RequestError(
+                f"--data holds answers of {text.target}, not of {target}: text of another model teaches to guess it",
+                param="--data",
+                hint="take only what this model wrote, or give the prompts alone",
+            )
 
 
 def key_of(tokens: Sequence[int]) -> str:

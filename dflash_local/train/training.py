@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import time
@@ -23,12 +22,20 @@ from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
 from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps
 from dflash_local.train.evaluation import N_TOKENS, Evaluation, Speed, measure
-from dflash_local.train.examples import Example, Examples, hold_out, read_data, tokenized
+from dflash_local.train.examples import (
+    Example,
+    Examples,
+    check_targets,
+    hold_out,
+    read_data,
+    recorded_examples,
+    tokenized,
+)
 from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
 from dflash_local.train.tapping import tap_all, usable
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace, whole_file
-from dflash_local.train.written_texts import Text, read_texts
+from dflash_local.train.written_texts import Text, identity, read_texts
 
 if TYPE_CHECKING:
     from dflash_local.train.fitting import Fit
@@ -143,15 +150,17 @@ class _Run:
     def _answer(self) -> Examples:
         s, workspace = self.settings, self.workspace
         begin_settings = {
-            "model": _name_of(s.model), "temperatures": s.temperatures, "n_predict": s.n_predict, "seed": s.seed,
+            "model": identity(s.model), "temperatures": s.temperatures, "n_predict": s.n_predict, "seed": s.seed,
             "length": s.length,
         }  # fmt: skip
         workspace.begin("answer", begin_settings)
         prompts, recorded = read_data(s.data)
+        check_targets(recorded, identity(s.model))
         self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
         with self._engine(self._init_gguf(), n_slots=s.slots, n_ctx=s.slots * s.length) as engine:
-            found = self._examples(engine, prompts)
+            found = self._examples(engine, prompts) if prompts else recorded_examples(recorded)
             learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
+            learned = learned if prompts else []  # what is recorded is answered
             workspace.state["held_out"] = [example.key for example in held_out]
             workspace.save()
             deadline = None
@@ -163,8 +172,6 @@ class _Run:
         return Examples(learned, held_out, recorded)
 
     def _examples(self, engine: Engine, prompts: Sequence[dict[str, Any]]) -> list[Example]:
-        if not prompts:
-            raise RequestError("no prompts: recorded texts alone leave nothing to measure on", param="--data")
         n_most = self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
         examples = tokenized(engine, prompts, n_most)
         if len(examples) < len(prompts):
@@ -202,7 +209,7 @@ class _Run:
         workspace.begin(
             "fit",
             {
-                "init": None if s.init is None else _name_of(s.init), "kind": file.kind, "layers": file.config.n_layer,
+                "init": None if s.init is None else identity(s.init), "kind": file.kind, "layers": file.config.n_layer,
                 "block": file.config.block_size, "only": s.only, "rank": s.rank, "goal": s.goal, "weights": s.weights,
                 "rate": s.rate, "batch": s.batch, "micro": s.micro, "head_rows": s.head_rows, "seed": s.seed,
                 "texts": len(texts),
@@ -386,19 +393,6 @@ def _cut(text: Text, length: int) -> Text:
     if len(text.answer) <= room:
         return text
     return Text(text.key, text.round, text.prompt, text.answer[: max(room, 0)], text.temperature, False)
-
-
-def _name_of(path: Path) -> str:
-    """A model's name and a few of its bytes, which tell it from another of that name."""
-    if path.is_dir():
-        return path.name
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        for at in (0, size // 2, max(size - (1 << 16), 0)):
-            file.seek(at)
-            digest.update(file.read(1 << 16))
-    return f"{path.name} ({digest.hexdigest()[:12]})"
 
 
 def _shown(value: Any) -> str:

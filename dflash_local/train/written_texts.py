@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ class Text:
     answer: list[int]
     temperature: float
     ended: bool  # by the model, not by a limit
+    target: str = ""  # whose text it is (`identity`); "": not said
 
     @property
     def tokens(self) -> list[int]:
@@ -34,11 +36,24 @@ class Text:
     @classmethod
     def of(cls, data: Any, where: str) -> Text:
         """Raises RequestError for anything else than `to_json` writes."""
-        if isinstance(data, dict) and data.keys() >= cls.__annotations__.keys():
-            text = cls(**{name: data[name] for name in cls.__annotations__})
+        if isinstance(data, dict) and data.keys() >= cls.__annotations__.keys() - {"target"}:
+            text = cls(**{name: data[name] for name in cls.__annotations__ if name in data})
             if _is_tokens(text.prompt) and _is_tokens(text.answer) and text.prompt:
                 return text
         raise RequestError(f"{where} is not an answer of a target", param="--data", hint="remove the line, or the file")
+
+
+def identity(model: Path) -> str:
+    """A model's name and a few of its bytes, which tell it from another of that name."""
+    if model.is_dir():
+        return model.name
+    size = model.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with model.open("rb") as file:
+        for at in (0, size // 2, max(size - (1 << 16), 0)):
+            file.seek(at)
+            digest.update(file.read(1 << 16))
+    return f"{model.name} ({digest.hexdigest()[:12]})"
 
 
 def _is_tokens(value: Any) -> bool:

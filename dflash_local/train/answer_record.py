@@ -1,0 +1,82 @@
+"""AnswerRecord: keeps what a server was asked and answered, for `train --data`.
+
+Only where somebody asked for it (`serve --record DIR`). The folder and its files are the user's alone, and bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_local.errors import RequestError
+from dflash_local.sampling import SamplingParams
+from dflash_local.train.examples import key_of
+from dflash_local.train.written_texts import Text, identity
+
+if TYPE_CHECKING:
+    from dflash_local.generation import Completion
+    from dflash_local.request_options import RequestOptions
+
+log = logging.getLogger(__name__)
+
+_LEAST = 8  # tokens of an answer worth keeping
+
+
+class AnswerRecord:
+    """Appends each finished answer to a file of its own in `folder`, until all files there have `n_most` bytes. What it
+    is given is written on another thread; a failure is logged once and ends the record, nothing else.
+
+    Raises:
+        RequestError: the folder cannot be made or written.
+    """
+
+    def __init__(self, folder: Path, model: Path, n_most: int) -> None:
+        self._target, self._n_most, self._full = identity(model), n_most, False
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._size = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
+            name = f"answers-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
+            self._path = folder / name
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise RequestError(f"cannot record in {folder}: {error.strerror}", param="--record") from None
+        self._writer = ThreadPoolExecutor(1, "record")
+        log.warning(
+            "PROMPTS AND ANSWERS ARE RECORDED in %s, as token ids, at most %d MiB; only this user may read them",
+            self._path, n_most >> 20,
+        )  # fmt: skip
+
+    def __call__(self, request: RequestOptions, completion: Completion) -> None:
+        if self._full or len(completion.tokens) < _LEAST:
+            return
+        prompt = list(request.prompt_tokens)
+        temperature = (request.sampling or SamplingParams()).temperature
+        text = Text(
+            key_of(prompt), 0, prompt, list(completion.tokens), temperature, completion.finish_reason == "stop",
+            self._target,
+        )  # fmt: skip
+        self._writer.submit(self._write, text)
+
+    def _write(self, text: Text) -> None:
+        line = text.to_json().encode() + b"\n"
+        if self._full:
+            return
+        if self._size + len(line) > self._n_most:
+            self._full = True
+            log.warning("the record in %s is full: later answers are not kept", self._path.parent)
+            return
+        try:
+            os.write(self._file, line)
+            self._size += len(line)
+        except OSError as error:
+            self._full = True
+            log.warning("%s cannot be written (%s): later answers are not kept", self._path, error.strerror)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.shutdown()
+        os.close(self._file)
