@@ -415,9 +415,13 @@ def answer(
     budget: int | Literal["auto"],
     *,
     trace: bool = False,
+    lookup: bool | None = None,
 ) -> Run:
-    """One request, alone on the engine, without reuse of the last one."""
-    options: dict[str, Any] = {"max_tokens": n_predict, "budget": budget, "cache_prompt": False, "trace": trace}
+    """One request, alone on the engine, without reuse of the last one. `prompt` has `messages`, `prompt` (text) or
+    `tokens`."""
+    options: dict[str, Any] = {
+        "max_tokens": n_predict, "budget": budget, "cache_prompt": False, "trace": trace, "lookup": lookup,
+    }  # fmt: skip
     start = time.perf_counter()
     if "messages" in prompt:
         generation = engine.submit_chat(engine.apply_chat(prompt), sampling, **options)

@@ -179,11 +179,15 @@ def summary(result: Result, settings: TrainSettings) -> list[str]:
     """Lines about a finished run."""
     first, best = result.evaluations[0], result.best
     was = f"AL {first.al:.2f} -> {best.al:.2f}" if first.step == 0 else f"AL {best.al:.2f}"
-    lines = [f"{result.output}: {was} with {settings.budget} nodes at temperature 0, on held-out prompts"]
-    speed = f"  {result.after.drafted:.1f} tok/s, plain {result.after.plain:.1f}"
-    lines.append(speed + (f", before {result.before.drafted:.1f}" if result.before else ""))
-    for name, (before, after) in result.checks.items():
-        lines.append(f"  {name}: AL {after:.2f}" + ("" if before is None else f", before {before:.2f}"))
+    before, after = result.before, result.after
+    served = f"AL {before.al:.2f} -> {after.al:.2f}" if before else f"AL {after.al:.2f}"
+    lines = [
+        f"{result.output}: {was} by the drafter alone, on held-out prompts at temperature 0, {settings.budget} nodes",
+        f"  as it is served, with prompt lookup: {served}",
+        f"  {after.drafted:.1f} tok/s, plain {after.plain:.1f}" + (f", before {before.drafted:.1f}" if before else ""),
+    ]
+    for name, (old, new) in result.checks.items():
+        lines.append(f"  {name}: AL {new:.2f}" + ("" if old is None else f", before {old:.2f}"))
     minutes = {name: value / 60 for name, value in result.seconds.items()}
     lines.append("  minutes: " + ", ".join(f"{name} {value:.1f}" for name, value in minutes.items()))
     if first.step == 0 and best.al < first.al:

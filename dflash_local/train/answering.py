@@ -41,8 +41,12 @@ def answer_all(
             file.add(text)
             done.add((text.key, text.round))
             n_tokens += len(text.answer)
-            speed = n_tokens / max(time.monotonic() - begin, 1e-3)
-            watcher.progress(len(done), n_all, f"{n_tokens} tokens, {speed:.0f} tok/s")
+            now = time.monotonic()
+            share = len(done) / n_all
+            if deadline is not None:
+                share = max(share, min((now - begin) / max(deadline - begin, 1e-3), 1.0))
+            speed = n_tokens / max(now - begin, 1e-3)
+            watcher.progress(share, 1.0, f"{len(done)} answers, {n_tokens} tokens, {speed:.0f} tok/s")
 
 
 def _whole(workspace: Workspace) -> list[Text]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dflash_local.bench import Run, answer
 from dflash_local.engine import Engine
@@ -17,8 +17,11 @@ N_TOKENS = 160  # of an answer
 
 @dataclass(frozen=True)
 class Evaluation:
-    """AL at temperature 0 with trees of a fixed number of nodes. `depths[d]`: the share of passes that accepted more
-    than d draft tokens. `share` of the fit, `step`, `minutes` of the whole run so far."""
+    """AL at temperature 0 with trees of a fixed number of nodes, by the drafter alone.
+
+    `depths[d]`: the share of passes that accepted more than d draft tokens; `share` of the fit, `step`, `minutes` of the
+    whole run so far.
+    """
 
     share: float
     step: int
@@ -34,33 +37,46 @@ class Evaluation:
         lengths = [length for run in runs for length in run.lengths]
         deepest = max(lengths, default=1)
         depths = tuple(sum(length > d + 1 for length in lengths) / len(lengths) for d in range(deepest - 1))
-        passes = max(sum(run.n_passes for run in runs), 1)
-        return cls(share, step, minutes, sum(run.n_steps for run in runs) / passes, depths)
+        return cls(share, step, minutes, acceptance_length(runs), depths)
 
 
 @dataclass(frozen=True)
-class Speed:
-    """Tokens per second of one stream at temperature 0, as the controller decides; `plain` without drafts."""
+class Served:
+    """What a user of the drafter gets at temperature 0: tokens per second of one stream as the controller decides, and
+    `plain` without drafts; AL with trees of the fixed number of nodes, prompt lookup among what drafts."""
 
     plain: float
     drafted: float
+    al: float
+
+
+class Measurement(NamedTuple):
+    runs: list[Run]  # of the drafter alone
+    served: Served | None
 
 
 def measure(
-    model: Path, drafter: Path, held_out: Sequence[Example], budget: int, options: dict[str, Any], *, speed: bool
-) -> tuple[list[Run], Speed | None]:
-    """Answers to the held-out prompts with trees of `budget` nodes and, with `speed`, plain and as usual."""
+    model: Path, drafter: Path, held_out: Sequence[Example], budget: int, options: dict[str, Any], *, served: bool
+) -> Measurement:
+    """Answers to the held-out prompts with trees of `budget` nodes; with `served`, also as a user gets them."""
     sampling = SamplingParams(temperature=0.0, seed=1)
-    with Engine(model, drafter, lookup=False, cost_cache=False, warmup=speed, **options) as engine:
+    with Engine(model, drafter, cost_cache=False, warmup=served, **options) as engine:
 
-        def run(nodes: int | Literal["auto"]) -> list[Run]:
-            return [answer(engine, example.prompt, sampling, N_TOKENS, nodes) for example in held_out]
+        def run(nodes: int | Literal["auto"], lookup: bool) -> list[Run]:
+            return [
+                answer(engine, example.prompt, sampling, N_TOKENS, nodes, lookup=lookup) for example in held_out
+            ]  # fmt: skip
 
-        fixed = run(budget)
-        if not speed:
-            return fixed, None
-        plain, drafted = (_speed(run(nodes)) for nodes in (1, "auto"))
-        return fixed, Speed(plain, drafted)
+        alone = run(budget, False)
+        if not served:
+            return Measurement(alone, None)
+        with_lookup, plain, usual = run(budget, True), run(1, True), run("auto", True)
+        return Measurement(alone, Served(_speed(plain), _speed(usual), acceptance_length(with_lookup)))
+
+
+def acceptance_length(runs: Sequence[Run]) -> float:
+    """AL of answers."""
+    return sum(run.n_steps for run in runs) / max(sum(run.n_passes for run in runs), 1)
 
 
 def _speed(runs: Sequence[Run]) -> float:

@@ -300,7 +300,7 @@ def run_fit(
             entropy, chain = fit.mark(done)
         speed = fit.n_anchors / max(fit.seconds, 1e-3)
         watcher.progress(
-            share(), 1.0, f"step {fit.step}, loss {entropy:.3f}, chains {chain:.2f}, {speed:.0f} anchors/s"
+            min(share(), 1.0), 1.0, f"step {fit.step}, loss {entropy:.3f}, chains {chain:.2f}, {speed:.0f} anchors/s"
         )
         if now - last_save > save_every:
             fit.save(workspace.checkpoint)

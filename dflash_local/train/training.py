@@ -21,7 +21,7 @@ from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
 from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps
-from dflash_local.train.evaluation import N_TOKENS, Evaluation, Speed, measure
+from dflash_local.train.evaluation import N_TOKENS, Evaluation, Measurement, Served, measure
 from dflash_local.train.examples import (
     Example,
     Examples,
@@ -52,8 +52,8 @@ class Result:
 
     output: Path
     evaluations: list[Evaluation]
-    before: Speed | None
-    after: Speed
+    before: Served | None
+    after: Served
     checks: dict[str, tuple[float | None, float]]
     course: dict[str, list[float]]
     history: dict[str, Any]
@@ -256,10 +256,10 @@ class _Run:
         drafter = self._init_gguf()
         if drafter is None:
             return
-        runs, speed = self._measured(drafter, self.examples.held_out, speed=True)
+        runs, served = self._measured(drafter, self.examples.held_out, served=True)
         evaluation = Evaluation.of(runs, 0.0, 0, self._minutes())
         state["evaluations"].append(evaluation.to_json())
-        state["before"] = vars_of(speed)
+        state["before"] = None if served is None else vars(served)
         for path in self.settings.checks:
             state["checks"][path.name][0] = self._check_al(drafter, path)
         self.workspace.save()
@@ -267,12 +267,12 @@ class _Run:
 
     def _check_al(self, drafter: Path, path: Path) -> float:
         prompts = [Example("", prompt, []) for prompt in read_prompts(path)]
-        return Evaluation.of(self._measured(drafter, prompts, speed=False)[0], 0, 0, 0).al
+        return Evaluation.of(self._measured(drafter, prompts, served=False).runs, 0, 0, 0).al
 
-    def _measured(self, drafter: Path, examples: Sequence[Example], *, speed: bool) -> Any:
+    def _measured(self, drafter: Path, examples: Sequence[Example], *, served: bool) -> Measurement:
         s = self.settings
         options = {"n_ctx": s.length + N_TOKENS, **s.engine, "n_threads": s.threads}
-        return measure(s.model, drafter, examples, s.budget, options, speed=speed)
+        return measure(s.model, drafter, examples, s.budget, options, served=served)
 
     def _evaluate(self, fit: Fit, share: float) -> None:
         """Measure the drafter as it is, and keep it if none was better."""
@@ -282,7 +282,7 @@ class _Run:
         values = {name: value.numpy() for name, value in fit.network.numbers().items()}
         fit.file.write(candidate, values, s.outtype, self._history(fit, None), _quantizer(s.outtype))
         with fit.parked():
-            runs, _ = self._measured(candidate, self.examples.held_out, speed=False)
+            runs = self._measured(candidate, self.examples.held_out, served=False).runs
         evaluation = Evaluation.of(runs, share, fit.step, self._minutes())
         best = max((e["al"] for e in state["evaluations"] if e["step"] > 0), default=0.0)
         if evaluation.al > best or not workspace.best.exists():
@@ -326,7 +326,7 @@ class _Run:
             "batch": s.batch,
             "steps": fit.step,
             "anchors": fit.n_anchors,
-            "seconds": {name: round(value) for name, value in self.workspace.state["seconds"].items()},
+            "seconds": {n: round(v) for n, v in (*self.workspace.state["seconds"].items(), ("fit", fit.seconds))},
             "nodes": s.budget,
             "acceptance_length": None if evaluation is None else round(evaluation.al, 3),
         }
@@ -337,7 +337,8 @@ class _Run:
         s, workspace, state = self.settings, self.workspace, self.workspace.state
         check_gguf(workspace.best)
         with fit.parked():
-            _, speed = self._measured(workspace.best, self.examples.held_out, speed=True)
+            served = self._measured(workspace.best, self.examples.held_out, served=True).served
+            assert served
             for path in s.checks:
                 state["checks"].setdefault(path.name, [None, None])[1] = self._check_al(workspace.best, path)
         workspace.save()
@@ -348,12 +349,12 @@ class _Run:
         return Result(
             output=s.output,
             evaluations=[Evaluation(**{**e, "depths": tuple(e["depths"])}) for e in state["evaluations"]],
-            before=Speed(**state["before"]) if state.get("before") else None,
-            after=speed,
+            before=Served(**state["before"]) if state.get("before") else None,
+            after=served,
             checks={name: (pair[0], pair[1]) for name, pair in state["checks"].items()},
             course=vars(fit.course),
             history=self._history(fit, None),
-            seconds=dict(state["seconds"]),
+            seconds={**state["seconds"], "fit": fit.seconds},
         )
 
     # ---- engines ----
@@ -374,10 +375,6 @@ class _Run:
         if not path.exists():
             convert(init, self.target.path, path)
         return path
-
-
-def vars_of(speed: Speed | None) -> dict[str, float] | None:
-    return None if speed is None else {"plain": speed.plain, "drafted": speed.drafted}
 
 
 def _quantizer(outtype: str) -> RowQuantizer | None:

@@ -1,0 +1,98 @@
+"""What `train --plan` says, against what runs take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dflash_local.cli import main
+from dflash_local.convert.gguf_metadata import read_model
+from dflash_local.convert.target import Target
+from dflash_local.train.drafter_file import DrafterFile
+from dflash_local.train.estimate import Rates, load_of
+from dflash_local.train.network import Network, trained_parameters
+from dflash_local.train.train_settings import TrainSettings, Watcher
+from dflash_local.train.training import train
+
+Make = Callable[..., TrainSettings]
+
+
+def test_disk_of_a_run(settings: Make) -> None:
+    """Bytes of a token in shards and of a checkpoint are as planned."""
+    asked = settings()
+    train(asked, Watcher())
+    load = load_of(asked)
+    taps = sum(path.stat().st_size for path in (asked.work / "taps").iterdir())
+    n_tokens = sum(
+        len(line["prompt"]) + len(line["answer"]) for line in map(_json, (asked.work / "answers.jsonl").open())
+    )
+    assert taps == pytest.approx(n_tokens * load.token_bytes, rel=0.05)
+    assert (asked.work / "fit.pt").stat().st_size == pytest.approx(12 * load.trained_params, rel=0.05)
+
+
+def _json(line: str) -> dict[str, list[int]]:
+    import json
+
+    return dict(json.loads(line))
+
+
+@pytest.mark.parametrize("only", [None, "fc"])
+def test_parameters(only: str | None, settings: Make, pocket: dict[str, Path], tmp_path: Path) -> None:
+    asked = settings(only=only)
+    load = load_of(asked)
+    network = Network(DrafterFile.read(pocket["dflash-small"], Target.read(asked.model), tmp_path), torch.device("cpu"))
+    assert load.drafter_params == sum(p.numel() for p in network.parameters())
+    assert load.trained_params == pytest.approx(sum(p.numel() for p in trained_parameters(network, only)), rel=0.01)
+    assert load.target_bytes == sum(t.n_bytes for t in read_model(asked.model)[1].values())
+
+
+def test_times_follow_from_rates(settings: Make) -> None:
+    """Twice the bandwidth answers twice as fast where reading decides; twice the tokens take twice as long."""
+    load = load_of(settings())
+    slow, fast = Rates(1e9, 1e13, 1e11), Rates(2e9, 1e13, 2e11)
+    one, two = load.seconds(slow, 4, 1), load.seconds(fast, 4, 1)
+    assert one["answer"] == pytest.approx(2 * two["answer"]) and one["fit"] == pytest.approx(2 * two["fit"])
+    more = replace(load, answer_tokens=2 * load.answer_tokens, all_tokens=2 * load.all_tokens).seconds(slow, 4, 1)
+    assert all(more[name] == pytest.approx(2 * one[name]) for name in one)
+
+
+def test_plan_and_report(settings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command: its plan writes nothing; its run says what came of it and writes a page without scripts."""
+    asked = settings()
+    page = tmp_path / "report.html"
+    flags = [
+        "train", "-m", str(asked.model), "--init", str(asked.init), "--data", str(asked.data[0]), "-o",
+        str(asked.output), "--predict", "64", "--length", "256", "--slots", "4", "--held-out", "2", "--epochs", "0.2",
+        "--batch", "32", "--evaluations", "0", "-t", "1", "--rate", "1e-4", "--temperatures", "0",
+        "--report", str(page), "--check", str(asked.data[0]),
+    ]  # fmt: skip
+    assert main([*flags, "--plan"]) == 0
+    plan = capsys.readouterr().out
+    assert all(word in plan for word in ("disk:", "memory:", "answer:", "tap:", "fit:", "together:"))
+    assert not asked.output.exists() and not asked.output.with_suffix(".train").exists()
+    assert main(flags) == 0
+    said = capsys.readouterr()
+    assert "AL " in said.out and "dflash-local serve -m" in said.out
+    assert "answer (1 of 3)" in said.err and "fit (3 of 3)" in said.err
+    html = page.read_text(encoding="utf-8")
+    assert "<svg" in html and "<script" not in html and "prompts.jsonl" in html
+
+
+def test_first_errors(settings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each in one sentence that names the flag, before anything is loaded."""
+    model, data = str(settings().model), str(settings().data[0])
+    for flags, words in (
+        (["--data", data, "-o", str(tmp_path)], "not a file in an existing folder"),
+        (["--data", str(tmp_path / "none.txt"), "-o", str(tmp_path / "o.gguf")], "cannot read"),
+        (["--data", data, "-o", str(tmp_path / "o.gguf"), "--minutes", "0"], "--minutes"),
+        (["--data", data, "-o", str(tmp_path / "o.gguf"), "--only", "fc"], "--only"),
+        (["--data", data, "-o", str(tmp_path / "o.gguf"), "--init", data], "--init"),
+    ):
+        assert main(["train", "-m", model, *flags]) == 1, flags
+        error = capsys.readouterr().err
+        assert "error:" in error and (words in error or "is no drafter" in error), error
+    assert not list(tmp_path.glob("*.gguf"))
