@@ -328,8 +328,7 @@ def measure(
     lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step. For each of
     `baselines`, `upstream` gives a server that runs during its turn.
     """
-    watcher = watcher or Watcher()
-    begun = datetime.now(timezone.utc)
+    watcher, begun = watcher or Watcher(), datetime.now(timezone.utc)
     decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
     if engine.info["drafter"]:
         decodings[DRAFTED] = budget

@@ -16,6 +16,11 @@ from dflash_local.native import QUOTE_SOURCES, PreparedRequest, SlotStats, StepU
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
+# What the `dflash` object of a response has under the same names.
+_SHOWN = (
+    "nodes_mean", "depth_mean", "denoised_mean", "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
+    "answers_n", "answers_n_accepted", "reason",
+)  # fmt: skip
 _CORPUS, _ANSWERS = QUOTE_SOURCES.index("corpus"), QUOTE_SOURCES.index("answers")
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -199,16 +204,7 @@ class Timings:
             "acceptance_length": self.acceptance_length,
             "passes_n": self.n_passes,
             "plain_n": self.n_plain,
-            "nodes_mean": self.nodes_mean,
-            "depth_mean": self.depth_mean,
-            "denoised_mean": self.denoised_mean,
-            "lookup_n": self.lookup_n,
-            "lookup_n_accepted": self.lookup_n_accepted,
-            "corpus_n": self.corpus_n,
-            "corpus_n_accepted": self.corpus_n_accepted,
-            "answers_n": self.answers_n,
-            "answers_n_accepted": self.answers_n_accepted,
-            "reason": self.reason,
+            **{name: getattr(self, name) for name in _SHOWN},
         }
 
 
