@@ -54,10 +54,7 @@ class Outtype:
             kind = Type.Q8_0
         elif kind in _BELOW_8_BITS and spec.name == "output.weight":
             kind = Type.Q6_K
-        columns = spec.shape[-1]
-        if columns % _block(kind):
-            kind = _SMALLER_BLOCKS.get(kind, kind)
-        return Type.F16 if columns % _block(kind) else kind
+        return whole_blocks(kind, spec.shape[-1])
 
     def _wide(self, dtype: str | None) -> Type:
         """The type of a matrix whose inputs exceed float16's range. A product with float16 weights may round its inputs
@@ -117,5 +114,8 @@ def quantized(rows: npt.NDArray[np.float32], kind: Type, name: str, ggml: RowQua
     return data
 
 
-def _block(kind: Type) -> int:
-    return GGML_QUANT_SIZES[kind][0]
+def whole_blocks(kind: Type, columns: int) -> Type:
+    """`kind` if rows of `columns` are whole blocks of it; else a type of smaller blocks, or f16."""
+    if columns % GGML_QUANT_SIZES[kind][0]:
+        kind = _SMALLER_BLOCKS.get(kind, kind)
+    return Type.F16 if columns % GGML_QUANT_SIZES[kind][0] else kind
