@@ -92,6 +92,7 @@ struct cursor {
     int32_t rank     = 0;   // next candidate
     int32_t children = 0;
     uint8_t quoted   = 0;   // which of the quotation's tokens are among them, a bit for each
+    float   left     = 1;   // of the chance, beyond theirs
 };
 
 // Best-first: the next best child of every node waits in a heap.
@@ -180,6 +181,10 @@ class grower {
         }
         if (next.n.quoted < 0 || is_candidate(next.n, c.rank)) {
             ++c.rank;
+        }
+        if (n_quoted(n) > 0) {   // the drafter and the quotation can be sure of different tokens, and one is wrong
+            next.n.value = std::min(next.n.value, c.left);
+            c.left -= next.n.value;
         }
         ++c.children;
         next.n.value = std::min(next.n.value * n.value, max_value);
