@@ -19,7 +19,7 @@ N_TOKENS = 160  # of an answer
 class Evaluation:
     """AL at temperature 0 with trees of a fixed number of nodes, by the drafter alone.
 
-    `depths[d]`: the share of passes that accepted more than d draft tokens; `share` of the fit, `step`, `minutes` of the
+    `depths[d]`: the share of passes that accepted more than d draft tokens; `share` of the fit; `minutes` of the
     whole run so far.
     """
 
