@@ -4,9 +4,8 @@ Usage: python benchmarks/convert_memory.py [--gigabytes 3] [--outtypes f16 q8_0]
 
 Writes a sharded DFlash checkpoint (bfloat16, the shapes of a drafter for an 8b model, with as many layers as the size
 requires) and the GGUF header of a target with 151,936 tokens, converts in a separate process and reads that process's
-peak resident memory. The limit is twice the largest tensor plus 300 MB. Prints a Markdown table, writes
-benchmarks/results/convert_memory.json, and fails if a peak is above the limit. Needs about twice the size on disk (in
-DIR, default the system's temporary folder), freed at the end.
+peak resident memory. The limit is twice the largest tensor plus 300 MB. Exits with 1 if a peak is above it. Needs about
+twice the size on disk, freed at the end.
 """
 
 from __future__ import annotations
@@ -82,14 +81,12 @@ class Measurement:
     seconds: float
 
     @property
-    def row(self) -> str:
+    def row(self) -> list[str]:
         sizes = (self.checkpoint, self.largest_tensor, self.limit, self.idle, self.peak)
-        return f"| {self.outtype} | " + " | ".join(f"{size / MB:,.0f}" for size in sizes) + f" | {self.seconds:.1f} |"
+        return [self.outtype, *(f"{size / MB:,.0f}" for size in sizes), f"{self.seconds:.1f}"]
 
 
-HEADER = """\
-| outtype | checkpoint MB | largest tensor MB | limit MB | idle process MB | peak MB | seconds |
-|---|---:|---:|---:|---:|---:|---:|"""
+HEAD = ("outtype", "checkpoint MB", "largest tensor MB", "limit MB", "idle process MB", "peak MB", "seconds")
 
 
 def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int) -> tuple[int, int]:
@@ -162,11 +159,8 @@ def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]
 
 def write_shard(path: Path, part: list[tuple[str, tuple[int, ...]]]) -> None:
     """Weights repeat a block of 16 MB, since only their size matters."""
-    block = (
-        (np.random.default_rng(0).normal(size=8_000_000).astype(np.float32).view(np.uint32) >> 16)
-        .astype(np.uint16)
-        .tobytes()
-    )
+    numbers = np.random.default_rng(0).normal(size=8_000_000).astype(np.float32)
+    block = (numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     header: dict[str, Any] = {}
     end = 0
     for name, size in part:
@@ -208,9 +202,8 @@ def measure(
             start = time.monotonic()
             command = [sys.executable, "-c", CHILD, str(checkpoint), str(target), str(output), outtype]
             idle, peak = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-            yield Measurement(
-                outtype, size, largest, 2 * largest + 300 * MB, idle, peak, round(time.monotonic() - start, 1)
-            )
+            seconds = round(time.monotonic() - start, 1)
+            yield Measurement(outtype, size, largest, 2 * largest + 300 * MB, idle, peak, seconds)
             output.unlink()
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -219,30 +212,21 @@ def measure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Peak memory of `dflash-local convert` on a large synthetic checkpoint."
-    )
-    parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the checkpoint (default: %(default)s)")
-    parser.add_argument(
-        "--outtypes",
-        nargs="+",
-        choices=OUTTYPES,
-        default=["f16", "q8_0"],
-        help="types to convert to (default: f16 q8_0)",
-    )
-    parser.add_argument("--folder", type=Path, help="where to put the files (default: the system's temporary folder)")
-    args = parser.parse_args()
+    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    ap.add_argument("--gigabytes", type=float, default=3.0, help="size of the checkpoint (default: %(default)s)")
+    types, default = "types to convert to (default: f16 q8_0)", ["f16", "q8_0"]
+    ap.add_argument("--outtypes", nargs="+", choices=OUTTYPES, default=default, help=types)
+    ap.add_argument("--folder", type=Path, help="where to put the files (default: the system's temporary folder)")
+    args = ap.parse_args()
     origin, done = record.origin(), list[Measurement]()
-    print(HEADER)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for measurement in measure(Path(folder), args.outtypes, int(args.gigabytes * 1000 * MB)):
             done.append(measurement)
-            print(measurement.row, flush=True)
-    table = "\n".join([HEADER, *(measurement.row for measurement in done)])
-    rows = [asdict(measurement) for measurement in done]
-    record.save(RESULT, {**origin, "rows": rows}, f"{table}\n\n{record.place(origin)}; {record.code(origin)}.\n")
+            record.say(str(measurement))
+    text = f"{record.table(HEAD, [one.row for one in done])}\n\n{record.place(origin)}; {record.code(origin)}.\n"
+    record.publish(RESULT, {**origin, "rows": [asdict(one) for one in done]}, text)
     return int(any(measurement.peak > measurement.limit for measurement in done))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record.run(main)

@@ -111,15 +111,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 n_layer = Target.read(pair.target).n_layer
                 head = inflate_head(head, n_layer, shape_of(shape, "dflash"), ftype, Path(scratch) / "head.gguf")
                 pair = pairs.make(args.work, shape, ftype, "dflash")
-            setting = Setting(pair, bins, threads=args.threads)
-            with Systems(commands(setting, head), Path(scratch)) as systems:
+            with Systems(commands(Setting(pair, bins, threads=args.threads), head)) as systems:
                 systems.warm_up(requests(prompts[:2], args.n_predict, 0.0))
                 runs = measure(systems, prompts, 0.0, args.n_predict, args.repeats, f"{shape} {ftype}", may_lose=())
         rows = [row(name, found, runs[PLAIN]) for name, found in runs.items()]
         cells.append({"shape": shape, "ftype": ftype, "prompts": len(prompts), "rows": rows})
         record.save(args.out, {**env, "cells": cells}, markdown(cells, record.footer(env)))
-    print(markdown(cells, record.footer(env)))
-    return 0
+    return record.publish(args.out, {**env, "cells": cells}, markdown(cells, record.footer(env)))
 
 
 if __name__ == "__main__":

@@ -320,11 +320,8 @@ def main() -> int:
     args = ap.parse_args()
     found = [figures(gpu, name, ftype, args.context) for gpu in GPUS for name in SHAPE_NAMES for ftype in TYPES]
     text = markdown(found, f"Context {args.context}; commit {running_commit()}. `python benchmarks/gpu_roofline.py`")
-    record.save(
-        args.out, {"commit": running_commit(), "context": args.context, "gap_us": 1e6 * GAP, "figures": found}, text
-    )
-    print(text)
-    return 0
+    head = {"commit": running_commit(), "context": args.context, "gap_us": 1e6 * GAP}
+    return record.publish(args.out, {**head, "figures": found}, text)
 
 
 if __name__ == "__main__":

@@ -63,9 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines += [line("hybrid-27b", "computed", rows, state, rows * row) for rows in args.rows]
     head = ["shape", "", "nodes", "state, MiB", "tape, MiB", f"{SNAPSHOTS} snapshots, MiB", "tape over snapshots"]
     text = record.table(head, lines) + f"\n\nOf one slot, beside the one committed state. {record.footer(env)}\n"
-    record.save(args.out, {**env, "rows": measured}, text)
-    print(text)
-    return 0
+    return record.publish(args.out, {**env, "rows": measured}, text)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,7 @@
 
 Usage: python benchmarks/load.py [--minutes 10] [--clients 32] [--slots 8] [--other PYTHON --repeats 5 --minutes 1]
 
-Each client requests one answer after the other, with endpoint and prompt drawn by its own seed, and reads it to the
-end. With `--other`, the interpreter of another release's environment, both serve the same pair and take turns, in
-alternating order, with the requests that both support (chats and completions); the ratio is the median over the
-repeats. Memory is that of the server process, every five seconds.
+docs/benchmarks.md says what clients ask, and what `--other`, the interpreter of another release's environment, does.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import json
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -243,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands[OURS] += ["--cache-ram", str(args.cache_ram)]
     tallies: dict[str, list[Tally]] = {name: [] for name in commands}
     mix = Mix(prompts, args.n_predict, known=bool(args.other))
-    with tempfile.TemporaryDirectory(prefix="load-") as logs, Systems(commands, Path(logs)) as systems:
+    with Systems(commands) as systems:
         for repeat in range(args.repeats):
             for name in order(systems.names, repeat):
                 server = systems.servers[name]
@@ -254,10 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 tallies[name].append(tally)
                 say(f"{repeat + 1}/{args.repeats} {name}: {tally.speed:.1f} tok/s, {tally.growth / 2**20:+.1f} MiB")
     rows = [row(*item) for item in tallies.items()]
-    text = markdown(rows, record.footer(env))
-    record.save(args.out, {**env, "rows": rows}, text)
-    print(text)
-    return 0
+    return record.publish(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
 
 
 if __name__ == "__main__":

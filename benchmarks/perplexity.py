@@ -98,16 +98,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = TEXT.read_text(encoding="utf-8")[: args.letters]
     figures = record.environment(ap, args) | {"tokens": 0, "rows": []}
     with kernels.processes() as both:
-        f16 = surprises(both, targets.make(args.work, args.shape, "f16"), text, args.widths[-1:], args.threads)[
-            args.widths[-1]
-        ][STOCK]
+
+        def of(kind: str, widths: Sequence[int]) -> dict[int, dict[str, np.ndarray]]:
+            return surprises(both, targets.make(args.work, args.shape, kind), text, widths, args.threads)
+
+        widest = args.widths[-1]
+        f16 = of("f16", [widest])[widest][STOCK]
         figures["tokens"] = len(f16)
         for kind in args.types:
-            by_width = surprises(both, targets.make(args.work, args.shape, kind), text, args.widths, args.threads)
-            figures["rows"] += [row(kind, width, by_name, f16) for width, by_name in by_width.items()]
+            figures["rows"] += [row(kind, width, by_name, f16) for width, by_name in of(kind, args.widths).items()]
             record.say(f"{kind}: {figures['rows'][-1]}")
-            record.save(args.json, figures, markdown(figures))
-    print(markdown(figures))
+            record.save(args.out, figures, markdown(figures))
+    record.publish(args.out, figures, markdown(figures))
     return int(not all(row["same"] for row in figures["rows"]))
 
 

@@ -21,8 +21,8 @@ from gguf import GGMLQuantizationType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
-from benchmarks.record import origin
-from dflash_local.cli.plan import record
+from benchmarks import record
+from dflash_local.cli.plan import record as record_of
 from dflash_local.convert.gguf_metadata import Value, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
@@ -92,10 +92,7 @@ def as_mixture(
         "qwen35moe.expert_feed_forward_length": u32(experts.n_ff),
         "qwen35moe.expert_shared_feed_forward_length": u32(experts.n_ff),
     }
-    tensors = []
-    for tensor in file.tensors:
-        if not re.search(r"\.ffn_(gate|up|down)\.weight$", tensor.name):
-            tensors.append(tensor)
+    tensors = [tensor for tensor in file.tensors if not re.search(r"\.ffn_(gate|up|down)\.weight$", tensor.name)]
     n_layer, n_embd = file.model.n_layer, file.model.shape.n_embd
     for i in range(n_layer):
         for name, shape in _expert_shapes(experts, n_embd):
@@ -125,29 +122,26 @@ def plan_all(folder: Path, names: Sequence[str]) -> dict[str, Any]:
             continue
         for ftype in TYPES:
             pair = hollow_pair(model, folder, ftype)
+            options = {
+                cache: EngineOptions(pair.target, pair.drafter, cache_type_k=cache, cache_type_v=cache)
+                for cache in CACHES
+            }
             for n_cards, cards in CARDS.items():
-                for cache in CACHES:
+                for cache, of_cache in options.items():
                     since = time.monotonic()
-                    options = EngineOptions(
-                        pair.target, pair.drafter, n_slots=-1, cache_type_k=cache, cache_type_v=cache
-                    )
-                    fitted = fit(replace(options, host_memory=64 * GIB), cards)
+                    fitted = fit(replace(of_cache, n_slots=-1, host_memory=64 * GIB), cards)
                     rows.append({"model": name, "type": ftype, "cards": n_cards, "cache": cache} | _row(fitted))
-                    print(name, ftype, n_cards, cache, f"{time.monotonic() - since:.1f} s", file=sys.stderr, flush=True)
+                    record.say(f"{name} {ftype} {n_cards} {cache} {time.monotonic() - since:.1f} s")
             if ftype == TYPES[0]:
                 slots[name] = {
-                    cache: slot_costs(
-                        EngineOptions(pair.target, pair.drafter, n_slots=1, cache_type_k=cache, cache_type_v=cache),
-                        CARDS["one"],
-                    )
-                    for cache in CACHES
+                    cache: slot_costs(replace(of_cache, n_slots=1), CARDS["one"]) for cache, of_cache in options.items()
                 }
     return {"rows": rows, "slots": slots}
 
 
 def _row(fitted: Fitted) -> dict[str, Any]:
     plan = fitted.plan
-    row = record(fitted)
+    row = record_of(fitted)
     devices = [*(d.name for d in plan.devices), HOST]
     row["columns"] = {d: {name: plan.column(d, name) for name in COLUMNS} for d in devices}
     row["layers"] = plan.n_layers
@@ -160,47 +154,38 @@ def _row(fitted: Fitted) -> dict[str, Any]:
 
 def tables(result: Mapping[str, Any]) -> str:
     """The Markdown between the page's marks."""
-    rows = [row for row in result["rows"] if row["cache"] == "f16"]
-    lines = []
+    rows = {n: [row for row in result["rows"] if (row["cards"], row["cache"]) == (n, "f16")] for n in CARDS}
+    head = ["model", "type", "flags that --fit chooses", "context", "KV in q8_0", "in q4_0", "each card", "host"]
+    parts = []
     for cards, title in (("two", "Two cards of 24 GiB (a dual RTX 3090)"), ("one", "One card of 24 GiB")):
-        lines += [f"**{title}**", ""]
-        lines += ["| model | type | flags that --fit chooses | context | KV in q8_0 | in q4_0 | each card | host |"]
-        lines += ["|---|---|---|---|---|---|---|---|"]
-        for row in rows:
-            if row["cards"] == cards:
-                lines.append(_line(row, result["rows"]))
-        lines.append("")
-    lines += ["**Two cards, what lies there**, GiB, with KV in f16", ""]
-    lines += ["| model | type | where | " + " | ".join(COLUMNS) + " | all |", "|---" * (len(COLUMNS) + 4) + "|"]
-    for row in rows:
-        if row["cards"] == "two":
-            for device, columns in row["columns"].items():
-                sizes = [_gib(size) for size in [*columns.values(), sum(columns.values())]]
-                lines.append(f"| {row['model']} | {row['type'].upper()} | {device} | " + " | ".join(sizes) + " |")
-    lines += ["", "**One more slot**, MiB", ""]
+        parts += [f"**{title}**", record.table(head, [_line(row, result["rows"]) for row in rows[cards]])]
+    lines = []
+    for row in rows["two"]:
+        for device, columns in row["columns"].items():
+            sizes = [*columns.values(), sum(columns.values())]
+            lines.append([row["model"], row["type"].upper(), device, *map(_gib, sizes)])
+    parts += ["**Two cards, what lies there**, GiB, with KV in f16"]
+    parts += [record.table(["model", "type", "where", *COLUMNS, "all"], lines)]
     names = list(dict.fromkeys(name for costs in result["slots"].values() for name in costs["f16"]))
-    caches = [f"KV of 1024 tokens in {cache}" for cache in CACHES[1:]]
-    lines += ["| model | " + " | ".join([*names, *caches]) + " |", "|---" * (len(names) + len(caches) + 1) + "|"]
+    lines = []
     for model, costs in result["slots"].items():
-        sizes = [_mib(costs["f16"].get(name, 0)) for name in names]
-        sizes += [_mib(costs[cache]["KV of 1024 tokens"]) for cache in CACHES[1:]]
-        lines.append(f"| {model} | " + " | ".join(sizes) + " |")
-    return "\n".join(lines)
+        sizes = [costs["f16"].get(name, 0) for name in names]
+        lines.append([model, *map(_mib, [*sizes, *(costs[cache]["KV of 1024 tokens"] for cache in CACHES[1:])])])
+    head = ["model", *names, *(f"KV of 1024 tokens in {cache}" for cache in CACHES[1:])]
+    return "\n\n".join([*parts, "**One more slot**, MiB", record.table(head, lines)])
 
 
-def _line(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def _line(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     others = []
     for cache in CACHES[1:]:
         key = {"model": row["model"], "type": row["type"], "cards": row["cards"], "cache": cache}
         other = next(r for r in rows if key.items() <= r.items())
-        others.append(
-            f"{other['n_ctx']:,}" + ("" if other["typed"].split("-c")[0] == row["typed"].split("-c")[0] else "*")
-        )
+        places = [one["typed"].split("-c")[0] for one in (row, other)]
+        others.append(f"{other['n_ctx']:,}" + ("" if places[0] == places[1] else "*"))
     needs = " + ".join(_gib(device["need"]) for device in row["devices"])
     typed = f"`{row['typed']}`" if row["typed"] else "none"
     host = _gib(sum(row["columns"][HOST].values()))
-    cells = [row["model"], row["type"].upper(), typed, f"{row['n_ctx']:,}", *others, needs, host]
-    return "| " + " | ".join(cells) + " |"
+    return [row["model"], row["type"].upper(), typed, f"{row['n_ctx']:,}", *others, needs, host]
 
 
 def _gib(size: int) -> str:
@@ -218,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     if not args.draw:
         with tempfile.TemporaryDirectory() as folder:
-            planned = {**origin(), **plan_all(Path(folder), args.only)}
+            planned = {**record.origin(), **plan_all(Path(folder), args.only)}
         RESULT.write_text(json.dumps(planned, indent=1) + "\n", encoding="utf-8")
     begin, end = "<!-- tables -->\n", "<!-- end of tables -->"
     page = PAGE.read_text(encoding="utf-8")

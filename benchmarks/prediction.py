@@ -228,10 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for kind, found in measure(engine, tasks, settings, args.repeats).items():
                 runs.setdefault(kind, {}).update(found)
     measured = {kind: figures(some, tasks[kind]) for kind, some in runs.items()}
-    text = markdown(measured, record.footer(env))
-    record.save(args.out, {**env, **measured}, text)
-    print(text)
-    return 0
+    return record.publish(args.out, {**env, **measured}, markdown(measured, record.footer(env)))
 
 
 if __name__ == "__main__":

@@ -6,19 +6,7 @@ Usage: python benchmarks/verify_cost.py --shape 0.6b --types q4_0,q4_k_m,q8_0 --
        python benchmarks/verify_cost.py --md --json OUT      the tables of a file that is there already, without
        measuring anything
 
-Stock and ours are the same library and the same file in two processes, and take turns; the waiting one sleeps. A pass
-is timed from llama.cpp's taking the batch until the logits are in memory, over --context cells of K and V: up to 64
-rows as a verify pass, with logits for all; more as a chunk of a prompt, with logits for the last. The engine's own work
-is not included.
-
-The roofline of a pass is the larger of two times. Reading: the bytes of all weight matrices, as stored in the file, at
-the speed at which the same threads repeatedly read as much memory. Computing: a multiply-add per weight and row, at the
-rate of int8 multiply-adds in registers (of f32 for float weights). Both limits are measured before every turn, since
-other guests of a shared machine come and go. Attention, norms and the activations' quantization are not included.
-
-A turn begins when the cores are ours alone, and is repeated, up to twice, if they are not at its end: another guest on
-a core's other hardware thread halves its instructions per clock (see ceilings.cpp), which hardly affects dot products
-in registers, and so the roofline. The number of turns that were still disturbed is below the table.
+docs/roofline.md ("How to read it") says what is timed, what the roofline is, and when a turn counts.
 """
 
 from __future__ import annotations
@@ -242,11 +230,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = parser()
     args = ap.parse_args(argv)
     if args.md:
-        if not (figures := record.load(args.json)):
-            ap.error(f"--md: {args.json} is not there")
-        record.save(args.json, figures, markdown(figures))
-        print(markdown(figures))
-        return 0
+        if not (figures := record.load(args.out)):
+            ap.error(f"--md: {args.out} is not there")
+        return record.publish(args.out, figures, markdown(figures))
     figures = record.environment(ap, args)
     figures["command"] = kernels.switched() + figures["command"]
     weights = {kind: Matrices.of(targets.make(args.work, args.shape, kind)) for kind in args.types}
@@ -265,9 +251,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             for found in measured(both, args, threads, meter, weights):
                 figures["rows"] += found["rows"]
                 figures["turns"][str(threads)], figures["ceilings"][str(threads)] = found["turns"], found["ceilings"]
-                record.save(args.json, figures, markdown(figures))
-    print(markdown(figures))
-    return 0
+                record.save(args.out, figures, markdown(figures))
+    return record.publish(args.out, figures, markdown(figures))
 
 
 if __name__ == "__main__":
