@@ -1,13 +1,12 @@
 """The memory of popular models on one and two cards of 24 GiB: python benchmarks/plan_table.py
 
-Makes sparse files of the models' shapes and types without data, plans them (`dflash-local plan`), and writes the tables
-of docs/plan.md, between its marks, and benchmarks/results/plan.json. Nothing is loaded or measured.
+Makes sparse files of the models' shapes and types without data, plans them (`dflash-local plan`), and writes
+benchmarks/results/plan.json and plan.md. Nothing is loaded or measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import tempfile
@@ -35,8 +34,7 @@ from dflash_local.plan.flags import flags
 from dflash_local.plan.memory_plan import COLUMNS, HOST
 from dflash_local.plan.slot_costs import slot_costs
 
-ROOT = Path(__file__).parents[1]
-PAGE, RESULT = ROOT / "docs" / "plan.md", ROOT / "benchmarks" / "results" / "plan.json"
+RESULT = record.RESULTS / "plan"
 GIB = 2**30
 CARDS = {"one": {"CUDA0": 24 * GIB}, "two": {"CUDA0": 24 * GIB, "CUDA1": 24 * GIB}}
 TYPES = ("q4_k_m", "q8_0")
@@ -112,7 +110,7 @@ def _expert_shapes(experts: Experts, n_embd: int) -> Iterator[tuple[str, tuple[i
 
 def plan_all(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """The rows of all tables; for models not in `names`, those of the record."""
-    before: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    before = record.load(RESULT)
     rows: list[dict[str, Any]] = []
     slots: dict[str, Any] = {}
     for name, model in MODELS.items():
@@ -149,11 +147,7 @@ def _row(fitted: Fitted) -> dict[str, Any]:
     return row
 
 
-# ---- the page ----
-
-
-def tables(result: Mapping[str, Any]) -> str:
-    """The Markdown between the page's marks."""
+def markdown(result: Mapping[str, Any]) -> str:
     rows = {n: [row for row in result["rows"] if (row["cards"], row["cache"]) == (n, "f16")] for n in CARDS}
     head = ["model", "type", "flags that --fit chooses", "context", "KV in q8_0", "in q4_0", "each card", "host"]
     parts = []
@@ -172,7 +166,8 @@ def tables(result: Mapping[str, Any]) -> str:
         sizes = [costs["f16"].get(name, 0) for name in names]
         lines.append([model, *map(_mib, [*sizes, *(costs[cache]["KV of 1024 tokens"] for cache in CACHES[1:])])])
     head = ["model", *names, *(f"KV of 1024 tokens in {cache}" for cache in CACHES[1:])]
-    return "\n\n".join([*parts, "**One more slot**, MiB", record.table(head, lines)])
+    origin = f"{record.place(result)}; {record.code(result)}. `python benchmarks/plan_table.py`\n"
+    return "\n\n".join([*parts, "**One more slot**, MiB", record.table(head, lines), origin])
 
 
 def _line(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -198,20 +193,16 @@ def _mib(size: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    ap.add_argument("--draw", action="store_true", help="only write the page again, from the record")
+    ap.add_argument("--draw", action="store_true", help="only write the tables again, from the record")
     ap.add_argument("--only", choices=MODELS, nargs="+", default=list(MODELS), help="plan these again (default: all)")
     args = ap.parse_args(argv)
-    if not args.draw:
+    if args.draw:
+        planned = record.load(RESULT)
+    else:
         with tempfile.TemporaryDirectory() as folder:
             planned = {**record.origin(), **plan_all(Path(folder), args.only)}
-        RESULT.write_text(json.dumps(planned, indent=1) + "\n", encoding="utf-8")
-    begin, end = "<!-- tables -->\n", "<!-- end of tables -->"
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(begin)
-    text = before + begin + "\n" + tables(json.loads(RESULT.read_text(encoding="utf-8"))) + "\n\n" + end
-    PAGE.write_text(text + rest.partition(end)[2], encoding="utf-8")
-    return 0
+    return record.publish(RESULT, planned, markdown(planned))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record.run(main)
