@@ -3,10 +3,9 @@ ours with the same drafter, chains and trees.
 
 Usage: python benchmarks/eagle3.py [--shapes small 0.6b] [--types q4_0] [--head HEAD.gguf]
 
-The head is trained for the pocket target by train_eagle3.py; pocket-eagle3.gguf is one, as Q4_0. "small" is the bundled
-pair itself (f16); every other shape is the inflated pair with an inflated head, which have the acceptance of the small
-ones and the cost of models of that size. All systems answer each prompt in turns, at temperature 0. A speed is over all
-answers of a repeat; tables have the median of the repeats.
+train_eagle3.py trains heads for the pocket target; pocket-eagle3.gguf is one, as Q4_0. "small" is the bundled pair
+itself (f16); every other shape is the inflated pair with an inflated head. All systems answer each prompt in turns, at
+temperature 0. A speed is over all answers of a repeat; tables have the median of the repeats.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """A theoretical roofline for GPUs: the lowest possible cost of a pass and a step, and what it means for drafting.
 
-Computed, not measured: nothing here runs on a GPU.
-
 Usage: python benchmarks/gpu_roofline.py
 
-A pass of n rows reads all weights once (of experts the chosen ones) and the context's K and V, multiplies n rows with
-them, and launches its kernels. Its time is the longer of reading and multiplying, plus the gaps between kernels.
-docs/roofline.md says what is left out.
+Computed, not measured: docs/roofline.md says how, and what is left out.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from dflash_local.demo.shapes import SHAPES, Pair
 
 Json = dict[str, Any]
 OTHER = "the other release"
+CHAT = "/v1/chat/completions"
 KEY = {"Content-Type": "application/json"}
 MEMORY_EVERY = 5.0  # seconds
 # Share of a run that is ignored for memory, while caches and the allocator fill.
@@ -44,41 +45,30 @@ class Mix:
     """Requests drawn by a seed. `known`: only those that older releases support."""
 
     def __init__(self, prompts: Sequence[Json], n: int, *, known: bool) -> None:
-        self.prompts = prompts
-        self.n = n
-        self.kinds = [self._chat, self._chat, self._answer, self._completion]
-        if not known:
-            self.kinds += [self._message, self._response, self._tool, self._count]
+        self.prompts, self.n, self.known = prompts, n, known
 
     def draw(self, seed: int) -> Iterator[tuple[str, Json]]:
         """An endless stream of paths and bodies."""
         rng = random.Random(seed)
         while True:
-            messages = rng.choice(self.prompts)["messages"]
-            yield rng.choice(self.kinds)(messages)
+            yield rng.choice(self._requests(rng.choice(self.prompts)["messages"]))
 
-    def _chat(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/chat/completions", {**self._answer(messages)[1], "stream": True}
-
-    def _answer(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/chat/completions", {"messages": messages, "max_tokens": self.n, "temperature": 0}
-
-    def _completion(self, messages: list[Json]) -> tuple[str, Json]:
-        prompt = messages[-1]["content"]
-        return "/v1/completions", {"prompt": prompt, "max_tokens": self.n, "temperature": 0.7, "stream": True}
-
-    def _message(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/messages", {"model": "m", "messages": messages, "max_tokens": self.n, "stream": True}
-
-    def _response(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/responses", {"input": messages, "max_output_tokens": self.n, "stream": True}
-
-    def _tool(self, messages: list[Json]) -> tuple[str, Json]:
-        tools = [{"type": "function", "function": TOOL}]
-        return "/v1/chat/completions", {**self._answer(messages)[1], "stream": True, "tools": tools}
-
-    def _count(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/messages/count_tokens", {"model": "m", "messages": messages}
+    def _requests(self, messages: list[Json]) -> list[tuple[str, Json]]:
+        """All that may be asked about a prompt; a streamed chat twice, so that it is drawn twice as often."""
+        completion = {"prompt": messages[-1]["content"], "max_tokens": self.n, "temperature": 0.7, "stream": True}
+        answer = {"messages": messages, "max_tokens": self.n, "temperature": 0}
+        chat = {**answer, "stream": True}
+        known = [(CHAT, chat), (CHAT, chat), (CHAT, answer), ("/v1/completions", completion)]
+        if self.known:
+            return known
+        message = {"model": "m", "messages": messages}
+        return [
+            *known,
+            ("/v1/messages", {**message, "max_tokens": self.n, "stream": True}),
+            ("/v1/responses", {"input": messages, "max_output_tokens": self.n, "stream": True}),
+            (CHAT, {**chat, "tools": [{"type": "function", "function": TOOL}]}),
+            ("/v1/messages/count_tokens", message),
+        ]
 
 
 @dataclass

@@ -3,10 +3,8 @@
 Usage: python benchmarks/perplexity.py [--shape pocket] [--types q4_0,...] [--widths 1,32] [--json OUT]
 
 The text (perplexity.txt, about 10,000 tokens of the kind that the pocket model was trained on) is read in independent
-windows of WINDOW tokens; a width is the number of rows of a pass. Stock and ours are the same library and file in two
-processes. Perplexity is exp of the mean of -log p(token), with the probabilities computed in float64 from the logits.
-The text is easy for this model, so the mean absolute difference of -log p per token is more telling: between ours and
-stock, compared with that between the type and F16.
+windows of WINDOW tokens; a width is the number of rows of a pass. Perplexity is exp of the mean of -log p(token), in
+float64. docs/roofline.md says why the difference per token is more telling.
 """
 
 from __future__ import annotations

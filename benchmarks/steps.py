@@ -2,13 +2,9 @@
 
 Usage: python benchmarks/steps.py [--type q4_0] [--drafter dflash] [--temperature 1]
 
-In one process, on the pair inflated to the 0.6b shape. Four measurements:
-
-- phases: long answers, budget auto. 'Other' is the time from handing over a request to its result, less what the
-  engine's phases took: scheduling, Python and the rest. The prompt's pass is one step of about a hundred.
-- growth: the same with trees of 64 nodes.
-- cost: what the engine measured for passes of each width, at load and after these answers.
-- trace: one long answer, step by step.
+In one process, on the pair inflated to the 0.6b shape: phases of long answers with budget auto, and with trees of 64
+nodes; the costs of passes at load and after these answers; one long answer step by step. docs/benchmarks.md defines
+'other'.
 """
 
 from __future__ import annotations
