@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,17 +116,17 @@ class Systems:
         """Get a first answer from each system. Raises LoadError if an idle server uses the CPU, which is unfair."""
         for name in self.servers:
             self.turn(name, bodies)
-        self.check_idle()
-
-    def check_idle(self, seconds: float = 1.0) -> None:
-        """Raises LoadError if an idle server would slow down the working one."""
         time.sleep(0.5)
-        before = {name: server.cpu_seconds() for name, server in self.servers.items()}
-        time.sleep(seconds)
-        for name, server in self.servers.items():
-            idle = (server.cpu_seconds() - before[name]) / seconds
-            if idle > IDLE_CPU_LIMIT:
-                raise LoadError(f"{name} uses {idle:.0%} of a core while it is idle; the comparison would not be fair")
+        check_idle({name: server.cpu_seconds for name, server in self.servers.items()}, 1.0)
+
+
+def check_idle(clocks: Mapping[str, Callable[[], float]], seconds: float) -> None:
+    """Raises LoadError if one of these processes, by its CPU seconds, would slow down the working one."""
+    before = {name: clock() for name, clock in clocks.items()}
+    time.sleep(seconds)
+    for name, clock in clocks.items():
+        if (idle := (clock() - before[name]) / seconds) > IDLE_CPU_LIMIT:
+            raise LoadError(f"{name} uses {idle:.0%} of a core while it is idle; the comparison would not be fair")
 
 
 def order(items: Sequence[T], i: int) -> list[T]:
