@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import record
 from dflash_local.build.commit import running_commit
+from dflash_local.convert.writer import OutputTensor
 from dflash_local.demo.inflate import InflatedFile, inflated_files
 from dflash_local.demo.pocket import HYBRID, bundled_pair
 from dflash_local.demo.shapes import SHAPES, Shape
@@ -126,18 +127,15 @@ class Weights:
     file_bytes: int = 0
 
 
-def weights_of(file: InflatedFile) -> Weights:
-    """The weights as `demo.inflate` would write them."""
-    n_bytes = numbers = expert_bytes = expert_numbers = file_bytes = 0
-    for tensor in file.tensors:
-        file_bytes += tensor.n_bytes
-        if len(tensor.shape) < 2 or tensor.name == "token_embd.weight":
-            continue
-        if "_exps" in tensor.name:
-            expert_bytes, expert_numbers = expert_bytes + tensor.n_bytes, expert_numbers + prod(tensor.shape)
-        else:
-            n_bytes, numbers = n_bytes + tensor.n_bytes, numbers + prod(tensor.shape)
-    return Weights(n_bytes, numbers, expert_bytes, expert_numbers, file_bytes)
+def weights_of(file: InflatedFile, *borrowed: OutputTensor) -> Weights:
+    """The weights as `demo.inflate` would write them, and those of another file that a pass reads as well."""
+    own = list(file.tensors)
+    read = [one for one in (*own, *borrowed) if len(one.shape) > 1 and one.name != "token_embd.weight"]
+    sizes = []
+    for is_expert in (False, True):
+        some = [one for one in read if ("_exps" in one.name) == is_expert]
+        sizes += [sum(one.n_bytes for one in some), sum(prod(one.shape) for one in some)]
+    return Weights(*sizes, file_bytes=sum(one.n_bytes for one in own))
 
 
 @dataclass(frozen=True)
@@ -205,18 +203,12 @@ def pair_of(name: str, ftype: str, context: int) -> tuple[Model, Model]:
     launches = (shape.n_layer - n_delta) * LAYER[kind].launches + n_delta * LAYER["delta-net"].launches + REST.launches
     plain = Shape(shape.n_layer_drafter, shape.n_embd, shape.n_ff, shape.n_head, shape.n_head_kv, shape.n_vocab, 0, 128)
     n_draft = shape.n_layer_drafter
-    # The drafter uses the target's head, and reads it once more.
-    head = [tensor for tensor in target.tensors if tensor.name == "output.weight"]
-    own = weights_of(drafter)
-    if not any(tensor.name == "output.weight" for tensor in drafter.tensors):
-        own = Weights(
-            own.n_bytes + sum(t.n_bytes for t in head),
-            own.numbers + sum(prod(t.shape) for t in head),
-            file_bytes=own.file_bytes,
-        )
+    # A drafter without a head uses the target's, and reads it once more.
+    head, own = ([one for one in file.tensors if one.name == "output.weight"] for file in (target, drafter))
+    read = weights_of(drafter, *([] if own else head))
     return (
         Model(shape, weights_of(target), shape.n_layer - n_delta, n_delta, launches, context),
-        Model(plain, own, n_draft, 0, n_draft * LAYER["drafter"].launches + 11, context),
+        Model(plain, read, n_draft, 0, n_draft * LAYER["drafter"].launches + 11, context),
     )
 
 
