@@ -268,9 +268,9 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
         return f"{f['shape']} {f['type'].upper()}{'' if f['fits'] else ' (does not fit)'}"
 
     parts = ["Computed, not measured. GB that a pass reads, and milliseconds it takes at least, by rows:"]
-    for gpu in GPUS:
-        mine = [f for f in found if f["gpu"] == gpu.name]
-        head = [gpu.name, "GB, 1 row", "16", "64", *(f"ms, {n}" for n in ROWS), "bound at 1", "at 16", "at 64", "knee"]
+    by_gpu = {gpu.name: [f for f in found if f["gpu"] == gpu.name] for gpu in GPUS}
+    for name, mine in by_gpu.items():
+        head = [name, "GB, 1 row", "16", "64", *(f"ms, {n}" for n in ROWS), "bound at 1", "at 16", "at 64", "knee"]
         rows = [
             [label(f), *(f"{f['gb'][n]:.2f}" for n in (1, 16, 64)), *(f"{f['ms'][n]:.2f}" for n in ROWS)]
             + [*(f["bound"][n] for n in (1, 16, 64)), f"{f['knee']:.0f}"]
@@ -278,15 +278,14 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
         ]
         parts += ["", record.table(head, rows)]
     parts += ["", "A step of a tree of 16 nodes and a block of 16, and what it asks for:"]
-    for gpu in GPUS:
-        head = [gpu.name, "launches, target", "drafter", "gdn, ms", "drafter, ms", "step, ms", "AL for 5 x plain"]
+    for name, mine in by_gpu.items():
+        head = [name, "launches, target", "drafter", "gdn, ms", "drafter, ms", "step, ms", "AL for 5 x plain"]
         head += ["x plain at AL 8", "over upstream's best at equal AL 8", "AL for 1.3 x of it"]
         rows = [
             [label(f), str(f["launches"]), str(f["drafter_launches"]), f"{f['gdn_ms']:.2f}", f"{f['drafter_ms']:.2f}"]
             + [f"{f['step_ms']:.2f}", f"{f['al_for_5']:.1f}", f"{f['over_plain_at_8']:.1f}"]
             + [f"{f['over_upstream_at_equal_al']:.2f}", f"{f['al_for_1_3']:.1f}"]
-            for f in found
-            if f["gpu"] == gpu.name
+            for f in mine
         ]
         parts += ["", record.table(head, rows)]
     head = ["rows", "gdn_tree: operations", "exp", "KB read", "KB written", "gdn_commit: operations", "KB read"]

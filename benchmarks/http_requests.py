@@ -14,8 +14,6 @@ import json
 import socket
 import statistics
 import sys
-import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks.gpu_proof.unpacked import link_package
-from benchmarks.http_load import HOST, Server
+from benchmarks.http_load import HOST, Server, together
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say something. " * 40}]
@@ -93,13 +91,9 @@ def measure(server: Server, path: str, body: dict[str, Any], n_requests: int, n_
             for _ in range(n_requests // n_clients):
                 exchange(connection, message)
 
-    threads = [threading.Thread(target=client) for _ in range(n_clients)]
-    cpu, begun = server.cpu_seconds(), time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return n_requests / (time.perf_counter() - begun), 1e3 * (server.cpu_seconds() - cpu) / n_requests
+    cpu = server.cpu_seconds()
+    wall = together(client, n_clients)
+    return n_requests / wall, 1e3 * (server.cpu_seconds() - cpu) / n_requests
 
 
 def main() -> None:
