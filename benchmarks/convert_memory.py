@@ -33,10 +33,11 @@ from benchmarks import record
 from dflash_local.convert import OUTTYPES
 from dflash_local.convert.gguf_metadata import array, string, u32
 from dflash_local.convert.writer import write_gguf
+from dflash_local.demo.shapes import SHAPES, Shape
 
 RESULT = record.RESULTS / "convert_memory"
 MB = 1_000_000
-N_TARGET_LAYER = 36
+N_TAPS = 5
 CHILD = """
 import json, re, sys
 from pathlib import Path
@@ -53,19 +54,6 @@ before = peak()
 convert(sys.argv[1], sys.argv[2], sys.argv[3], outtype=sys.argv[4])
 print(json.dumps([before, peak()]))
 """
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of the synthetic drafter; the defaults are those of a drafter for an 8b model."""
-
-    n_embd: int = 4096
-    n_ff: int = 12288
-    n_head: int = 32
-    n_head_kv: int = 8
-    head_dim: int = 128
-    n_taps: int = 5
-    n_vocab: int = 151_936
 
 
 @dataclass(frozen=True)
@@ -98,15 +86,15 @@ def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int)
     config = {
         "architectures": ["DFlashDraftModel"],
         "block_size": 16,
-        "dflash_config": {"mask_token_id": 3, "target_layer_ids": list(range(1, 7 * shape.n_taps, 7))},
-        "head_dim": shape.head_dim,
+        "dflash_config": {"mask_token_id": 3, "target_layer_ids": list(range(1, 7 * N_TAPS, 7))},
+        "head_dim": shape.head,
         "hidden_size": shape.n_embd,
         "intermediate_size": shape.n_ff,
         "max_position_embeddings": 40960,
         "num_attention_heads": shape.n_head,
         "num_hidden_layers": n_layer,
         "num_key_value_heads": shape.n_head_kv,
-        "num_target_layers": N_TARGET_LAYER,
+        "num_target_layers": shape.n_layer,
         "rms_norm_eps": 1e-6,
         "rope_theta": 1e6,
         "vocab_size": shape.n_vocab,
@@ -134,9 +122,10 @@ def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int)
 def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of a DFlash checkpoint."""
     n_embd, n_ff = shape.n_embd, shape.n_ff
-    n_q, n_kv = shape.n_head * shape.head_dim, shape.n_head_kv * shape.head_dim
+    assert shape.head
+    n_q, n_kv = shape.n_head * shape.head, shape.n_head_kv * shape.head
     yield from {
-        "fc.weight": (n_embd, shape.n_taps * n_embd),
+        "fc.weight": (n_embd, N_TAPS * n_embd),
         "hidden_norm.weight": (n_embd,),
         "norm.weight": (n_embd,),
     }.items()
@@ -148,8 +137,8 @@ def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]
             "self_attn.k_proj": (n_kv, n_embd),
             "self_attn.v_proj": (n_kv, n_embd),
             "self_attn.o_proj": (n_embd, n_q),
-            "self_attn.q_norm": (shape.head_dim,),
-            "self_attn.k_norm": (shape.head_dim,),
+            "self_attn.q_norm": (shape.head,),
+            "self_attn.k_norm": (shape.head,),
             "mlp.gate_proj": (n_ff, n_embd),
             "mlp.up_proj": (n_ff, n_embd),
             "mlp.down_proj": (n_embd, n_ff),
@@ -178,7 +167,7 @@ def write_target(path: Path, shape: Shape) -> Path:
     tokens = [f"token{i}" for i in range(shape.n_vocab)]
     metadata = {
         "general.architecture": string("qwen3"),
-        "qwen3.block_count": u32(N_TARGET_LAYER),
+        "qwen3.block_count": u32(shape.n_layer),
         "qwen3.embedding_length": u32(shape.n_embd),
         "tokenizer.ggml.model": string("gpt2"),
         "tokenizer.ggml.tokens": array(GGUFValueType.STRING, tokens),
@@ -190,10 +179,9 @@ def write_target(path: Path, shape: Shape) -> Path:
 
 
 def measure(
-    folder: Path, outtypes: list[str], n_bytes: int, shape: Shape | None = None, shard_bytes: int = 1000 * MB
+    folder: Path, outtypes: list[str], n_bytes: int, shape: Shape = SHAPES["8b"], shard_bytes: int = 1000 * MB
 ) -> Iterator[Measurement]:
     """Convert a checkpoint of `n_bytes` in the empty `folder` to each of `outtypes`, and empty `folder` again."""
-    shape = shape or Shape()
     checkpoint, output = folder / "checkpoint", folder / "out.gguf"
     target = write_target(folder / "target.gguf", shape)
     try:
