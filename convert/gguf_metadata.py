@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +94,10 @@ class StoredGgufTensor:
         return quants.dequantize(self.rows(0, self.n_rows), self.type).reshape(self.shape)
 
 
-def u32(data: int) -> Value:
-    return Value(GGUFValueType.UINT32, data)
-
-
-def f32(data: float) -> Value:
-    return Value(GGUFValueType.FLOAT32, data)
-
-
-def boolean(data: bool) -> Value:
-    return Value(GGUFValueType.BOOL, data)
-
-
-def string(data: str) -> Value:
-    return Value(GGUFValueType.STRING, data)
+u32 = partial(Value, GGUFValueType.UINT32)
+f32 = partial(Value, GGUFValueType.FLOAT32)
+boolean = partial(Value, GGUFValueType.BOOL)
+string = partial(Value, GGUFValueType.STRING)
 
 
 def array(item: GGUFValueType, data: Sequence[Any]) -> Value:

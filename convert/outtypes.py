@@ -40,7 +40,6 @@ _SMALLER_BLOCKS = {
 class Outtype:
     """A choice of `--outtype`: the type of most matrices, and the file type for the metadata."""
 
-    name: str
     matrix: Type
     file_type: LlamaFileType
 
@@ -55,16 +54,17 @@ class Outtype:
             kind = Type.Q8_0
         elif kind in _BELOW_8_BITS and spec.name == "output.weight":
             kind = Type.Q6_K
-        columns = spec.shape[-1]
-        if columns % _block(kind):
-            kind = _SMALLER_BLOCKS.get(kind, kind)
-        return Type.F16 if columns % _block(kind) else kind
+        return whole_blocks(kind, spec.shape[-1])
 
     def _wide(self, dtype: str | None) -> Type:
         """The type of a matrix whose inputs exceed float16's range. A product with float16 weights may round its inputs
         to float16, and quantized blocks have float16 scales. bfloat16 is the type of most checkpoints; for others it is
         as precise as the quantized types, but not as float16."""
         return Type.F32 if self.matrix == Type.F32 or (self.matrix == Type.F16 and dtype != "BF16") else Type.BF16
+
+    @property
+    def name(self) -> str:
+        return self.matrix.name.lower()
 
     @property
     def needs_ggml(self) -> bool:
@@ -77,18 +77,18 @@ _TABLES = {"token_embd.weight", *(name for kind in KINDS for name in kind.tables
 OUTTYPES = {
     outtype.name: outtype
     for outtype in (
-        Outtype("f32", Type.F32, LlamaFileType.ALL_F32),
-        Outtype("f16", Type.F16, LlamaFileType.MOSTLY_F16),
-        Outtype("bf16", Type.BF16, LlamaFileType.MOSTLY_BF16),
-        Outtype("q8_0", Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
-        Outtype("q6_k", Type.Q6_K, LlamaFileType.MOSTLY_Q6_K),
-        Outtype("q5_k", Type.Q5_K, LlamaFileType.MOSTLY_Q5_K_S),
-        Outtype("q5_0", Type.Q5_0, LlamaFileType.MOSTLY_Q5_0),
-        Outtype("q4_k", Type.Q4_K, LlamaFileType.MOSTLY_Q4_K_S),
-        Outtype("q4_0", Type.Q4_0, LlamaFileType.MOSTLY_Q4_0),
-        Outtype("iq4_nl", Type.IQ4_NL, LlamaFileType.MOSTLY_IQ4_NL),
-        Outtype("q3_k", Type.Q3_K, LlamaFileType.MOSTLY_Q3_K_S),
-        Outtype("q2_k", Type.Q2_K, LlamaFileType.MOSTLY_Q2_K),
+        Outtype(Type.F32, LlamaFileType.ALL_F32),
+        Outtype(Type.F16, LlamaFileType.MOSTLY_F16),
+        Outtype(Type.BF16, LlamaFileType.MOSTLY_BF16),
+        Outtype(Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
+        Outtype(Type.Q6_K, LlamaFileType.MOSTLY_Q6_K),
+        Outtype(Type.Q5_K, LlamaFileType.MOSTLY_Q5_K_S),
+        Outtype(Type.Q5_0, LlamaFileType.MOSTLY_Q5_0),
+        Outtype(Type.Q4_K, LlamaFileType.MOSTLY_Q4_K_S),
+        Outtype(Type.Q4_0, LlamaFileType.MOSTLY_Q4_0),
+        Outtype(Type.IQ4_NL, LlamaFileType.MOSTLY_IQ4_NL),
+        Outtype(Type.Q3_K, LlamaFileType.MOSTLY_Q3_K_S),
+        Outtype(Type.Q2_K, LlamaFileType.MOSTLY_Q2_K),
     )
 }
 
@@ -114,5 +114,8 @@ def quantized(rows: npt.NDArray[np.float32], kind: Type, name: str, ggml: RowQua
     return data
 
 
-def _block(kind: Type) -> int:
-    return GGML_QUANT_SIZES[kind][0]
+def whole_blocks(kind: Type, columns: int) -> Type:
+    """`kind` if rows of `columns` are whole blocks of it; else a type of smaller blocks, or f16."""
+    if columns % GGML_QUANT_SIZES[kind][0]:
+        kind = _SMALLER_BLOCKS.get(kind, kind)
+    return Type.F16 if columns % GGML_QUANT_SIZES[kind][0] else kind

@@ -180,6 +180,7 @@ _REFUSALS = (
     ),
 )
 
+_DEEPSPEC_NAMES = ((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj."))
 _DOMINO_NAMES = ((r"^logit_head\.", ""),)  # older checkpoints wrap the head
 
 # the first match counts
@@ -223,7 +224,7 @@ _PACKAGINGS = (
         "DeepSpec",
         ("Qwen3DSparkModel",),
         samples_from_anchor=True,
-        renames=((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj.")),
+        renames=_DEEPSPEC_NAMES,
         copies_vocabulary=True,
     ),
     Packaging(
@@ -231,7 +232,7 @@ _PACKAGINGS = (
         ("Gemma4DSparkModel",),
         samples_from_anchor=True,
         is_gemma4=True,
-        renames=((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj.")),
+        renames=_DEEPSPEC_NAMES,
         copies_vocabulary=True,
     ),
     Packaging("LiquidAI DSpark", ("Lfm2DSparkDraftModel",), samples_from_anchor=True),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gguf import GGUFValueType
@@ -35,31 +37,7 @@ class Target:
     def read(cls, path: Path) -> Target:
         """Raises ModelError; `field` is the missing or wrong key."""
         metadata = read_metadata(path)
-
-        def integer(key: str, default: int | None = None) -> int:
-            value = metadata.get(key)
-            if value is None and default is not None:
-                return default
-            if value is None:
-                raise ModelError(
-                    f"{path.name} is not a text model: it lacks the key {key!r}", field=key, hint=_WHAT_WE_TAKE
-                )
-            if value.type not in _INTEGERS or value.data < 0:
-                raise ModelError(
-                    f"{path.name}: the key {key!r} is not a size", field=key, hint="download the file again"
-                )
-            return int(value.data)
-
-        def text(key: str, default: str | None = None) -> str:
-            value = metadata.get(key)
-            if value is None and default is not None:
-                return default
-            if value is None or value.type != GGUFValueType.STRING:
-                raise ModelError(
-                    f"{path.name} is not a text model: it lacks the string {key!r}", field=key, hint=_WHAT_WE_TAKE
-                )
-            return bytes(value.data).decode(errors="replace")
-
+        integer, text = partial(_integer, path, metadata), partial(_text, path, metadata)
         if integer("split.no", 0) != 0:
             raise ModelError(
                 f"{path.name} is not the first part of a split model", field="split.no", hint="give the -00001-of- file"
@@ -86,6 +64,26 @@ class Target:
             tokenizer={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
             logit_softcap=softcap.data if softcap is not None and softcap.type == GGUFValueType.FLOAT32 else None,
         )
+
+
+def _integer(path: Path, metadata: Mapping[str, Value], key: str, default: int | None = None) -> int:
+    value = metadata.get(key)
+    if value is None and default is not None:
+        return default
+    if value is None:
+        raise ModelError(f"{path.name} is not a text model: it lacks the key {key!r}", field=key, hint=_WHAT_WE_TAKE)
+    if value.type not in _INTEGERS or value.data < 0:
+        raise ModelError(f"{path.name}: the key {key!r} is not a size", field=key, hint="download the file again")
+    return int(value.data)
+
+
+def _text(path: Path, metadata: Mapping[str, Value], key: str, default: str | None = None) -> str:
+    value = metadata.get(key)
+    if value is None and default is not None:
+        return default
+    if value is None or value.type != GGUFValueType.STRING:
+        raise ModelError(f"{path.name} is not a text model: it lacks the string {key!r}", field=key, hint=_WHAT_WE_TAKE)
+    return bytes(value.data).decode(errors="replace")
 
 
 _NOT_TARGETS = {"clip", "dflash", "eagle3", "mmproj"}

@@ -328,8 +328,7 @@ def measure(
     lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step. For each of
     `baselines`, `upstream` gives a server that runs during its turn.
     """
-    watcher = watcher or Watcher()
-    begun = datetime.now(timezone.utc)
+    watcher, begun = watcher or Watcher(), datetime.now(timezone.utc)
     decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
     if engine.info["drafter"]:
         decodings[DRAFTED] = budget
@@ -346,14 +345,16 @@ def measure(
             watcher.turn(name, number)
             if name in others:
                 assert upstream is not None
-                repeats[name].append(_turn(upstream(others[name]), prompts, seeded, n_predict, watcher))
-                continue
-            runs: list[Run] = []
-            traced = trace if name == DRAFTED else None
-            for run in _own_turn(engine, prompts, seeded, n_predict, decodings[name], traced, number):
-                runs.append(run)
+                turn = _turn(upstream(others[name]), prompts, seeded, n_predict)
+            else:
+                traced = trace if name == DRAFTED else None
+                turn = _own_turn(engine, prompts, seeded, n_predict, decodings[name], traced, number)
+            repeats[name].append([])
+            for run in turn:
+                repeats[name][-1].append(run)
                 watcher.answered(name, run)
-            repeats[name].append(runs)
+            if name in others:
+                continue
             stats_after = EngineStats.of(engine.stats())
             difference = stats_after - stats_before
             stats[name] = stats[name] + difference if name in stats else difference
@@ -390,21 +391,14 @@ def _own_turn(
 
 
 def _turn(
-    server: UpstreamServer,
-    prompts: Sequence[dict[str, Any]],
-    seeded: Sequence[SamplingParams],
-    n_predict: int,
-    watcher: Watcher,
-) -> list[Run]:
+    server: UpstreamServer, prompts: Sequence[dict[str, Any]], seeded: Sequence[SamplingParams], n_predict: int
+) -> Iterator[Run]:
     """All prompts through upstream's server, after one answer as a warm-up."""
     requests = [(prompt, json.loads(params.to_json())) for prompt, params in zip(prompts, seeded, strict=True)]
     with server:
         server.answer(*requests[0], n_predict)
-        runs = []
         for request in requests:
-            runs.append(Run.of(server.answer(*request, n_predict)))
-            watcher.answered(server.name, runs[-1])
-        return runs
+            yield Run.of(server.answer(*request, n_predict))
 
 
 def answer(

@@ -60,6 +60,11 @@ class EngineOption(Option):
     flag: Flag | None = None
 
 
+def _flag(group: str, names: str = "", *, off: str = "", **facts: Any) -> Flag:
+    """A Flag; `names` and `off`, those that switch it off, are separated by blanks."""
+    return Flag(group=group, names=tuple(names.split()), off_names=tuple(off.split()), **facts)
+
+
 def _option(default: Any = None, **facts: Any) -> Any:
     return field(default=default, metadata={"option": EngineOption(**facts)})
 
@@ -116,7 +121,7 @@ class EngineOptions:
                 help="the target, a GGUF file",
                 native_type=c_char_p,
                 native_value=os.fspath,
-                flag=Flag(group=_MODELS, names=("-m", "--model"), env="LLAMA_ARG_MODEL", metavar="GGUF"),
+                flag=_flag(_MODELS, "-m --model", env="LLAMA_ARG_MODEL", metavar="GGUF"),
             )
         }
     )
@@ -124,12 +129,7 @@ class EngineOptions:
         help="its DFlash drafter, a GGUF file made by 'dflash-local convert'; without one, decoding is plain",
         native_type=c_char_p,
         native_value=_optional_path,
-        flag=Flag(
-            group=_MODELS,
-            names=("-md", "--model-draft", "--spec-draft-model"),
-            env="LLAMA_ARG_SPEC_DRAFT_MODEL",
-            metavar="GGUF",
-        ),
+        flag=_flag(_MODELS, "-md --model-draft --spec-draft-model", env="LLAMA_ARG_SPEC_DRAFT_MODEL", metavar="GGUF"),
     )
     _: KW_ONLY
     n_ctx: int = _option(
@@ -137,7 +137,7 @@ class EngineOptions:
         help="context of all slots together, in tokens; 0: what the model was trained with, as far as memory allows",
         native_type=c_uint32,
         low=0,
-        flag=Flag(group=_CONTEXT, names=("-c", "--ctx-size"), env="LLAMA_ARG_CTX_SIZE", metavar="N"),
+        flag=_flag(_CONTEXT, "-c --ctx-size", env="LLAMA_ARG_CTX_SIZE", metavar="N"),
     )
     n_slots: int = _option(
         1,
@@ -145,12 +145,8 @@ class EngineOptions:
         native_type=c_uint32,
         low=1,
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-np", "--parallel"),
-            env="LLAMA_ARG_N_PARALLEL",
-            metavar="N",
-            default_text="-1 in serve, else 1",
+        flag=_flag(
+            _CONTEXT, "-np --parallel", env="LLAMA_ARG_N_PARALLEL", metavar="N", default_text="-1 in serve, else 1"
         ),
     )
     n_batch: int = _option(
@@ -158,7 +154,7 @@ class EngineOptions:
         help="most prompt rows of one target pass",
         native_type=c_uint32,
         low=1,
-        flag=Flag(group=_CONTEXT, names=("-b", "--batch-size"), env="LLAMA_ARG_BATCH", metavar="N"),
+        flag=_flag(_CONTEXT, "-b --batch-size", env="LLAMA_ARG_BATCH", metavar="N"),
     )
     n_ubatch: int = _option(
         512,
@@ -166,7 +162,7 @@ class EngineOptions:
         native_type=c_uint32,
         low=1,
         in_cost=True,
-        flag=Flag(group=_CONTEXT, names=("-ub", "--ubatch-size"), env="LLAMA_ARG_UBATCH", metavar="N"),
+        flag=_flag(_CONTEXT, "-ub --ubatch-size", env="LLAMA_ARG_UBATCH", metavar="N"),
     )
     n_threads: int | None = _option(
         help="CPU threads",
@@ -174,7 +170,7 @@ class EngineOptions:
         native_type=c_int32,
         native_value=_number_or_default,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-t", "--threads"), env="LLAMA_ARG_THREADS", metavar="N"),
+        flag=_flag(_MACHINE, "-t --threads", env="LLAMA_ARG_THREADS", metavar="N"),
     )
     n_threads_batch: int | None = _option(
         help="CPU threads for prompts",
@@ -182,7 +178,7 @@ class EngineOptions:
         native_type=c_int32,
         native_value=_number_or_default,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-tb", "--threads-batch"), metavar="N"),
+        flag=_flag(_MACHINE, "-tb --threads-batch", metavar="N"),
     )
     n_gpu_layers: int = _option(
         -1,
@@ -190,9 +186,7 @@ class EngineOptions:
         default_text="all",
         native_type=c_int32,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE, names=("-ngl", "--gpu-layers", "--n-gpu-layers"), env="LLAMA_ARG_N_GPU_LAYERS", metavar="N"
-        ),
+        flag=_flag(_MACHINE, "-ngl --gpu-layers --n-gpu-layers", env="LLAMA_ARG_N_GPU_LAYERS", metavar="N"),
     )
     n_gpu_layers_draft: int = _option(
         -1,
@@ -200,9 +194,9 @@ class EngineOptions:
         default_text="all",
         native_type=c_int32,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"),
+        flag=_flag(
+            _MACHINE,
+            "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
             env="LLAMA_ARG_N_GPU_LAYERS_DRAFT",
             metavar="N",
         ),
@@ -212,7 +206,7 @@ class EngineOptions:
         help="the device to use when the model is not split; with rows split, the one for intermediate results",
         native_type=c_int32,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-mg", "--main-gpu"), env="LLAMA_ARG_MAIN_GPU", metavar="N"),
+        flag=_flag(_MACHINE, "-mg --main-gpu", env="LLAMA_ARG_MAIN_GPU", metavar="N"),
     )
     flash_attn: FlashAttention = _option(
         "auto",
@@ -220,7 +214,7 @@ class EngineOptions:
         native_type=c_int32,
         native_value=_flash_mode,
         in_cost=True,
-        flag=Flag(group=_CONTEXT, names=("-fa", "--flash-attn"), env="LLAMA_ARG_FLASH_ATTN", metavar="on|off|auto"),
+        flag=_flag(_CONTEXT, "-fa --flash-attn", env="LLAMA_ARG_FLASH_ATTN", metavar="on|off|auto"),
     )
     cache_type_k: str = _option(
         "f16",
@@ -228,7 +222,7 @@ class EngineOptions:
         native_type=c_char_p,
         native_name="type_k",
         in_cost=True,
-        flag=Flag(group=_CONTEXT, names=("-ctk", "--cache-type-k"), env="LLAMA_ARG_CACHE_TYPE_K", metavar="TYPE"),
+        flag=_flag(_CONTEXT, "-ctk --cache-type-k", env="LLAMA_ARG_CACHE_TYPE_K", metavar="TYPE"),
     )
     cache_type_v: str = _option(
         "f16",
@@ -236,7 +230,7 @@ class EngineOptions:
         native_type=c_char_p,
         native_name="type_v",
         in_cost=True,
-        flag=Flag(group=_CONTEXT, names=("-ctv", "--cache-type-v"), env="LLAMA_ARG_CACHE_TYPE_V", metavar="TYPE"),
+        flag=_flag(_CONTEXT, "-ctv --cache-type-v", env="LLAMA_ARG_CACHE_TYPE_V", metavar="TYPE"),
     )
     cache_type_k_draft: str = _option(
         "f16",
@@ -244,9 +238,9 @@ class EngineOptions:
         native_type=c_char_p,
         native_name="type_k_draft",
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-ctkd", "--cache-type-k-draft", "--spec-draft-type-k"),
+        flag=_flag(
+            _CONTEXT,
+            "-ctkd --cache-type-k-draft --spec-draft-type-k",
             env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
             metavar="TYPE",
         ),
@@ -257,9 +251,9 @@ class EngineOptions:
         native_type=c_char_p,
         native_name="type_v_draft",
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-ctvd", "--cache-type-v-draft", "--spec-draft-type-v"),
+        flag=_flag(
+            _CONTEXT,
+            "-ctvd --cache-type-v-draft --spec-draft-type-v",
             env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
             metavar="TYPE",
         ),
@@ -269,7 +263,7 @@ class EngineOptions:
         default_text="by free memory",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-ts", "--tensor-split"), env="LLAMA_ARG_TENSOR_SPLIT", metavar="A,B,..."),
+        flag=_flag(_MACHINE, "-ts --tensor-split", env="LLAMA_ARG_TENSOR_SPLIT", metavar="A,B,..."),
     )
     split_mode: SplitMode | None = _option(
         help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
@@ -277,9 +271,7 @@ class EngineOptions:
         default_text="layer",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE, names=("-sm", "--split-mode"), env="LLAMA_ARG_SPLIT_MODE", choices=get_args(SplitMode)
-        ),
+        flag=_flag(_MACHINE, "-sm --split-mode", env="LLAMA_ARG_SPLIT_MODE", choices=get_args(SplitMode)),
     )
     mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
     mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
@@ -288,18 +280,18 @@ class EngineOptions:
         help="sliding-window layers keep the whole context, as other layers do, instead of their window",
         native_type=c_bool,
         in_cost=True,
-        flag=Flag(group=_CONTEXT, names=("--swa-full",), env="LLAMA_ARG_SWA_FULL"),
+        flag=_flag(_CONTEXT, "--swa-full", env="LLAMA_ARG_SWA_FULL"),
     )
     warmup: bool = _option(
         True,
         help="run the first passes at the start, to measure this machine's costs",
         native_type=c_bool,
-        flag=Flag(
-            group=_MACHINE,
-            names=("--warmup",),
-            off_names=("--no-warmup",),
-            off_help="skip the first passes that measure this machine's costs",
+        flag=_flag(
+            _MACHINE,
+            "--warmup",
             silent=True,
+            off="--no-warmup",
+            off_help="skip the first passes that measure this machine's costs",
         ),
     )
     draft_ctx: int = _option(
@@ -309,7 +301,7 @@ class EngineOptions:
         native_type=c_uint32,
         low=0,
         in_cost=True,
-        flag=Flag(group=_DRAFTING, names=("--draft-ctx",), metavar="N"),
+        flag=_flag(_DRAFTING, "--draft-ctx", metavar="N"),
     )
     draft_n_max: int = _option(
         0,
@@ -317,23 +309,21 @@ class EngineOptions:
         default_text="what the drafter's block holds",
         native_type=c_int32,
         native_value=draft_tokens,
-        flag=Flag(
-            group=_DRAFTING, names=("--spec-draft-n-max", "--draft-max"), env="LLAMA_ARG_SPEC_DRAFT_N_MAX", metavar="N"
-        ),
+        flag=_flag(_DRAFTING, "--spec-draft-n-max --draft-max", env="LLAMA_ARG_SPEC_DRAFT_N_MAX", metavar="N"),
     )
     budget: Budget = _option(
         "auto",
         help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing",
         native_type=c_int32,
         native_value=budget_nodes,
-        flag=Flag(group=_DRAFTING, names=("--budget",), metavar="auto|N"),
+        flag=_flag(_DRAFTING, "--budget", metavar="auto|N"),
     )
     draft: Draft = _option(
         "tree",
         help="the shape that drafts may have; where the target cannot check trees, tree means chain",
         native_type=c_int32,
         native_value=draft_mode,
-        flag=Flag(group=_DRAFTING, names=("--draft",), choices=get_args(Draft)),
+        flag=_flag(_DRAFTING, "--draft", choices=get_args(Draft)),
     )
     accept: Accept = _option(
         "match",
@@ -341,13 +331,13 @@ class EngineOptions:
         "chains, for drafters with a lattice (all kinds but DFlash and DFlare): the same distribution, other text",
         native_type=c_int32,
         native_value=accept_rule,
-        flag=Flag(group=_DRAFTING, names=("--accept",), choices=get_args(Accept)),
+        flag=_flag(_DRAFTING, "--accept", choices=get_args(Accept)),
     )
     lookup: bool = _option(
         True,
         help="also draft what followed earlier occurrences of the last tokens; without a drafter, nothing else",
         native_type=c_bool,
-        flag=Flag(group=_DRAFTING, names=("--lookup",), metavar="on|off"),
+        flag=_flag(_DRAFTING, "--lookup", metavar="on|off"),
     )
     kv_unified: bool | None = _option(
         help="slots share the context: each may use all that the others leave",
@@ -355,11 +345,11 @@ class EngineOptions:
         native_type=c_bool,
         native_value=_one_stream,
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-kvu", "--kv-unified"),
+        flag=_flag(
+            _CONTEXT,
+            "-kvu --kv-unified",
             env="LLAMA_ARG_KV_UNIFIED",
-            off_names=("-no-kvu", "--no-kv-unified"),
+            off="-no-kvu --no-kv-unified",
             off_help="a KV cache for each slot",
         ),
     )
@@ -368,11 +358,7 @@ class EngineOptions:
         help="keep the measured costs on disk for the next start: in the cache folder, or in the file of this path",
         native_type=c_char_p,
         native_value=_file_or_none,
-        flag=Flag(
-            group=_MACHINE,
-            off_names=("--no-cost-cache",),
-            off_help="measure them at every start, without a file",
-        ),
+        flag=_flag(_MACHINE, off="--no-cost-cache", off_help="measure them at every start, without a file"),
     )
     share_ctx: bool | None = _option(
         help="slots share the context",
@@ -385,7 +371,7 @@ class EngineOptions:
         default_text="no limit",
         native_type=c_uint32,
         low=0,
-        flag=Flag(group=_CONTEXT, names=("--kv-unified-per-slot",), env="LLAMA_ARG_KV_UNIFIED_PER_SLOT", metavar="N"),
+        flag=_flag(_CONTEXT, "--kv-unified-per-slot", env="LLAMA_ARG_KV_UNIFIED_PER_SLOT", metavar="N"),
     )
     cache_ram: int | None = _option(
         help="host cache in MiB for conversations that no slot holds any more; -1: no limit, 0: none",
@@ -393,17 +379,17 @@ class EngineOptions:
         native_type=c_int32,
         native_value=_mib_or_auto,
         low=-1,
-        flag=Flag(group=_CONTEXT, names=("-cram", "--cache-ram"), env="LLAMA_ARG_CACHE_RAM", metavar="MIB"),
+        flag=_flag(_CONTEXT, "-cram --cache-ram", env="LLAMA_ARG_CACHE_RAM", metavar="MIB"),
     )
     cache_idle_slots: bool = _option(
         True,
         help="save the conversation of an idle slot to the host cache when others need its room",
         native_type=c_bool,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("--cache-idle-slots",),
+        flag=_flag(
+            _CONTEXT,
+            "--cache-idle-slots",
             env="LLAMA_ARG_CACHE_IDLE_SLOTS",
-            off_names=("--no-cache-idle-slots",),
+            off="--no-cache-idle-slots",
             off_help="drop it",
         ),
     )
@@ -412,18 +398,15 @@ class EngineOptions:
         help="a prompt continues in the slot that holds more than this share of it; 0: never",
         native_type=c_float,
         native_value=_similarity,
-        flag=Flag(group=_CONTEXT, names=("-sps", "--slot-prompt-similarity"), metavar="SHARE"),
+        flag=_flag(_CONTEXT, "-sps --slot-prompt-similarity", metavar="SHARE"),
     )
     n_checkpoints: int = _option(
         2,
         help="checkpoints per slot, to which recurrent states and sliding windows can go back",
         native_type=c_int32,
         low=0,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"),
-            env="LLAMA_ARG_CTX_CHECKPOINTS",
-            metavar="N",
+        flag=_flag(
+            _CONTEXT, "-ctxcp --ctx-checkpoints --swa-checkpoints", env="LLAMA_ARG_CTX_CHECKPOINTS", metavar="N"
         ),
     )
     checkpoint_step: int = _option(
@@ -431,67 +414,53 @@ class EngineOptions:
         help="least tokens between two checkpoints",
         native_type=c_int32,
         low=0,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-cms", "--checkpoint-min-step"),
-            env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
-            metavar="N",
-        ),
+        flag=_flag(_CONTEXT, "-cms --checkpoint-min-step", env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", metavar="N"),
     )
     host_memory: int = _option(0, help="bytes of free memory to assume; 0: as the system reports", native_type=c_uint64)
     bit_exact: bool | None = _option(
         help="refuse to start unless drafted text equals plain text bit for bit; implies `swa_full`, which needs "
         "memory",
         default_text="bit for bit where that costs nothing, on most CPUs",
-        flag=Flag(group=_CONTEXT, names=("--bit-exact",), off_names=("--no-bit-exact",), off_help="allow differences"),
+        flag=_flag(_CONTEXT, "--bit-exact", off="--no-bit-exact", off_help="allow differences"),
     )
     chat_template: str | None = _option(
         help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
         "llama3, ...)",
         native_type=c_char_p,
-        flag=Flag(group=_TEMPLATE, names=("--chat-template",), env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA"),
+        flag=_flag(_TEMPLATE, "--chat-template", env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA"),
     )
     device: str | None = _option(
         help="devices that the target may use (--list-devices), or none",
         default_text="all",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-dev", "--device"), env="LLAMA_ARG_DEVICE", metavar="A,B,..."),
+        flag=_flag(_MACHINE, "-dev --device", env="LLAMA_ARG_DEVICE", metavar="A,B,..."),
     )
     device_draft: str | None = _option(
         help="devices that the drafter may use",
         default_text="the one where the target's output is",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-devd", "--device-draft", "--spec-draft-device"), metavar="A,B,..."),
+        flag=_flag(_MACHINE, "-devd --device-draft --spec-draft-device", metavar="A,B,..."),
     )
     override_tensor: str | None = _option(
         help="put the target's tensors with matching names into that buffer, such as 'ffn_.*_exps=CPU'",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-ot", "--override-tensor"),
-            env="LLAMA_ARG_OVERRIDE_TENSOR",
-            metavar="REGEX=BUFFER,...",
-        ),
+        flag=_flag(_MACHINE, "-ot --override-tensor", env="LLAMA_ARG_OVERRIDE_TENSOR", metavar="REGEX=BUFFER,..."),
     )
     override_tensor_draft: str | None = _option(
         help="put the drafter's tensors with matching names into that buffer",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-otd", "--override-tensor-draft", "--spec-draft-override-tensor"),
-            metavar="REGEX=BUFFER,...",
-        ),
+        flag=_flag(_MACHINE, "-otd --override-tensor-draft --spec-draft-override-tensor", metavar="REGEX=BUFFER,..."),
     )
     cpu_moe: bool = _option(
         False,
         help="the weights of all experts stay on the CPU",
         native_type=c_bool,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-cmoe", "--cpu-moe"), env="LLAMA_ARG_CPU_MOE"),
+        flag=_flag(_MACHINE, "-cmoe --cpu-moe", env="LLAMA_ARG_CPU_MOE"),
     )
     n_cpu_moe: int = _option(
         0,
@@ -499,7 +468,7 @@ class EngineOptions:
         native_type=c_int32,
         low=0,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-ncmoe", "--n-cpu-moe"), env="LLAMA_ARG_N_CPU_MOE", metavar="N"),
+        flag=_flag(_MACHINE, "-ncmoe --n-cpu-moe", env="LLAMA_ARG_N_CPU_MOE", metavar="N"),
     )
     n_cpu_ffn: int = _option(
         0,
@@ -507,18 +476,18 @@ class EngineOptions:
         native_type=c_int32,
         low=0,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("-ncffn", "--n-cpu-ffn"), env="LLAMA_ARG_N_CPU_FFN", metavar="N"),
+        flag=_flag(_MACHINE, "-ncffn --n-cpu-ffn", env="LLAMA_ARG_N_CPU_FFN", metavar="N"),
     )
     kv_offload: bool = _option(
         True,
         help="keep K, V and states with their layers",
         native_type=c_bool,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-kvo", "--kv-offload"),
+        flag=_flag(
+            _MACHINE,
+            "-kvo --kv-offload",
             env="LLAMA_ARG_KV_OFFLOAD",
-            off_names=("-nkvo", "--no-kv-offload"),
+            off="-nkvo --no-kv-offload",
             off_help="keep them in the host's memory",
         ),
     )
@@ -526,7 +495,7 @@ class EngineOptions:
         help="RPC servers ('dflash-local rpc-server' on other machines) for layers of the target",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(group=_MACHINE, names=("--rpc",), env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
+        flag=_flag(_MACHINE, "--rpc", env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
     )
     lookup_answers: int = _option(
         0,
@@ -534,30 +503,30 @@ class EngineOptions:
         "0: none",
         native_type=c_uint32,
         low=0,
-        flag=Flag(group=_DRAFTING, names=("--lookup-answers",), metavar="N"),
+        flag=_flag(_DRAFTING, "--lookup-answers", metavar="N"),
     )
     lookup_corpus: Sequence[str | os.PathLike[str]] = _option(
         (),
         help="text files that lookup may quote, such as a code base; of a folder, all text files below it",
         default_text="none",
-        flag=Flag(group=_DRAFTING, names=("--lookup-corpus",), metavar="FILE|DIR"),
+        flag=_flag(_DRAFTING, "--lookup-corpus", metavar="FILE|DIR"),
     )
     fit: bool = _option(
         True,
         help="choose context, layers and shares, unless given, so that devices keep `fit_target` free; refuse what "
         "cannot fit before it is loaded",
-        flag=Flag(group=_MACHINE, names=("-fit", "--fit"), env="LLAMA_ARG_FIT", metavar="on|off"),
+        flag=_flag(_MACHINE, "-fit --fit", env="LLAMA_ARG_FIT", metavar="on|off"),
     )
     fit_target: str = _option(
         "1024",
         help="MiB that `fit` leaves free on each device; one for all, or one for each",
-        flag=Flag(group=_MACHINE, names=("-fitt", "--fit-target"), env="LLAMA_ARG_FIT_TARGET", metavar="MIB,MIB,..."),
+        flag=_flag(_MACHINE, "-fitt --fit-target", env="LLAMA_ARG_FIT_TARGET", metavar="MIB,MIB,..."),
     )
     fit_ctx: int = _option(
         4096,
         help="the least context of a slot that `fit` may choose",
         low=1,
-        flag=Flag(group=_MACHINE, names=("-fitc", "--fit-ctx"), env="LLAMA_ARG_FIT_CTX", metavar="N"),
+        flag=_flag(_MACHINE, "-fitc --fit-ctx", env="LLAMA_ARG_FIT_CTX", metavar="N"),
     )
     max_queue: int = _option(64, help="requests that may wait for a slot")
     progress: Callable[[float], bool] | None = _option(

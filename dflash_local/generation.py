@@ -16,6 +16,11 @@ from dflash_local.native import QUOTE_SOURCES, PreparedRequest, SlotStats, StepU
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
+# What the `dflash` object of a response has under the same names.
+_SHOWN = (
+    "nodes_mean", "depth_mean", "denoised_mean", "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
+    "answers_n", "answers_n_accepted", "reason",
+)  # fmt: skip
 _CORPUS, _ANSWERS = QUOTE_SOURCES.index("corpus"), QUOTE_SOURCES.index("answers")
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -199,16 +204,7 @@ class Timings:
             "acceptance_length": self.acceptance_length,
             "passes_n": self.n_passes,
             "plain_n": self.n_plain,
-            "nodes_mean": self.nodes_mean,
-            "depth_mean": self.depth_mean,
-            "denoised_mean": self.denoised_mean,
-            "lookup_n": self.lookup_n,
-            "lookup_n_accepted": self.lookup_n_accepted,
-            "corpus_n": self.corpus_n,
-            "corpus_n_accepted": self.corpus_n_accepted,
-            "answers_n": self.answers_n,
-            "answers_n_accepted": self.answers_n_accepted,
-            "reason": self.reason,
+            **{name: getattr(self, name) for name in _SHOWN},
         }
 
 
@@ -268,19 +264,14 @@ class Generation:
         self.slot = -1  # where it runs
         self._cancel = cancel
         self._chunks: list[Chunk] = []
-        self._outcome: Completion | DFlashError | None = None
+        self.outcome: Completion | DFlashError | None = None  # the result or the error; None while the request runs
         # No wake-up is lost: a consumer sets its waiter, then looks again; the engine appends, then takes the waiter.
         self._waiter: Waiter | None = None
         self._wakes_per_chunk = False
 
     @property
-    def outcome(self) -> Completion | DFlashError | None:
-        """The result or the error; None while the request runs."""
-        return self._outcome
-
-    @property
     def done(self) -> bool:
-        return self._outcome is not None
+        return self.outcome is not None
 
     def cancel(self) -> None:
         """Stop after the running step; the result is what was generated until then."""
@@ -341,10 +332,10 @@ class Generation:
         return not self.done and not (per_chunk and len(self._chunks) > seen)
 
     def _completion(self) -> Completion:
-        assert self._outcome is not None
-        if isinstance(self._outcome, DFlashError):
-            raise self._outcome
-        return self._outcome
+        assert self.outcome is not None
+        if isinstance(self.outcome, DFlashError):
+            raise self.outcome
+        return self.outcome
 
     # The engine thread's side. Both return the waiter to wake, if any.
 
@@ -362,7 +353,7 @@ class Generation:
         slot_tokens: int = 0,
     ) -> Waiter | None:
         """Set the result, made of the chunks so far."""
-        self._outcome = Completion(
+        self.outcome = Completion(
             text="".join(chunk.text for chunk in self._chunks),
             tokens=[token for chunk in self._chunks for token in chunk.tokens],
             finish_reason=reason,
@@ -382,7 +373,7 @@ class Generation:
         return self._take_waiter()
 
     def fail(self, error: DFlashError) -> Waiter | None:
-        self._outcome = error
+        self.outcome = error
         return self._take_waiter()
 
     @property

@@ -72,7 +72,7 @@ class Scheduler:
         created: Future[NativeEngine] = Future()
         self._thread = threading.Thread(target=self._run, args=(create, created), name="dflash-engine", daemon=True)
         self._thread.start()
-        self._native = native = created.result()
+        self.native = native = created.result()
         self._pieces: dict[bool | frozenset[int], Pieces] = {
             special: Pieces(native, special) for special in (False, True)
         }
@@ -111,7 +111,7 @@ class Scheduler:
 
         def end() -> bool:
             slot = self._slot_of(generation)
-            return slot is not None and self._native.end_reasoning(slot)
+            return slot is not None and self.native.end_reasoning(slot)
 
         return self.call(end)
 
@@ -129,16 +129,12 @@ class Scheduler:
 
     def check_rpc(self) -> None:
         """End if an RPC server of the engine no longer answers."""
-        self._commands.put(self._native.rpc_check)
+        self._commands.put(self.native.rpc_check)
 
     def slots(self) -> list[SlotUse | None]:
         """What each slot is doing, or did last; None if it was never used."""
         busy = {slot: running.use() for slot, running in self._running.copy().items()}
         return [busy.get(slot) or self._last.get(slot) for slot in range(self._n_slots)]
-
-    @property
-    def native(self) -> NativeEngine:
-        return self._native
 
     @property
     def n_most(self) -> int:
@@ -160,16 +156,16 @@ class Scheduler:
         self._closing = True
         self._commands.put(lambda: None)
         if not self.ended.done():
-            self._native.interrupt()
+            self.native.interrupt()
         # A finalizer may run on the engine thread itself; then the memory is freed when the process ends.
         if threading.current_thread() is not self._thread:
             self._thread.join()
-            self._native.destroy()
+            self.native.destroy()
 
     def pieces(self, special: bool | frozenset[int]) -> Pieces:
         """Token bytes; the two common kinds are shared by all requests."""
         shared = self._pieces.get(special)
-        return Pieces(self._native, special) if shared is None else shared
+        return Pieces(self.native, special) if shared is None else shared
 
     def _promise(self, function: Callable[[int], T]) -> tuple[Future[T], Callable[[int], None]]:
         future: Future[T] = Future()
@@ -248,7 +244,7 @@ class Scheduler:
     def _has_room(self, generation: Generation) -> bool:
         """True if the slots' cache has room for a request, or if that fails: then its start reports the error."""
         try:
-            return self._native.has_room(generation.prepared)
+            return self.native.has_room(generation.prepared)
         except DFlashError:
             return True
 
@@ -256,22 +252,22 @@ class Scheduler:
         request = generation.request
         try:
             idle = list(self._idle) if request.id_slot is None else [request.id_slot]
-            slot = self._native.slot_choose(generation.prepared, idle)
-            self._native.submit(slot, generation.prepared)
+            slot = self.native.slot_choose(generation.prepared, idle)
+            self.native.submit(slot, generation.prepared)
         except DFlashError as error:
             self._release(generation)
             wake([generation.fail(error)])
             return
         del self._idle[slot]
         generation.slot = slot
-        n_cached = self._native.slot_stats(slot).n_cached
+        n_cached = self.native.slot_stats(slot).n_cached
         self._running[slot] = running = Running(generation, self.pieces(request.special), n_cached)
         if request.progress:
             wake([generation.add(running.progress())])
 
     def _step(self) -> None:
         start = time.monotonic()
-        updates = self._native.step()
+        updates = self.native.step()
         if not updates and not self._closing:
             raise ComputeError(f"libdflash ran no slot although {len(self._running)} are busy")
         self.counters.steps += 1
@@ -314,10 +310,10 @@ class Scheduler:
         waiter = self._tell_progress(running) if running.n_passes == 0 else None
         chunk = running.take(update, last=ended)
         if running.generation.request.timings:
-            chunk.timings = running.timings(self._native.slot_stats(update.slot))
+            chunk.timings = running.timings(self.native.slot_stats(update.slot))
         waiter = running.generation.add(chunk) or waiter
         if running.is_cut and not ended:
-            self._native.cancel(update.slot)
+            self.native.cancel(update.slot)
         if ended or running.is_cut:
             by_word = running.stopped_by is not None if running.is_cut else update.state == SlotState.STOP
             truncated = update.state == SlotState.CONTEXT and not running.is_cut
@@ -328,7 +324,7 @@ class Scheduler:
         return running.generation.add(running.progress()) if running.generation.request.progress else None
 
     def _finish(self, slot: int, reason: FinishReason, truncated: bool = False) -> Waiter | None:
-        stats = self._native.slot_stats(slot)
+        stats = self.native.slot_stats(slot)
         running = self._vacate(slot)
         timings = running.timings(stats)
         self.counters.add(stats, timings, running.started - running.generation.created)
@@ -341,7 +337,7 @@ class Scheduler:
             return
         slot = self._slot_of(generation)
         if slot is not None:
-            self._native.cancel(slot)
+            self.native.cancel(slot)
             wake([self._finish(slot, "cancelled")])
         else:
             self._waiting.remove(generation)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-K = TypeVar("K", int, str)
 # One step's phases (docs/architecture.md); other is the rest of the step.
 PHASES = ("plan", "verify", "walk", "commit", "draft", "grow", "other")
 # "target_decoding": the target's passes without prompt rows that follow another such pass.
@@ -26,7 +25,7 @@ class EngineStats:
         lengths: number of drafter passes by the length of their block.
         reasons: number of the controller's choices by their reason.
         lookup: draft tokens that were only quoted, "drafted" and "accepted".
-        quoted: the accepted ones by their source: "text", "prediction", "corpus", "answers".
+        accepted_by_source: the accepted ones by their source: "text", "prediction", "corpus", "answers".
         moved_bytes: bytes that steps moved "to_device", "from_device" and "between_devices"; all 0 on a CPU.
         cost_source: source of the costs at the start: "measured" or "cache".
     """
@@ -38,7 +37,7 @@ class EngineStats:
     lengths: Mapping[int, int] | None = None
     reasons: Mapping[str, int] | None = None
     lookup: Mapping[str, int] | None = None
-    quoted: Mapping[str, int] | None = None
+    accepted_by_source: Mapping[str, int] | None = None
     moved_bytes: Mapping[str, int] | None = None
     cost_source: str | None = None
 
@@ -63,7 +62,7 @@ class EngineStats:
             lengths=by_number("lengths"),
             reasons=choices.get("reasons"),
             lookup=None if lookup is None else {name: lookup[name] for name in ("drafted", "accepted")},
-            quoted=None if sources is None else {source: counts["accepted"] for source, counts in sources.items()},
+            accepted_by_source=sources and {source: counts["accepted"] for source, counts in sources.items()},
             moved_bytes=stats.get("moved_bytes"),
             cost_source=stats.get("cost_source"),
         )
@@ -85,13 +84,8 @@ class EngineStats:
                 for model, (reused, built) in self.graphs.items()
                 if model in other.graphs
             },
-            nodes=_counts(self.nodes, other.nodes, sign),
-            lengths=_counts(self.lengths, other.lengths, sign),
-            reasons=_counts(self.reasons, other.reasons, sign),
-            lookup=_counts(self.lookup, other.lookup, sign),
-            quoted=_counts(self.quoted, other.quoted, sign),
-            moved_bytes=_counts(self.moved_bytes, other.moved_bytes, sign),
             cost_source=self.cost_source,
+            **{name: _counts(getattr(self, name), getattr(other, name), sign) for name in _COUNTS},
         )
 
     def phase_shares(self) -> dict[str, float]:
@@ -121,7 +115,11 @@ class Histogram:
         self.sum += value
 
 
-def _counts(a: Mapping[K, int] | None, b: Mapping[K, int] | None, sign: int) -> dict[K, int] | None:
+# The fields that count something for each key.
+_COUNTS = ("nodes", "lengths", "reasons", "lookup", "accepted_by_source", "moved_bytes")
+
+
+def _counts(a: Mapping[Any, int] | None, b: Mapping[Any, int] | None, sign: int) -> dict[Any, int] | None:
     """a + sign * b, without zeros."""
     if a is None or b is None:
         return None

@@ -68,11 +68,8 @@ class Throughput:
             inside = max(min(end, t + 1) - max(begin, t), 0.0)
             share = inside / (end - begin) if end > begin else 1.0
             second = self._at(t)
-            second.tokens += share * counts.tokens
-            second.prompt_tokens += share * counts.prompt_tokens
-            second.passes += share * counts.passes
-            second.draft_tokens += share * counts.draft_tokens
-            second.accepted += share * counts.accepted
+            for name, count in counts._asdict().items():
+                setattr(second, name, getattr(second, name) + share * count)
             second.busy += inside
             second.running, second.waiting = max(second.running, running), max(second.waiting, waiting)
 

@@ -120,7 +120,7 @@ def choice_lines(stats: EngineStats) -> Iterator[str]:
         ),
         ("choices_total", "Choices of the budget controller by their reason", _by("reason", stats.reasons)),
         ("lookup_tokens_total", "Draft tokens that were only quoted", _by("outcome", stats.lookup)),
-        ("quoted_tokens_total", "Accepted ones of these by their source", _by("source", stats.quoted)),
+        ("quoted_tokens_total", "Accepted ones of these by their source", _by("source", stats.accepted_by_source)),
         ("moved_bytes_total", "Bytes that steps moved to devices and back", _by("direction", stats.moved_bytes)),
         ("graphs_total", "Compute graphs of passes, reused or built anew", graphs),
         ("phase_seconds_total", "Time of the steps by phase", _by("phase", seconds)),

@@ -9,5 +9,5 @@ def head(name: str, kind: str, text: str) -> list[str]:
 
 
 def label(name: str, value: object) -> str:
-    quoted = str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return f'{name}="{quoted}"'
+    escaped = str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return f'{name}="{escaped}"'

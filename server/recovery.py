@@ -35,18 +35,13 @@ class Recovery:
         held: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._free, self._load, self._give_up, self._held = free, load, give_up, held
-        self._refusal: HTTPError | None = None
+        self.refusal: HTTPError | None = None  # the 503 for requests while the engine is lost
         self._running: asyncio.Task[None] | None = None
-
-    @property
-    def refusal(self) -> HTTPError | None:
-        """The 503 for requests while the engine is lost."""
-        return self._refusal
 
     def begin(self, cause: EngineLostError) -> None:
         """Begin to recover a lost engine."""
-        if self._refusal is None:
-            self._refusal = HTTPError(
+        if self.refusal is None:
+            self.refusal = HTTPError(
                 503,
                 f"{cause.message}; the model is loaded again as soon as it is back",
                 code="rpc_server_lost",
@@ -88,6 +83,6 @@ class Recovery:
             except Exception as error:
                 self._give_up(error)
                 return
-            self._refusal = None
+            self.refusal = None
             log.info("the model is loaded again, after %.1f s", time.monotonic() - start)
             return

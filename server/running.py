@@ -15,13 +15,13 @@ class RunningChats:
 
     def add(self, chat_id: str, generations: Sequence[Generation]) -> None:
         """Remember a chat until all of its choices are done."""
-        self._generations = {known: running for known, running in self._generations.items() if _runs(running)}
+        self._generations = {known: running for known, running in self._generations.items() if _unfinished(running)}
         self._generations[chat_id] = generations
 
     def get(self, chat_id: str) -> list[Generation]:
         """The choices that still run; none if the chat is unknown or done."""
-        return [generation for generation in self._generations.get(chat_id, ()) if not generation.done]
+        return _unfinished(self._generations.get(chat_id, ()))
 
 
-def _runs(generations: Sequence[Generation]) -> bool:
-    return any(not generation.done for generation in generations)
+def _unfinished(generations: Sequence[Generation]) -> list[Generation]:
+    return [generation for generation in generations if not generation.done]

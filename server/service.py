@@ -282,14 +282,11 @@ class Service:
         self.tell({"state": "sleeping"})
 
     async def _reload_engine(self) -> None:
-        assert self._load is not None
         try:
-            await self._load_engine(self._load)
+            await self._recover_engine()
         except Exception:
             log.exception("the model could not be loaded again")
             raise NOT_AWAKE from None
-        self._asleep = None
-        self.tell({"state": "loaded"})
 
     async def _recover_engine(self) -> None:
         assert self._load is not None

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+from dflash_local.build.cmake import compile_with_cmake
 from dflash_local.build.installation import installed_stamp
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import THREAD_FLAGS, Recipe, make_recipe
@@ -98,21 +98,11 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     log.say(f"upstream's own server, once: {upstream.package} {upstream.version}, unpatched (log: {log.path})")
     upstream.unpack(upstream.fetch(log), scratch / "tree")
     build = scratch / "build"
-    # CMake and ninja from this environment.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    cmake = shutil.which("cmake", path=path)
-    if cmake is None:
-        raise BuildError("cmake is not on PATH", hint="run: make setup-test")
-    generator = ["-G", "Ninja"] if shutil.which("ninja", path=path) else []
     (scratch / "amx.h").write_text(AMX_HEADER, encoding="utf-8")
     (scratch / "peer.cmake").write_text(CMAKE, encoding="utf-8")
-    configure = [cmake, "-S", str(scratch / "tree" / "vendor" / "llama.cpp"), "-B", str(build), *generator, *flags]
-    configure += [f"-DCMAKE_PROJECT_INCLUDE={scratch / 'peer.cmake'}", f"-DAMX_HEADER={scratch / 'amx.h'}"]
-    compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", "llama-server"]
-    for command in (configure, compile_):
-        status, lines = log.run(command, env={**os.environ, "PATH": path})
-        if status != 0:
-            raise BuildError(f"upstream's server could not be built (log: {log.path})\n{log.excerpt(lines)}")
+    llama = scratch / "tree" / "vendor" / "llama.cpp"
+    flags = [*flags, f"-DCMAKE_PROJECT_INCLUDE={scratch / 'peer.cmake'}", f"-DAMX_HEADER={scratch / 'amx.h'}"]
+    compile_with_cmake("upstream's server", llama, build, flags, log, "--target", "llama-server")
     return build / "bin"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.cli.engine_flags import add_engine_flags, engine_options
-from dflash_local.cli.model_flags import take_models
+from dflash_local.cli.model_flags import suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.model or args.hf_repo:
         take_models(args, must_exist=False)  # a file that is missing is a finding
         findings += look_at_models(EngineOptions(**engine_options(args)), machine, info)
+        suggest(args)
     elif args.drafter or args.hf_repo_draft:
         findings.append(fail("models", "a drafter cannot be checked alone", "give the target too: -m TARGET.gguf"))
     _report(args.json, findings, machine, library=info)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from dflash_local.cli.model_flags import add_hub_flags, take_models
+from dflash_local.cli.model_flags import add_hub_flags, suggest, take_models
 from dflash_local.drafting import Draft
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
@@ -345,11 +345,13 @@ def load_engine(
     args: argparse.Namespace, *, progress: Callable[[float], bool] | None = None, **overrides: Any
 ) -> Engine:
     """The engine that the flags describe; `overrides` are arguments of `Engine`. Downloads models given by name, unless
-    `take_models` already did."""
+    `take_models` already did. Once it is loaded, a drafter is suggested if one is known for a target without one."""
     from dflash_local.engine import Engine
 
     take_models(args)
-    return Engine(**{**engine_options(args), "progress": progress, **overrides})
+    engine = Engine(**{**engine_options(args), "progress": progress, **overrides})
+    suggest(args, engine.info["target"])
+    return engine
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from dflash_local.cli.engine_flags import SILENT, truth, variables_for, variables_of
@@ -47,21 +48,15 @@ class Foreign:
         return variables_for(self.env, self.off)
 
 
-def _entry(names: str, effect: Effect, why: str, **more: Any) -> Foreign:
-    env = more.pop("env", None)
+def _switch(names: str, effect: Effect, why: str, env: str | None = None, **more: Any) -> Foreign:
     return Foreign(tuple(names.split()), effect, why, f"LLAMA_ARG_{env}" if env else None, **more)
 
 
-def _switch(names: str, effect: Effect, why: str, env: str | None = None) -> Foreign:
-    return _entry(names, effect, why, env=env)
-
-
-def _value(names: str, effect: Effect, why: str, env: str | None = None) -> Foreign:
-    return _entry(names, effect, why, env=env, values=1)
+_value = partial(_switch, values=1)
 
 
 def _pair(names: str, off: str, effect: Effect, off_effect: Effect, why: str, env: str | None = None) -> Foreign:
-    return _entry(names, effect, why, env=env, off=tuple(off.split()), off_effect=off_effect)
+    return _switch(names, effect, why, env, off=tuple(off.split()), off_effect=off_effect)
 
 
 _PINNED = "threads are not pinned and keep their priority: start the process with taskset, numactl or nice"
@@ -132,7 +127,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("--lora --lora-scaled", REFUSED, _LORA),
     _switch("--lora-init-without-apply", REFUSED, _LORA),
     _value("--control-vector --control-vector-scaled", REFUSED, _VECTORS),
-    _entry("--control-vector-layer-range", REFUSED, _VECTORS, values=2),
+    _value("--control-vector-layer-range", REFUSED, _VECTORS, values=2),
     _value("-mu --model-url", REFUSED, _NAMED, "MODEL_URL"),
     _value("-dr --docker-repo", REFUSED, _NAMED, "DOCKER_REPO"),
     _switch("-cl --cache-list", REFUSED, "'hf cache ls' lists the models in the cache"),

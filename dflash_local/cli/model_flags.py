@@ -51,10 +51,10 @@ def add_access_flags(add_flag: Callable[..., object]) -> None:
     )  # fmt: skip
 
 
-def take_models(args: argparse.Namespace, must_exist: bool = True, suggests: bool = True) -> None:
+def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
     """Make `args.model` and `args.drafter` paths of local files: download the models of -hf and -hfd, find the drafter
     of a target given by name, and convert it if necessary. For a drafter in another dialect, --auto-convert is switched
-    on. If a drafter is known for a local file, a note says so, unless `suggests` is off. A second call does nothing.
+    on. A second call does nothing. `suggest` tells of a drafter that is known for a local file.
 
     Raises:
         RequestError: no target is named, or two are.
@@ -64,10 +64,8 @@ def take_models(args: argparse.Namespace, must_exist: bool = True, suggests: boo
     if getattr(args, "models_taken", False):
         return
     args.models_taken = True
-    repo, drafter_repo = (
-        target_repository(args),
-        _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL"),
-    )
+    repo = target_repository(args)
+    drafter_repo = _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL")
     if must_exist and not repo:
         check_model_file(args.model, "-m")
     if must_exist and args.drafter and not drafter_repo:
@@ -75,8 +73,6 @@ def take_models(args: argparse.Namespace, must_exist: bool = True, suggests: boo
     args.may_suggest = not (repo or drafter_repo or args.drafter or args.draft == "off")
     if repo or drafter_repo:
         _take(args, repo, drafter_repo)
-    elif suggests:
-        suggest(args)
 
 
 def target_repository(args: argparse.Namespace) -> str | None:
@@ -130,7 +126,7 @@ def suggest(args: argparse.Namespace, facts: Mapping[str, Any] | None = None) ->
     """
     from dflash_local.hub import registry
 
-    if not args.may_suggest:
+    if not getattr(args, "may_suggest", False):
         return
     args.may_suggest = False
     with suppress(DFlashError):  # the engine reports what is wrong with the file

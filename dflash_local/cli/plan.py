@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.engine_flags import add_engine_flags, engine_options
-from dflash_local.cli.model_flags import take_models
+from dflash_local.cli.model_flags import suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.machine import GIB
 from dflash_local.diagnose.sizes import size_text
@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
             print("", *slot_table(slots), sep="\n")
         if lack:
             print(f"\nit does not fit: {lack}\n  fix: {hint(options, args.vram)}")
+    suggest(args)
     return 1 if lack else 0
 
 

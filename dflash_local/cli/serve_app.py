@@ -12,7 +12,7 @@ from dflash_local.cli.chat_flags import check_chat_flags
 from dflash_local.cli.embedding_flags import embedding_settings, writes_no_text
 from dflash_local.cli.engine_flags import chat_template, load_engine
 from dflash_local.cli.http_flags import http_settings
-from dflash_local.cli.model_flags import suggest, take_models, target_repository
+from dflash_local.cli.model_flags import take_models, target_repository
 from dflash_local.cli.request_flags import request_defaults
 from dflash_local.errors import RequestError
 
@@ -46,7 +46,7 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
     load()  # so that a missing library is reported before a download and before the socket is open
     chat_template(args)  # likewise a broken template
     if repository or args.model:
-        take_models(args, suggests=False)
+        take_models(args)
     names = settings.aliases or (repository or Path(args.model or "").name,)
     settings = replace(
         settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
@@ -63,7 +63,6 @@ def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
         except RequestError:
             engine.close()
             raise
-        suggest(args, engine.info["target"])
         return engine
 
     return load

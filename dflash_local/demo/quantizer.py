@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGML_QUANT_SIZES, LlamaFileType
 from gguf import GGMLQuantizationType as Type
+from gguf import LlamaFileType
 
 from dflash_local import native
+from dflash_local.convert.outtypes import whole_blocks
 from dflash_local.convert.writer import OutputTensor
 
 Array = npt.NDArray[Any]
@@ -33,7 +34,6 @@ FILE_TYPES = {
 }
 _MOST_TENSORS = {"f32": Type.F32, "f16": Type.F16, "q4_0": Type.Q4_0, "q4_k_m": Type.Q4_K, "q8_0": Type.Q8_0}
 _EXACT = ("_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d.weight", "conf_proj.weight")
-_SMALLER_BLOCKS = {Type.Q4_K: Type.Q5_0, Type.Q5_K: Type.Q5_1, Type.Q6_K: Type.Q8_0}
 
 
 def quantized(tensor: OutputTensor, ftype: str, *, n_layer: int, n_expert: int = 0) -> OutputTensor:
@@ -69,20 +69,13 @@ def _type(name: str, shape: tuple[int, ...], ftype: str, n_layer: int, n_expert:
             kind = Type.Q5_K
         elif part in ("attn_v", "attn_qkv", "ffn_down") and _gets_more_bits(layer, n_layer):
             kind = Type.Q6_K
-    columns = shape[-1]
-    if columns % _block(kind):
-        kind = _SMALLER_BLOCKS.get(kind, kind)
-    return Type.F16 if columns % _block(kind) else kind
+    return whole_blocks(kind, shape[-1])
 
 
 def _gets_more_bits(layer: int, n_layer: int) -> bool:
     """The first and the last eighth of the layers, and every third between them."""
     first = n_layer // 8
     return layer < first or layer >= 7 * n_layer // 8 or (layer - first) % 3 == 2
-
-
-def _block(kind: Type) -> int:
-    return GGML_QUANT_SIZES[kind][0]
 
 
 def _to_f16(rows: Array) -> Array:

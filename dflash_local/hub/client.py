@@ -39,10 +39,7 @@ def hub_endpoint() -> str:
     return (os.environ.get("MODEL_ENDPOINT") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
-def _silent_progress(name: str, done: int, total: int) -> None: ...
-
-
-def _silent_note(text: str) -> None: ...
+def _silent(*_: object) -> None: ...
 
 
 @dataclass
@@ -51,8 +48,8 @@ class Hub:
 
     token: str | None = None
     offline: bool = False
-    progress: Progress = _silent_progress
-    note: Callable[[str], None] = _silent_note
+    progress: Progress = _silent
+    note: Callable[[str], None] = _silent
     cache: Cache = field(default_factory=lambda: Cache(cache_root()))
     endpoint: str = field(default_factory=hub_endpoint)
     _unreachable: HubError | None = None
@@ -232,7 +229,7 @@ class Hub:
                 done += len(chunk)
                 progress(file.name, done, total)
 
-            progress = self.progress if total >= _WORTH_A_LINE else _silent_progress
+            progress = self.progress if total >= _WORTH_A_LINE else _silent
             progress(file.name, done, total)
             self._transport.read(file, done, total, take)
             out.flush()

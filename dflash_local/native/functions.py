@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_int32
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dflash_local.errors import RequestError
 from dflash_local.native.library import check, load, path_bytes, take_json, utf8
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import ctypes
 
     import numpy as np
+
+Struct = TypeVar("Struct", bound="ctypes.Structure")
 
 
 def library_info() -> dict[str, Any]:
@@ -50,8 +52,7 @@ def list_devices(rpc: str | None = None) -> list[Device]:
 
 def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], ftype: str, *, n_threads: int = 0) -> None:
     """Quantize the GGUF `source` into `target`; `ftype` is one of llama-quantize's names ("q4_0", "q4_k_m", ...)."""
-    lib = load()
-    check(lib, lib.dflash_quantize(path_bytes(source), path_bytes(target), ftype.encode(), n_threads))
+    _call("dflash_quantize", path_bytes(source), path_bytes(target), ftype.encode(), n_threads)
 
 
 def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
@@ -73,14 +74,12 @@ def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
 
 def check_gguf(path: str | os.PathLike[str]) -> None:
     """Raise ModelError unless `path` is a sound GGUF file that its architecture can load."""
-    lib = load()
-    check(lib, lib.dflash_check_gguf(path_bytes(path)))
+    _call("dflash_check_gguf", path_bytes(path))
 
 
 def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
     """`check_gguf` for embedding and reranking models, which may be encoders."""
-    lib = load()
-    check(lib, lib.dflash_check_embedding_gguf(path_bytes(path)))
+    _call("dflash_check_embedding_gguf", path_bytes(path))
 
 
 @contextmanager
@@ -120,8 +119,7 @@ def tokenize(
 
 def check_chat_template(source: str) -> None:
     """Raise RequestError unless `source` is Jinja that llama.cpp can read, or the name of one of its templates."""
-    lib = load()
-    check(lib, lib.dflash_check_chat_template(utf8(source, "chat_template")))
+    _call("dflash_check_chat_template", utf8(source, "chat_template"))
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
@@ -131,10 +129,7 @@ def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
     `rows` > 0 sets that number first, for the whole process (at most one more than the vector kernel can compute); 0
     restores the device's default; -1 only reads.
     """
-    lib = load()
-    count = int(lib.dflash_matrix_rows(device.encode(), weights.encode(), rows))
-    check(lib, count)
-    return count
+    return _call("dflash_matrix_rows", device.encode(), weights.encode(), rows)
 
 
 def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> dict[str, Any]:
@@ -145,14 +140,8 @@ def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = N
         progress: called with 0..1; returning False cancels, which is a RequestError.
     """
     lib = load()
-    native = TuneParams()
-    lib.dflash_tune_params_default(byref(native))
-    fill(native, params)
-    status = c_int(Status.OK)
-    callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
-    result = lib.dflash_tune(byref(native), callback, None, byref(status))
-    check(lib, status.value)
-    return dict(take_json(lib, result))
+    native = filled(TuneParams(), lib.dflash_tune_params_default, params)
+    return dict(_json_of(lib.dflash_tune, byref(native), progress_callback(progress), None))
 
 
 def plan(params: Mapping[str, Any], devices: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -163,27 +152,14 @@ def plan(params: Mapping[str, Any], devices: Mapping[str, int] | None = None) ->
         devices: memory in bytes of another machine's devices, by name, used instead of this machine's.
     """
     lib = load()
-    status = c_int(Status.OK)
+    native = filled(EngineParams(), lib.dflash_engine_params_default, params)
     named = ",".join(f"{name}={size}" for name, size in devices.items()).encode() if devices else None
-    result = lib.dflash_plan(byref(engine_params(lib, params)), named, byref(status))
-    check(lib, status.value)
-    return dict(take_json(lib, result))
-
-
-def engine_params(lib: ctypes.CDLL, params: Mapping[str, Any]) -> EngineParams:
-    native = EngineParams()
-    lib.dflash_engine_params_default(byref(native))
-    fill(native, params)
-    return native
+    return dict(_json_of(lib.dflash_plan, byref(native), named))
 
 
 def rpc_devices(servers: str) -> list[dict[str, Any]]:
     """The devices of RPC servers ("host:port,..."), as in `library_info`. Raises RPCError."""
-    lib = load()
-    status = c_int(Status.OK)
-    result = lib.dflash_rpc_devices(servers.encode(), byref(status))
-    check(lib, status.value)
-    return list(take_json(lib, result))
+    return list(_json_of(load().dflash_rpc_devices, servers.encode()))
 
 
 def rpc_serve(params: Mapping[str, Any]) -> None:
@@ -193,11 +169,8 @@ def rpc_serve(params: Mapping[str, Any]) -> None:
     Raises:
         RequestError: an address or a device is invalid; RPCError: cannot listen at the address.
     """
-    lib = load()
-    native = RPCServerParams()
-    lib.dflash_rpc_server_params_default(byref(native))
-    fill(native, params)
-    check(lib, lib.dflash_rpc_serve(byref(native)))
+    native = filled(RPCServerParams(), load().dflash_rpc_server_params_default, params)
+    _call("dflash_rpc_serve", byref(native))
 
 
 def sampling_fields() -> list[dict[str, Any]]:
@@ -218,3 +191,30 @@ def schema_ignored(schema: Mapping[str, Any]) -> list[str]:
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"json_schema must be JSON: {error}", param="json_schema") from None
     return list(take_json(lib, lib.dflash_schema_ignored(data.encode())))
+
+
+def filled(struct: Struct, set_defaults: Callable[[Any], None], params: Mapping[str, Any]) -> Struct:
+    """`struct` with the library's defaults, but for `params`."""
+    set_defaults(byref(struct))
+    fill(struct, params)
+    return struct
+
+
+def progress_callback(progress: Callable[[float], bool] | None) -> Any:
+    return ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
+
+
+def _call(name: str, *args: Any) -> int:
+    """The result of a function that returns a count or a status. Raises the error that it stands for."""
+    lib = load()
+    result = int(getattr(lib, name)(*args))
+    check(lib, result)
+    return result
+
+
+def _json_of(function: Callable[..., Any], *args: Any) -> Any:
+    """The JSON that a function returns, whose last parameter is a status. Raises the error that it stands for."""
+    lib, status = load(), c_int(Status.OK)
+    result = function(*args, byref(status))
+    check(lib, status.value)
+    return take_json(lib, result)

@@ -12,18 +12,17 @@ from ctypes import POINTER, byref, c_float, c_int, c_int32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import EngineDeadError, RequestError
-from dflash_local.native.functions import engine_params, tokenize
+from dflash_local.native.functions import filled, progress_callback, tokenize
 from dflash_local.native.library import check, error_of, load, path_bytes, take_json, utf8
 from dflash_local.native.structs import (
+    EngineParams,
     NativeTreeRows,
-    ProgressCallback,
     Request,
     SlotStats,
     Status,
     StepUpdate,
     TreeRows,
     Update,
-    fill,
 )
 
 if TYPE_CHECKING:
@@ -42,9 +41,8 @@ class NativeEngine:
         self._lib = load()
         self._handle: int | None = None
         self._calls, self._n_calls = threading.Condition(), 0  # running on other threads; destroy() waits for them
-        native = engine_params(self._lib, params)
-        status = c_int(Status.OK)
-        callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
+        native = filled(EngineParams(), self._lib.dflash_engine_params_default, params)
+        status, callback = c_int(Status.OK), progress_callback(progress)
         self._handle = self._lib.dflash_engine_create(byref(native), callback, None, byref(status))
         if not self._handle:
             raise error_of(self._lib, status.value)
@@ -74,6 +72,11 @@ class NativeEngine:
                 self._n_calls -= 1
                 self._calls.notify_all()
 
+    def _checked(self, result: int) -> int:
+        """A count that the library returned. Raises the error that a negative one stands for."""
+        check(self._lib, result)
+        return result
+
     def info(self) -> dict[str, Any]:
         """dflash_engine_info()."""
         return take_json(self._lib, self._lib.dflash_engine_info(self._handle))
@@ -98,10 +101,7 @@ class NativeEngine:
         Raises:
             RequestError: something in it is out of range or malformed.
         """
-        request = Request()
-        self._lib.dflash_request_default(byref(request))
-        fill(request, params)
-        prepared = c_void_p()
+        request, prepared = filled(Request(), self._lib.dflash_request_default, params), c_void_p()
         with self._alive() as handle:
             check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
         return PreparedRequest(self._lib, prepared)
@@ -115,15 +115,12 @@ class NativeEngine:
 
     def has_room(self, request: PreparedRequest) -> bool:
         """Does the slots' shared cache have room for the request now? Always true if nothing runs."""
-        has_room = self._lib.dflash_has_room(self._handle, request.handle)
-        check(self._lib, has_room)
-        return bool(has_room)
+        return bool(self._checked(self._lib.dflash_has_room(self._handle, request.handle)))
 
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
         """The best of these idle slots (longest idle first) for the request."""
-        slot = self._lib.dflash_slot_choose(self._handle, request.handle, (c_int32 * len(slots))(*slots), len(slots))
-        check(self._lib, slot)
-        return int(slot)
+        idle = (c_int32 * len(slots))(*slots)
+        return self._checked(self._lib.dflash_slot_choose(self._handle, request.handle, idle, len(slots)))
 
     def submit(self, slot: int, request: PreparedRequest) -> None:
         check(self._lib, self._lib.dflash_submit(self._handle, slot, request.handle))
@@ -135,15 +132,11 @@ class NativeEngine:
 
     def end_reasoning(self, slot: int) -> bool:
         """End the reasoning of a running slot's answer; False if it is not reasoning."""
-        ended = self._lib.dflash_slot_end_reasoning(self._handle, slot)
-        check(self._lib, ended)
-        return bool(ended)
+        return bool(self._checked(self._lib.dflash_slot_end_reasoning(self._handle, slot)))
 
     def slot_clear(self, slot: int) -> int:
         """Clear an idle slot's cached tokens; returns their number."""
-        count = self._lib.dflash_slot_clear(self._handle, slot)
-        check(self._lib, count)
-        return int(count)
+        return self._checked(self._lib.dflash_slot_clear(self._handle, slot))
 
     def slot_save(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
         """Write an idle slot to a file; returns tokens and bytes."""

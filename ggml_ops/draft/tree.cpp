@@ -87,11 +87,24 @@ struct entry {
     }
 };
 
+// What is left of two chances that different tokens come next: each source is right as often as it says, and one of
+// them is wrong.
+struct shares {
+    float drafter = 1, quotation = 1;
+
+    static shares of(float drafter, float quotation) {
+        const float possible = std::max(1e-6f, 1 - drafter * quotation);
+        return { (1 - quotation) / possible, (1 - drafter) / possible };
+    }
+};
+
 // How many children of a node have been listed.
 struct cursor {
     int32_t rank     = 0;   // next candidate
     int32_t children = 0;
     uint8_t quoted   = 0;   // which of the quotation's tokens are among them, a bit for each
+    float   left     = 1;   // of the chance, beyond theirs
+    shares  kept     = {};
 };
 
 // Best-first: the next best child of every node waits in a heap.
@@ -100,7 +113,7 @@ class grower {
     grower(const draft & d, int32_t anchor, const growth & rules) : draft_(d), rules_(rules), ranks_(d) {
         tree_.nodes.reserve(std::max(1, rules.budget));
         tree_.nodes.push_back(node::root(anchor));
-        cursors_.emplace_back();
+        cursors_.push_back({ 0, 0, 0, 1, shares_of(tree_.nodes[0]) });
         std::vector<entry> storage;
         storage.reserve(2 * (size_t) std::max(1, rules.budget));
         heap_ = std::priority_queue<entry>({}, std::move(storage));
@@ -112,7 +125,7 @@ class grower {
             const node best = heap_.top().n;
             heap_.pop();
             tree_.nodes.push_back(best);
-            cursors_.emplace_back();
+            cursors_.push_back({ 0, 0, 0, 1, shares_of(best) });
             push_child(tree_.size() - 1, best.value);
             push_child(best.parent, best.value);
         }
@@ -122,6 +135,19 @@ class grower {
   private:
     float chance(float prob, bool first, int32_t depth) const {
         return rules_.odds ? rules_.odds->apply(prob, first, depth) : prob;
+    }
+
+    // Below a node, for the drafter's first candidate and the likeliest quoted token.
+    shares shares_of(const node & n) {
+        if (n_quoted(n) == 0 || !has_candidates(n)) {
+            return {};
+        }
+        const int32_t depth = n.depth + 1, pred = std::max(0, n.candidate), first = ranks_.candidate(depth, pred, 0);
+        if (quoted_as(n, draft_.id(depth, first)) >= 0) {
+            return {};
+        }
+        const float drafter = chance(draft_.row(depth, pred)[first], true, depth);
+        return shares::of(drafter, rules_.quoted->entries[quoted_entry(n, 0)].odds);
     }
 
     // Whether the drafter has candidates below a node. In a lattice, a token that is not a candidate has no row.
@@ -176,10 +202,14 @@ class grower {
         if (const int32_t k = quoted_as(n, next.n.token); k >= 0) {
             c.quoted |= (uint8_t) (1 << k);
             next.n.quoted = quoted_entry(n, k);
-            next.n.value  = std::max(next.n.value, rules_.quoted->entries[next.n.quoted].odds);
+            next.n.value  = std::max(next.n.value, c.kept.quotation * rules_.quoted->entries[next.n.quoted].odds);
         }
         if (next.n.quoted < 0 || is_candidate(next.n, c.rank)) {
             ++c.rank;
+        }
+        if (n_quoted(n) > 0) {   // the drafter and the quotation can be sure of different tokens, and one is wrong
+            next.n.value = std::min(next.n.value, c.left);
+            c.left -= next.n.value;
         }
         ++c.children;
         next.n.value = std::min(next.n.value * n.value, max_value);
@@ -191,7 +221,8 @@ class grower {
         const node &             n       = tree_.nodes[parent];
         const quotation::entry & e       = rules_.quoted->entries[quoted];
         const int32_t            depth   = n.depth + 1;
-        node                     child   = { e.token, parent, depth, -1, 0.0f, e.odds, false, quoted };
+        const shares &           kept    = cursors_[parent].kept;
+        node                     child   = { e.token, parent, depth, -1, 0.0f, kept.quotation * e.odds, false, quoted };
         const int32_t            pred    = std::max(0, n.candidate);
         const int32_t            n_ranks = has_candidates(n) ? draft_.top_k : 0;
         for (int32_t rank = cursors_[parent].rank; rank < n_ranks; ++rank) {
@@ -200,7 +231,7 @@ class grower {
                 child.candidate = candidate;
                 child.prob      = draft_.row(depth, pred)[candidate];
                 child.first     = rank == 0;
-                child.value     = std::max(child.value, chance(child.prob, rank == 0, depth));
+                child.value     = std::max(child.value, kept.drafter * chance(child.prob, rank == 0, depth));
                 break;
             }
         }
@@ -219,7 +250,8 @@ class grower {
                 ++c.rank;   // already a child
                 continue;
             }
-            const float prob = draft_.row(depth, pred)[candidate], value = chance(prob, c.rank == 0, depth);
+            const float prob  = draft_.row(depth, pred)[candidate];
+            const float value = c.kept.drafter * chance(prob, c.rank == 0, depth);
             if (value > next.n.value) {
                 next = { { draft_.id(depth, candidate), parent, depth, candidate, prob, value, c.rank == 0, -1 },
                     c.rank };

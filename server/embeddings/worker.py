@@ -231,17 +231,13 @@ def main() -> None:
         _give_way(nice)
     native.load()  # before log_from(), since it installs a log callback of its own
     log_from(LOG_INFO if options["verbose"] else LOG_ERROR)
-
-    def run() -> None:
-        try:
-            model = EmbeddingModel(ModelOptions(**options))
-        except DFlashError as error:
-            parent.say({"error": describe(error)})
-            return
-        parent.say({"ready": model.facts()})
-        Worker(model, parent).serve()
-
-    run()
+    try:
+        model = EmbeddingModel(ModelOptions(**options))
+    except DFlashError as error:
+        parent.say({"error": describe(error)})
+        return
+    parent.say({"ready": model.facts()})
+    Worker(model, parent).serve()
 
 
 if __name__ == "__main__":

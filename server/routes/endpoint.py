@@ -115,10 +115,10 @@ def add_endpoint(
         needs: takes from the service what the handler cannot do without, or raises.
         options: `wakes=False` if it reads a body, but needs no engine; and those of FastAPI's `add_api_route`.
     """
+    responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}, **options.pop("responses", {})}
+    if answer is not None:
+        responses.setdefault(200, {"model": answer})
     for path in paths:
-        responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}, **options.pop("responses", {})}
-        if answer is not None:
-            responses.setdefault(200, {"model": answer})
         app.router.routes.append(
             Endpoint(
                 path,

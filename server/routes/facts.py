@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from fastapi import FastAPI, Request
 from starlette.responses import PlainTextResponse, Response
@@ -33,11 +34,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """One of them, by any of its names."""
         if not model:
             return await models(request)
-        listed = facts.models(service, started)["data"]
-        found = next((entry for entry in listed if model in (entry["id"], *entry["aliases"])), None)
-        if found is None:
-            raise HTTPError(404, f"there is no model {model!r:.80} here", code="model_not_found")
-        return JSON(found)
+        return JSON(_named(model, facts.models(service, started)["data"]))
 
     async def props(request: Request) -> Response:
         """llama-server's properties."""
@@ -60,12 +57,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """Counters for Prometheus."""
         if not settings.metrics_endpoint:
             raise not_supported("started with --no-metrics")
-        if service.has_engine:
-            text = service.metrics.render(await service.stats()) + embedding_metrics(service.processes)
-        else:
-            text = metrics_without_engine(service.processes)
         headers = {"Process-Start-Time-Unix": str(started)}
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4", headers=headers)
+        return PlainTextResponse(await _metrics(service), media_type="text/plain; version=0.0.4", headers=headers)
 
     for paths, handler, answer in (
         (("/health", "/v1/health"), health, Health),
@@ -77,3 +70,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
     add_endpoint(app, ("/props",), set_props, answer=None, include_in_schema=False)
+
+
+def _named(name: str, models: Sequence[Model]) -> Model:
+    found = next((entry for entry in models if name in (entry["id"], *entry["aliases"])), None)
+    if found is None:
+        raise HTTPError(404, f"there is no model {name!r:.80} here", code="model_not_found")
+    return found
+
+
+async def _metrics(service: Service) -> str:
+    if not service.has_engine:
+        return metrics_without_engine(service.processes)
+    return service.metrics.render(await service.stats()) + embedding_metrics(service.processes)

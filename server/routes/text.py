@@ -7,6 +7,7 @@ import asyncio
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.fields.chat import ChatRequest
@@ -45,18 +46,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         def answer() -> Response:
             tokens = engine.tokenize_parts(text, **flags)
-            if not body.with_pieces:
-                if not vllm:
-                    return JSON(Tokens(tokens=tokens))
-                return JSON(Tokens(tokens=tokens, count=len(tokens), max_model_len=engine.n_ctx_slot, token_strs=None))
-            # Each distinct token is converted once: a long text repeats few of them.
-            kinds = sorted(set(tokens))
-            items = {
-                token: bytes(JSON(Piece(id=token, piece=_text_or_bytes(piece))).body)
-                for token, piece in zip(kinds, engine.token_bytes(kinds), strict=True)
-            }
-            content = b'{"tokens":[' + b",".join([items[token] for token in tokens]) + b"]}"
-            return Response(content, media_type=JSON.media_type)
+            if body.with_pieces:
+                return _with_pieces(engine, tokens)
+            if not vllm:
+                return JSON(Tokens(tokens=tokens))
+            return JSON(Tokens(tokens=tokens, count=len(tokens), max_model_len=engine.n_ctx_slot, token_strs=None))
 
         return await asyncio.to_thread(answer)  # a long text takes seconds
 
@@ -83,6 +77,17 @@ def add_routes(app: FastAPI, service: Service) -> None:
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)
     add_endpoint(app, ("/tokenizer_info",), tokenizer_info, answer=TokenizerInfo, methods=("GET",))
     add_endpoint(app, ("/apply-template",), apply_template, answer=Prompt)
+
+
+def _with_pieces(engine: Engine, tokens: list[int]) -> Response:
+    # Each distinct token is converted once: a long text repeats few of them.
+    kinds = sorted(set(tokens))
+    items = {
+        token: bytes(JSON(Piece(id=token, piece=_text_or_bytes(piece))).body)
+        for token, piece in zip(kinds, engine.token_bytes(kinds), strict=True)
+    }
+    content = b'{"tokens":[' + b",".join([items[token] for token in tokens]) + b"]}"
+    return Response(content, media_type=JSON.media_type)
 
 
 def _text_or_bytes(piece: bytes) -> str | list[int]:

@@ -420,20 +420,22 @@ def test_a_hint_for_a_local_target(tmp_path: Path, pocket: dict[str, Path], caps
     assert capsys.readouterr().err == ""
     shape = {"architecture": "qwen3", "n_embd": 256, "n_layer": 6, "n_vocab": 1699}
     register(tmp_path, {"repository": "a/Odd", "refused": "x"}, {"repository": DRAFTER, "revision": "v1"}, shape=shape)
-    assert taken("-m", local) == (local, None)
-    assert capsys.readouterr().err == f"note: a drafter is known for Pocket: add -hfd {DRAFTER}@v1\n"
-    for more in (("--draft", "off"), ("-md", str(pocket["dflash"]))):
-        taken("-m", local, *more)
-        assert capsys.readouterr().err == ""
-    args = args_of("-m", local)
-    take_models(args, suggests=False)  # as serve does, which asks once its target is loaded
-    assert capsys.readouterr().err == ""
-    for _ in range(2):
-        suggest(args, {"arch": "qwen3", "n_embd": 256})
-    assert capsys.readouterr().err.count("a drafter is known for Pocket") == 1
+
+    def noted(*flags: str, facts: dict[str, Any] | None = None) -> str:
+        args = args_of("-m", *flags)
+        take_models(args)
+        assert capsys.readouterr().err == ""  # not before the target is loaded
+        for _ in range(2):
+            suggest(args, facts)
+        return str(capsys.readouterr().err)
+
+    note = f"note: a drafter is known for Pocket: add -hfd {DRAFTER}@v1\n"
+    assert noted(local) == noted(local, facts={"arch": "qwen3", "n_embd": 256}) == note
+    assert noted(local, facts={"arch": "qwen3", "n_embd": 512}) == ""
+    assert noted(local, "--draft", "off") == noted(local, "-md", str(pocket["dflash"])) == ""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
-    taken("-m", str(broken))  # the engine will say
+    assert noted(str(broken)) == ""  # the engine will say
 
 
 def test_pull(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, capsys: Any) -> None:

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 
 #if defined(__linux__) && !defined(DFLASH_NO_FUTEX)
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <climits>
 #else
 #include <condition_variable>
 #include <mutex>
@@ -28,6 +28,9 @@ namespace {
 constexpr int     MIN_SPIN_US = 2, MAX_SPIN_US = 100;
 constexpr int64_t IDLE_SPIN_US = 1000;   // between graphs if waits are short: the host samples in between
 constexpr int     LOOKS        = 16;     // between two reads of the clock
+// Alone on the machine, threads stay apart once one has moved. Beside other programs each move disturbs all: if the
+// next one is wanted right after the pause, that is twice as long.
+constexpr int MIN_MOVE_PAUSE_MS = 20, MAX_MOVE_PAUSE_MS = 5000;
 
 thread_local int64_t slept_ns = 0;
 
@@ -69,6 +72,21 @@ void sleep_while(int * value, int old) {
 }
 
 void wake_all(int * value) { syscall(SYS_futex, value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+
+int this_core() { return sched_getcpu(); }
+
+// Linux may wake a thread on its waker's core although others idle, and leaves both there while they sleep in turns.
+void leave_core(int core) {
+    cpu_set_t may, others;
+    if (sched_getaffinity(0, sizeof(may), &may) != 0 || core < 0 || core >= CPU_SETSIZE) {
+        return;   // a machine with more cores than fit
+    }
+    others = may;
+    CPU_CLR(core, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof(others), &others) == 0) {
+        sched_setaffinity(0, sizeof(may), &may);
+    }
+}
 #else
 // One for all pools: few threads sleep, and they check again after waking.
 struct bed {
@@ -86,11 +104,31 @@ void sleep_while(int * value, int old) {
     the_bed().change.wait(lock, [&] { return atomic_of(value).load() != old; });
 }
 
+int  this_core() { return -1; }
+void leave_core(int) {}
+
 void wake_all(int *) {
     { std::lock_guard<std::mutex> lock(the_bed().mutex); }   // a thread that has checked the value is asleep by now
     the_bed().change.notify_all();
 }
 #endif
+
+// Moves the calling thread, which has just been woken, if its waker runs on the same core.
+void leave_waker(dflash_waiting & waiting) {
+    const int core = this_core();
+    if (core < 0 || core != atomic_of(&waiting.waker_core).load()) {
+        return;
+    }
+    std::atomic<int> &moved = atomic_of(&waiting.moved_ms), &pause = atomic_of(&waiting.pause_ms);
+    const int         now = (int) (dflash_now() / 1'000'000 % INT_MAX), since = now - moved.load(), last = pause.load();
+    if (since >= 0 && since < last) {
+        return;
+    }
+    const bool again = since >= 0 && since < 2 * last;
+    pause.store(again ? std::min(MAX_MOVE_PAUSE_MS, 2 * last) : MIN_MOVE_PAUSE_MS);
+    moved.store(now);
+    leave_core(core);
+}
 
 }   // namespace
 
@@ -116,11 +154,14 @@ void dflash_wait(dflash_waiting * waiting, int * value, int old) {
     }
     n_asleep.fetch_sub(1);
     slept_ns += dflash_now() - begin;
+    leave_waker(*waiting);
 }
 
 void dflash_wake(dflash_waiting * waiting, int * value) {
-    if (dflash::atomic_of(&waiting->n_asleep).load() > 0) {
-        dflash::wake_all(value);
+    using namespace dflash;
+    if (atomic_of(&waiting->n_asleep).load() > 0) {
+        atomic_of(&waiting->waker_core).store(this_core());
+        wake_all(value);
     }
 }
 

@@ -14,7 +14,10 @@ extern "C" {
 // State of one thread pool, zero-initialized.
 struct dflash_waiting {
     int n_asleep;
-    int spin_us;   // how long the next wait spins, 0: not yet known
+    int spin_us;      // how long the next wait spins, 0: not yet known
+    int waker_core;   // where the thread runs that woke others last
+    int moved_ms;     // when a thread last left that core
+    int pause_ms;     // until one may do so again
 };
 
 // Returns once *value differs from `old`. `value` is an atomic int; call dflash_wake() after changing it.

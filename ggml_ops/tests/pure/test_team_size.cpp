@@ -60,6 +60,33 @@ static void no_gain() {
     CHECK(team.size() == 2 && n_small > 0 && n_small < n_graphs / 15);
 }
 
+// A smaller team that is much slower leaves its trial soon, and the first reading of a model's pages starts none.
+static void hopeless() {
+    team_size team(2);
+    int64_t   now     = 0;
+    int       n_small = 0;
+    for (int i = 0; now < 900 * MS; ++i) {
+        const int     size = team.choose(0, now);
+        const int64_t took = (size == 2 ? 10 : 20) * MS;
+        now += took;
+        team.observe(0, size, took, size == 2 ? 2 * MS : 0, now);
+        n_small += size == 1;
+        CHECK(now > 500 * MS || n_small == 0);
+    }
+    CHECK(team.size() == 2 && n_small == 2);
+}
+
+// A single late window starts no trial.
+static void late_once() {
+    team_size team(2);
+    int64_t   now = 0;
+    for (int i = 0; now < 5000 * MS; ++i) {
+        CHECK(team.choose(0, now) == 2);
+        now += 20 * MS;
+        team.observe(0, 2, 20 * MS, i % 2 ? 0 : 10 * MS, now);
+    }
+}
+
 // Short requests with idle time between them: the pause between trials counts compute time only.
 static void idle_between() {
     team_size team(2);
@@ -114,6 +141,8 @@ int main() {
     alone();
     beside_others();
     no_gain();
+    hopeless();
+    late_once();
     idle_between();
     too_many();
     unlike_graphs();

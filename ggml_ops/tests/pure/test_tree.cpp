@@ -165,6 +165,7 @@ static void quotations() {
         const tree                     t = grow(d, 1, g);
         std::set<std::vector<int32_t>> seen;
         int32_t                        n_quoted = 0;
+        std::vector<float>             below(t.size(), 0);   // of each node, its children's values
         for (int32_t i = 1; i < t.size(); ++i) {
             const node &  n      = t.nodes[i];
             const int32_t before = t.nodes[n.parent].quoted, entry = before < 0 ? -1 : q.after(before, n.token);
@@ -175,6 +176,11 @@ static void quotations() {
             CHECK(n.candidate >= 0 || n.quoted > 0);   // somebody proposed it
             CHECK(n.quoted == entry);                  // wherever the quotation says so, it is quoted
             n_quoted += n.quoted > 0;
+            below[n.parent] += n.value;
+        }
+        for (int32_t i = 0; i < t.size(); ++i) {   // one token follows: what the drafter and a quotation say shares it
+            const int32_t quoted = t.nodes[i].quoted;
+            CHECK(quoted < 0 || q.empty() || q.entries[quoted].n_after == 0 || below[i] <= t.nodes[i].value + 1e-5);
         }
         CHECK(
             round % 15 != 0 || n_quoted >= std::min(t.size() - 1, 3));   // one continuation that is likely comes first

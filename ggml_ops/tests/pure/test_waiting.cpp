@@ -11,12 +11,17 @@
 #include <thread>
 #include <vector>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 static constexpr int N_THREADS = 6, N_ROUNDS = 3000;
 
 static dflash_waiting   waiting  = {};
 static int              n_passed = 0;   // read as an atomic, as in ggml
 static std::atomic<int> n_here{ 0 };
 
+static std::atomic<int> & atomic_asleep() { return reinterpret_cast<std::atomic<int> &>(waiting.n_asleep); }
 static std::atomic<int> & passed() { return *reinterpret_cast<std::atomic<int> *>(&n_passed); }
 
 static void barrier() {
@@ -83,6 +88,44 @@ static void long_wait() {
 static void long_wait() {}
 #endif
 
+#if defined(__linux__) && !defined(DFLASH_NO_FUTEX)
+// A thread that is woken on its waker's core goes to another one, and may return.
+static void crowded() {
+    cpu_set_t may;
+    CHECK(sched_getaffinity(0, sizeof(may), &may) == 0);
+    if (CPU_COUNT(&may) < 2) {
+        return;
+    }
+    int n_apart = 0;
+    for (int round = 0; round < 20; ++round) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));   // longer than the pause between two moves
+        const int        old = passed().load();
+        std::atomic<int> core{ -1 };
+        std::thread      waker([&] {
+            while (core.load() < 0 || atomic_asleep().load() == 0) {
+                std::this_thread::yield();
+            }
+            cpu_set_t there;
+            CPU_ZERO(&there);
+            CPU_SET(core.load(), &there);
+            sched_setaffinity(0, sizeof(there), &there);
+            passed().fetch_add(1);
+            dflash_wake(&waiting, &n_passed);
+            for (const int64_t end = dflash_now() + 2'000'000; dflash_now() < end;) {}
+        });
+        core.store(sched_getcpu());
+        dflash_wait(&waiting, &n_passed, old);
+        n_apart += sched_getcpu() != core.load();
+        waker.join();
+        cpu_set_t after;
+        CHECK(sched_getaffinity(0, sizeof(after), &after) == 0 && CPU_EQUAL(&after, &may));
+    }
+    CHECK(n_apart > 0);   // on a busy machine it may come back at once
+}
+#else
+static void crowded() {}
+#endif
+
 // A pool without work spins until there is some, or for a while.
 static void spin() {
     int        n_looks = 0;
@@ -94,6 +137,7 @@ static void spin() {
 int main() {
     rounds();
     long_wait();
+    crowded();
     spin();
     return TEST_RESULT;
 }
