@@ -1,8 +1,12 @@
-"""Inflated pocket pairs, made once and kept, and a drafter with random weights."""
+"""Inflated pocket pairs, made once and kept, and a drafter with random weights.
+
+Usage: python benchmarks/pairs.py SHAPE TYPE DRAFTER DIR    (makes one of them, unless it is there)
+"""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -66,3 +70,8 @@ def hostile(drafter: Path, path: Path) -> Path:
     metadata, tensors = read_header(drafter)
     write_gguf(path, metadata, [output(tensor) for tensor in tensors.values()])
     return path
+
+
+if __name__ == "__main__":
+    made = make(Path(sys.argv[4]), *sys.argv[1:4])
+    print(*made)
