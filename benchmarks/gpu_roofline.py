@@ -135,7 +135,7 @@ def weights_of(file: InflatedFile, *borrowed: OutputTensor) -> Weights:
     for is_expert in (False, True):
         some = [one for one in read if ("_exps" in one.name) == is_expert]
         sizes += [sum(one.n_bytes for one in some), sum(prod(one.shape) for one in some)]
-    return Weights(*sizes, file_bytes=sum(one.n_bytes for one in own))
+    return Weights(*sizes, sum(one.n_bytes for one in own))
 
 
 @dataclass(frozen=True)
