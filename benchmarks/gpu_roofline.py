@@ -131,11 +131,12 @@ def weights_of(file: InflatedFile, *borrowed: OutputTensor) -> Weights:
     """The weights as `demo.inflate` would write them, and those of another file that a pass reads as well."""
     own = list(file.tensors)
     read = [one for one in (*own, *borrowed) if len(one.shape) > 1 and one.name != "token_embd.weight"]
-    sizes = []
-    for is_expert in (False, True):
-        some = [one for one in read if ("_exps" in one.name) == is_expert]
-        sizes += [sum(one.n_bytes for one in some), sum(prod(one.shape) for one in some)]
-    return Weights(*sizes, sum(one.n_bytes for one in own))
+
+    def size(of_experts: bool) -> tuple[int, int]:
+        some = [one for one in read if ("_exps" in one.name) == of_experts]
+        return sum(one.n_bytes for one in some), sum(prod(one.shape) for one in some)
+
+    return Weights(*size(False), *size(True), sum(one.n_bytes for one in own))
 
 
 @dataclass(frozen=True)
