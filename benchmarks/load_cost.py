@@ -4,10 +4,8 @@ repacking.
 Usage: python benchmarks/load_cost.py [--shapes 0.6b,4b] [--types q4_0,q4_k_m,q8_0] [--json OUT]
 
 Each load is a separate process, timed until a first pass of two rows is done, since that pass reads a memory-mapped
-file. Cold: the file's pages were dropped from the page cache before. `ours` packs weights into panels, `stock` repacks
-like ggml for this CPU (our switches off), `mapped` is llama.cpp with use_extra_bufts off, so that all weights stay in
-the file. Memory is what the load added: the process's own (anonymous) and pages of the file, which the system shares
-between processes and can drop.
+file. Cold: the file's pages were dropped from the page cache before. `mapped` is llama.cpp with use_extra_bufts off, so
+that all weights stay in the file. Memory is what the load added: the process's own (anonymous) and pages of the file.
 """
 
 from __future__ import annotations

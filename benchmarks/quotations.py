@@ -3,9 +3,8 @@
 Usage: python benchmarks/quotations.py [--models qwen2.5-coder smollm2] [--temperatures 0 0.8] [--repeats 2]
 
 The models answer the prompts of lookup_prompts.jsonl without drafts. Then each token of the answers is looked up as in
-ggml_ops/draft/quotation.cpp: which continuations follow the same tokens, by how many tokens they agree and how they
-stand among each other, and was the token that came one of them? In the text itself; in the model's other answers; and
-in a corpus, the modules of Python's standard library.
+ggml_ops/draft/quotation.cpp, in the text itself, the model's other answers, and a corpus, the modules of Python's
+standard library.
 """
 
 from __future__ import annotations

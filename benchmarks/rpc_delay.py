@@ -2,14 +2,10 @@
 
 Usage: python benchmarks/rpc_delay.py [--delays 0 1 10] [--drafter dflash] [--type q4_0] [--shape pocket] [--namespace]
 
-Two servers on loopback, or in their own network namespace, hold half of the layers each; the drafter is in its default
-place, here. A proxy before each server (rpc_proxy.py), also at 0 ms, delays all bytes by the given milliseconds each
-way and counts messages and bytes, so that a round trip takes twice the delay plus the time of server and proxy. Plain
-is the same engine on the same servers without a drafter. Only the passes after the prompt's count.
-
-The slope of a pass's time over the delay, in round trips, estimates the number of sequential waits; two at once, of two
-servers, are one wait. A busy machine adds to it, but delays of 10 ms and more dominate.
-"""
+Two servers on loopback, or in their own network namespace, hold half of the layers each. A proxy before each server
+(rpc_proxy.py), also at 0 ms, delays all bytes by the given milliseconds each way and counts messages and bytes. Plain
+is the same engine on the same servers without a drafter. Only the passes after the prompt's count. The slope of a
+pass's time over the delay, in round trips, estimates the number of sequential waits; two at once are one wait."""
 
 from __future__ import annotations
 
