@@ -5,7 +5,8 @@ Usage: python benchmarks/rpc_delay.py [--delays 0 1 10] [--drafter dflash] [--ty
 Two servers on loopback, or in their own network namespace, hold half of the layers each. A proxy before each server
 (rpc_proxy.py), also at 0 ms, delays all bytes by the given milliseconds each way and counts messages and bytes. Plain
 is the same engine on the same servers without a drafter. Only the passes after the prompt's count. The slope of a
-pass's time over the delay, in round trips, estimates the number of sequential waits; two at once are one wait."""
+pass's time over the delay, in round trips, estimates the number of sequential waits; two at once are one wait.
+"""
 
 from __future__ import annotations
 
