@@ -252,22 +252,20 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
             + [f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"]
         )
     s = summary(cells)
-    lines = [
+    parts = [
         record.table(head, rows),
-        "",
         f"Over {len(cells)} cells: ours over upstream's best {s['over_best_mean']:.3f} (geometric mean; lowest "
         f"{s['over_best_min']:.3f}), over the better of plain and upstream's best {s['over_better_mean']:.3f}, over "
         f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); over upstream's best with prompts and "
         f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
-        "",
         f"Tokens after the first over the time since; in brackets the lowest and highest repeat. {footer}",
         *(
-            f"\nLeft out of T{cell.temperature:g}: {name}, {why.splitlines()[0]}"
+            f"Left out of T{cell.temperature:g}: {name}, {why.splitlines()[0]}"
             for cell in cells
             for name, why in cell.left_out.items()
         ),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:

@@ -70,15 +70,13 @@ def markdown(found: dict[str, Any], footer: str) -> str:
     reuse = ", ".join(
         f"{passes.replace('_', ' ')} {100 * share:.0f} %" for passes, share in auto["graph_reuse"].items()
     )
-    lines = [
+    parts = [
         record.table(["budget", *(f"{name}, ms" for name in names), "step, ms", "other"], rows),
-        "",
         f"Growing a tree of {MOST_NODES} nodes took {most['us_per_tree']:.0f} microseconds. "
         f"Bytes that a step moves, budget auto: {moved or 'none, the host computes'}.",
-        "",
         f"Passes whose compute graph was there already, budget auto: {reuse}. {footer}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

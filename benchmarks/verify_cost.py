@@ -132,8 +132,7 @@ LINES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 
 def markdown(figures: Mapping[str, Any]) -> str:
     """For each number of threads a table with the lines of LINES per type, then the ceilings."""
-    lines = []
-    models = figures["models"]
+    parts = []
     for threads, ceilings in figures["ceilings"].items():
         rows = [row for row in figures["rows"] if row["threads"] == int(threads)]
         if not rows:
@@ -152,33 +151,27 @@ def markdown(figures: Mapping[str, Any]) -> str:
             for size, speed in sorted(ceilings["read"].items(), key=lambda item: int(item[0]))
         )
         tile = f"; {ceilings['tile']:.0f} · 10⁹ with AMX tiles" if ceilings["tile"] else ""
-        lines += [
+        parts += [
             f"{threads} thread{plural}, milliseconds by rows of the pass:",
-            "",
             record.table(["", "", *map(str, widths)], body),
-            "",
             f"Ceilings with {threads} thread{plural}: {read}; multiply-adds per second: {ceilings['int8']:.0f} · 10⁹ "
             f"of int8 ({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
-            "",
         ]
         if turns := figures.get("turns", {}).get(threads):
-            lines += [
+            parts.append(
                 f"{turns['n']} turns; {turns['again']} were done again, because another guest computed on the same "
-                f"cores, {turns['disturbed']} stayed disturbed.",
-                "",
-            ]
-    for kind, model in models.items():
+                f"cores, {turns['disturbed']} stayed disturbed."
+            )
+    lines = []
+    for kind, model in figures["models"].items():
         n_bytes, macs, kv = sum(model["bytes"].values()), sum(model["macs"].values()), model["attention"]
         matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])})"
         work = f"{macs / 1e6:.0f} · 10⁶ multiply-adds per row"
         share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
-        attention = (
-            f" Attention over {figures['context']} cells, which the roofline leaves out, {share}."
-            if figures["context"]
-            else ""
-        )
-        lines.append(f"{kind.upper()}: {matrices}, {work}.{attention}")
-    return "\n".join([*lines, "", record.footer(figures), ""])
+        lines.append(f"{kind.upper()}: {matrices}, {work}.")
+        if figures["context"]:
+            lines[-1] += f" Attention over {figures['context']} cells, which the roofline leaves out, {share}."
+    return "\n\n".join([*parts, "\n".join(lines), record.footer(figures)]) + "\n"
 
 
 def parser() -> argparse.ArgumentParser:
