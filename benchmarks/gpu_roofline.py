@@ -277,8 +277,8 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
             + [*(f["bound"][n] for n in (1, 16, 64)), f"{f['knee']:.0f}"]
             for f in mine
         ]
-        parts += ["", record.table(head, rows)]
-    parts += ["", "A step of a tree of 16 nodes and a block of 16, and what it asks for:"]
+        parts.append(record.table(head, rows))
+    parts.append("A step of a tree of 16 nodes and a block of 16, and what it asks for:")
     for name, mine in by_gpu.items():
         head = [name, "launches, target", "drafter", "gdn, ms", "drafter, ms", "step, ms", "AL for 5 x plain"]
         head += ["x plain at AL 8", "over upstream's best at equal AL 8", "AL for 1.3 x of it"]
@@ -288,7 +288,7 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
             + [f"{f['over_upstream_at_equal_al']:.2f}", f"{f['al_for_1_3']:.1f}"]
             for f in mine
         ]
-        parts += ["", record.table(head, rows)]
+        parts.append(record.table(head, rows))
     head = ["rows", "gdn_tree: operations", "exp", "KB read", "KB written", "gdn_commit: operations", "KB read"]
     rows = []
     for n in ROWS:
@@ -296,9 +296,8 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
         kb = [f"{tree[key] * 4 / 1e3:.0f}" for key in ("read", "written")]
         rows.append([str(n), f"{tree['operations']:,}", f"{tree['exp']:,}", *kb])
         rows[-1] += [f"{commit['operations']:,}", f"{commit['read'] * 4 / 1e3:.0f}"]
-    parts += ["", "Our kernels, one head of 128 channels, one layer, as the emulation counts them:", ""]
-    parts += [record.table(head, rows), "", footer]
-    return "\n".join(parts) + "\n"
+    parts.append("Our kernels, one head of 128 channels, one layer, as the emulation counts them:")
+    return "\n\n".join([*parts, record.table(head, rows), footer]) + "\n"
 
 
 def main() -> int:
