@@ -247,10 +247,8 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
         for name in (cell.best, OURS):
             speeds[name] = f"**{speeds[name]}**"
         ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in (cell.best, PLAIN)]
-        rows.append(
-            [cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios]
-            + [f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"]
-        )
+        als = f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"
+        rows.append([cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios, als])
     s = summary(cells)
     parts = [
         record.table(head, rows),

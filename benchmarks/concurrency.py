@@ -77,10 +77,8 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
         for name in (r["best_upstream"], OURS):
             speeds[name] = f"**{speeds[name]}**"
         lines.append([str(r["clients"]), *speeds.values(), f"{r['over_best']:.2f}", f"{r['over_plain']:.2f}"])
-    return (
-        record.table(head, lines)
-        + f"\n\nTokens per second of all clients together, prompts and HTTP included. {footer}\n"
-    )
+    note = "Tokens per second of all clients together, prompts and HTTP included."
+    return f"{record.table(head, lines)}\n\n{note} {footer}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

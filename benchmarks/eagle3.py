@@ -73,16 +73,12 @@ def markdown(cells: Sequence[dict[str, Any]], footer: str) -> str:
     parts = []
     for cell in cells:
         rows = cell["rows"]
-        lines = [
-            [
-                row["system"],
-                f"{row['tokens_per_second']:.1f}",
-                "{:.2f} ({:.2f}-{:.2f})".format(row["speedup"], *row["speedup_range"]),
-                "-" if row["system"] == PLAIN else f"{row['al']:.2f}",
-                f"{row['same_as_plain']} of {cell['prompts']}",
-            ]
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            over = "{:.2f} ({:.2f}-{:.2f})".format(row["speedup"], *row["speedup_range"])
+            al, same = f"{row['al']:.2f}", f"{row['same_as_plain']} of {cell['prompts']}"
+            speed = f"{row['tokens_per_second']:.1f}"
+            lines.append([row["system"], speed, over, "-" if row["system"] == PLAIN else al, same])
         eagle, *others = (best(rows, prefix) for prefix in ("upstream eagle3", "upstream dflash", CHAINS, TREES))
         ratios = ", ".join(f"{row['system']}: {row['speedup'] / eagle['speedup']:.2f}" for row in others)
         parts += [

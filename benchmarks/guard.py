@@ -76,10 +76,8 @@ def row(case: str, drafter: str, ftype: str, seconds: dict[str, list[float]], n_
     """One line of the table. `n_tokens`: tokens of each turn; 0: the time itself counts."""
     totals = {name: sum(values) for name, values in seconds.items()}
     ratio = totals[PLAIN] / totals[OURS] if n_tokens else totals[OURS] / totals[PLAIN]
-    figure = {
-        name: n_tokens * len(seconds[name]) / t if n_tokens else 1e3 * t / len(seconds[name])
-        for name, t in totals.items()
-    }
+    means = {name: total / len(seconds[name]) for name, total in totals.items()}
+    figure = {name: n_tokens / mean if n_tokens else 1e3 * mean for name, mean in means.items()}
     return {
         "case": case,
         "drafter": drafter,

@@ -187,17 +187,11 @@ def row(name: str, tallies: Sequence[Tally]) -> Json:
 
 
 def markdown(rows: Sequence[Json], footer: str) -> str:
-    lines = [
-        [
-            r["release"],
-            f"{statistics.median(r['tokens_per_second']):.1f}",
-            str(sum(r["answers"].values())),
-            str(r["refused"]),
-            f"{max(r['growth_mib']):+.1f}",
-            f"{max(m for memory in r['memory_mib'] for m in memory)}",
-        ]
-        for r in rows
-    ]
+    lines = []
+    for r in rows:
+        speed, answers = statistics.median(r["tokens_per_second"]), sum(r["answers"].values())
+        memory = [f"{max(r['growth_mib']):+.1f}", f"{max(m for turn in r['memory_mib'] for m in turn)}"]
+        lines.append([r["release"], f"{speed:.1f}", str(answers), str(r["refused"]), *memory])
     head = ["release", "tok/s", "answers", "503s", "memory, MiB more", "most memory, MiB"]
     text = record.table(head, lines)
     if len(rows) == 2:
