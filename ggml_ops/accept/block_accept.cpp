@@ -7,7 +7,7 @@
 
 namespace dflash {
 
-int32_t seeded_chance::pick(const std::vector<double> & weights) {
+int32_t seeded_decisions::pick(const std::vector<double> & weights) {
     double  left = roll() * std::accumulate(weights.begin(), weights.end(), 0.0);
     int32_t last = -1;
     for (int32_t i = 0; i < (int32_t) weights.size(); ++i) {
@@ -62,7 +62,8 @@ void bend(const draft_shape & shape, std::vector<double> & weights, std::vector<
 
 }   // namespace
 
-drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & random) {
+drawn_chain draw_chain(
+    const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, random_decisions & random) {
     drawn_chain c;
     c.anchor = anchor;
     c.top_k  = d.top_k;
@@ -131,10 +132,10 @@ class row_probs {
 
 }   // namespace
 
-// `reach` is the paper's p_i: the chance, given the decisions so far, that at least i tokens are accepted. The longest
-// accepted prefix wins. Each accepted prefix draws its bonus at once and a longer one replaces it, so no row of the
-// target is needed twice.
-block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & random) {
+// `reach` is the paper's p_i: the probability, given the decisions so far, that at least i tokens are accepted. The
+// longest accepted prefix wins. Each accepted prefix draws its bonus at once and a longer one replaces it, so no row of
+// the target is needed twice.
+block_result block_accept(const drawn_chain & chain, const target_rows & target, random_decisions & random) {
     block_result        result;
     std::vector<double> weights;
     double              reach = 1;

@@ -17,18 +17,18 @@
 namespace dflash {
 
 // Source of random decisions. A test can enumerate all of them.
-class chance {
+class random_decisions {
   public:
-    virtual ~chance()                        = default;
+    virtual ~random_decisions()              = default;
     virtual bool happens(double probability) = 0;
     // Draws an index in proportion to its weight. Weights are finite and >= 0, at least one is positive.
     virtual int32_t pick(const std::vector<double> & weights) = 0;
 };
 
 // The same decisions for the same seed on all platforms. The standard library's distributions are not portable.
-class seeded_chance : public chance {
+class seeded_decisions : public random_decisions {
   public:
-    explicit seeded_chance(uint64_t seed) : engine_(seed) {}
+    explicit seeded_decisions(uint64_t seed) : engine_(seed) {}
     bool    happens(double probability) override { return roll() < probability; }
     int32_t pick(const std::vector<double> & weights) override;
 
@@ -74,7 +74,8 @@ struct drawn_chain {
 
 // Draws `length` tokens (at most as many as the draft has), each given the previous one. A lattice gives joint
 // probabilities; with marginals, positions are independent. The length is fixed before drawing.
-drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & random);
+drawn_chain draw_chain(
+    const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, random_decisions & random);
 
 struct block_result {
     int32_t accepted = 0;    // number of accepted tokens, 0..length
@@ -87,6 +88,6 @@ struct block_result {
 using target_rows = std::function<const std::vector<token_prob> &(int32_t i)>;
 
 // Throws std::runtime_error if a row is empty.
-block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & random);
+block_result block_accept(const drawn_chain & chain, const target_rows & target, random_decisions & random);
 
 }   // namespace dflash

@@ -58,7 +58,7 @@ class sampler {
     // The part of the request's sampler that a draft can apply too.
     const draft_shape & shape() const { return shape_; }
     // Random decisions of block verification, seeded by the request.
-    chance & random() { return random_; }
+    random_decisions & random() { return random_; }
 
     // Runs the sampler a few tokens ahead without changing it: gives the distribution at each node of a path. Requires
     // gives_distribution().
@@ -100,7 +100,7 @@ class sampler {
     std::vector<llama_token_data> candidates_;
     bool                          gives_distribution_;
     draft_shape                   shape_;
-    seeded_chance                 random_;
+    seeded_decisions              random_;
     bool                          keeps_drawn_from_ = false;
     std::vector<token_prob>       drawn_from_;
 };

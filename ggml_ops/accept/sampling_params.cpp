@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 namespace dflash {
 
@@ -111,18 +112,15 @@ void read_numbers(field_reader & in, common_params_sampling & p) {
 }
 
 void read_breakers(field_reader & in, common_params_sampling & p) {
-    if (const json * value = in.take("dry_sequence_breakers")) {
-        const std::string name = in.name("dry_sequence_breakers");
-        if (as_array(*value, name).size() > MAX_BREAKERS) {
-            throw field_error(name, "has more than ", MAX_BREAKERS, " entries");
+    std::vector<std::string> breakers;
+    const auto               read = [&](const json & value, const std::string & name) {
+        breakers.push_back(as_string(value, name));
+        if (breakers.back().empty()) {
+            throw field_error(name, "is empty");
         }
-        p.dry_sequence_breakers.clear();
-        for (size_t i = 0; i < value->size(); ++i) {
-            p.dry_sequence_breakers.push_back(as_string(value->at(i), member(name, i)));
-            if (p.dry_sequence_breakers.back().empty()) {
-                throw field_error(member(name, i), "is empty");
-            }
-        }
+    };
+    if (in.read_each("dry_sequence_breakers", MAX_BREAKERS, read)) {
+        p.dry_sequence_breakers = std::move(breakers);
     }
 }
 
@@ -186,10 +184,10 @@ void read_samplers(field_reader & in, common_params_sampling & p) {
         }
         return;
     }
-    for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-        const std::string word = as_string(value->at(i), member(name, i));
-        add_sampler(common_sampler_types_from_names({ word }), word, member(name, i), p);
-    }
+    each_element(as_array(*value, name), name, [&](const json & one, const std::string & field) {
+        const std::string word = as_string(one, field);
+        add_sampler(common_sampler_types_from_names({ word }), word, field, p);
+    });
 }
 
 // ---- tokens ----
@@ -202,6 +200,10 @@ llama_token as_token(const llama_vocab * vocab, int64_t id, const std::string & 
     return llama_token(id);
 }
 
+llama_token as_token(const llama_vocab * vocab, const json & id, const std::string & field) {
+    return as_token(vocab, as_integer(id, field, INT32_MIN, INT32_MAX), field);
+}
+
 // [[token, bias], ...] or {"token": bias, ...}. A token is an id or a text, a bias is a number or false (never).
 void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
     const auto bias_of = [](const json & value, const std::string & field) {
@@ -212,36 +214,32 @@ void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampl
             p.logit_bias.push_back({ token, bias });
         }
     };
-    const std::string name = in.name("logit_bias");
-    if (const json * value = in.take("logit_bias")) {
-        if (value->is_object()) {
-            for (const auto & entry : value->items()) {
-                char *        end   = nullptr;
-                const int64_t id    = std::strtoll(entry.key().c_str(), &end, 10);
-                const auto    field = member(name, entry.key());
-                const float   bias  = bias_of(entry.value(), field);
-                if (!entry.key().empty() && *end == '\0') {
-                    p.logit_bias.push_back({ as_token(vocab, id, field), bias });
-                } else {
-                    add_text(entry.key(), bias);
-                }
-            }
-        } else {
-            for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-                const json & pair = as_array(value->at(i), member(name, i));
-                if (pair.size() != 2) {
-                    throw field_error(member(name, i), "must be [token, bias]");
-                }
-                const float bias = bias_of(pair.at(1), member(member(name, i), 1));
-                if (pair.at(0).is_string()) {
-                    add_text(pair.at(0).get<std::string>(), bias);
-                } else {
-                    const auto field = member(member(name, i), size_t(0));
-                    p.logit_bias.push_back(
-                        { as_token(vocab, as_integer(pair.at(0), field, INT32_MIN, INT32_MAX), field), bias });
-                }
+    const std::string name  = in.name("logit_bias");
+    const json *      value = in.take("logit_bias");
+    if (value && value->is_object()) {
+        for (const auto & entry : value->items()) {
+            char *        end   = nullptr;
+            const int64_t id    = std::strtoll(entry.key().c_str(), &end, 10);
+            const auto    field = member(name, entry.key());
+            const float   bias  = bias_of(entry.value(), field);
+            if (!entry.key().empty() && *end == '\0') {
+                p.logit_bias.push_back({ as_token(vocab, id, field), bias });
+            } else {
+                add_text(entry.key(), bias);
             }
         }
+    } else if (value) {
+        each_element(as_array(*value, name), name, [&](const json & pair, const std::string & field) {
+            if (as_array(pair, field).size() != 2) {
+                throw field_error(field, "must be [token, bias]");
+            }
+            const float bias = bias_of(pair.at(1), member(field, 1));
+            if (pair.at(0).is_string()) {
+                add_text(pair.at(0).get<std::string>(), bias);
+            } else {
+                p.logit_bias.push_back({ as_token(vocab, pair.at(0), member(field, size_t(0))), bias });
+            }
+        });
     }
     in.read("ignore_eos", p.ignore_eos);
     if (p.ignore_eos) {
@@ -254,15 +252,12 @@ void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampl
 }
 
 void read_preserved(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
-    if (const json * value = in.take("preserved_tokens")) {
-        const std::string name = in.name("preserved_tokens");
-        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-            const auto ids = tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
-            if (ids.size() == 1) {   // the rest is ordinary text
-                p.preserved_tokens.insert(ids[0]);
-            }
+    in.read_each("preserved_tokens", [&](const json & value, const std::string & name) {
+        const auto ids = tokenize(vocab, as_string(value, name), false, true);
+        if (ids.size() == 1) {   // the rest is ordinary text
+            p.preserved_tokens.insert(ids[0]);
         }
-    }
+    });
 }
 
 // ---- grammar ----
@@ -276,17 +271,16 @@ common_grammar_trigger read_trigger(
         { "pattern_full", COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL },
     };
     field_reader in(value, field);
-    const auto   type = types.find(as_string(in.need("type"), in.name("type")));
+    const auto   type = types.find(in.need_string("type"));
     if (type == types.end()) {
         throw field_error(in.name("type"), "must be \"token\", \"word\", \"pattern\" or \"pattern_full\"");
     }
     common_grammar_trigger trigger = { type->second, "" };
     if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
-        trigger.token =
-            as_token(vocab, as_integer(in.need("token"), in.name("token"), INT32_MIN, INT32_MAX), in.name("token"));
+        trigger.token = as_token(vocab, in.need("token"), in.name("token"));
         in.read("value", trigger.value);
     } else {
-        trigger.value = as_string(in.need("value"), in.name("value"));
+        trigger.value = in.need_string("value");
         if (trigger.value.empty()) {
             throw field_error(in.name("value"), "is empty");
         }
@@ -314,18 +308,15 @@ common_grammar_trigger read_trigger(
 }
 
 common_grammar_type read_grammar_type(field_reader & in) {
-    std::string type = "user";
-    in.read("grammar_type", type);
-    if (type == "user") {
-        return COMMON_GRAMMAR_TYPE_USER;
+    static const std::map<std::string, common_grammar_type> types = { { "user", COMMON_GRAMMAR_TYPE_USER },
+        { "output_format", COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT }, { "tool_calls", COMMON_GRAMMAR_TYPE_TOOL_CALLS } };
+    std::string                                             name  = "user";
+    in.read("grammar_type", name);
+    const auto type = types.find(name);
+    if (type == types.end()) {
+        throw field_error(in.name("grammar_type"), "must be \"user\", \"output_format\" or \"tool_calls\"");
     }
-    if (type == "output_format") {
-        return COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT;
-    }
-    if (type == "tool_calls") {
-        return COMMON_GRAMMAR_TYPE_TOOL_CALLS;
-    }
-    throw field_error(in.name("grammar_type"), "must be \"user\", \"output_format\" or \"tool_calls\"");
+    return type->second;
 }
 
 void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
@@ -359,15 +350,9 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     }
 
     in.read("grammar_lazy", p.grammar_lazy);
-    if (const json * value = in.take("grammar_triggers")) {
-        const std::string name = in.name("grammar_triggers");
-        if (as_array(*value, name).size() > MAX_TRIGGERS) {
-            throw field_error(name, "has more than ", MAX_TRIGGERS, " entries");
-        }
-        for (size_t i = 0; i < value->size(); ++i) {
-            p.grammar_triggers.push_back(read_trigger(value->at(i), member(name, i), vocab, p));
-        }
-    }
+    in.read_each("grammar_triggers", MAX_TRIGGERS, [&](const json & value, const std::string & name) {
+        p.grammar_triggers.push_back(read_trigger(value, name, vocab, p));
+    });
     if (p.grammar_lazy && (p.grammar.empty() || p.grammar_triggers.empty())) {
         throw field_error(in.name("grammar_lazy"), "needs a grammar and at least one entry in grammar_triggers");
     }
@@ -379,16 +364,13 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
     std::string start;
     in.read("thinking_start_tag", start);
     p.reasoning_budget_start = tokenize(vocab, start, false, true);
-    if (const json * value = in.take("thinking_end_tags")) {
-        const std::string name = in.name("thinking_end_tags");
-        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-            const auto tag = tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
-            if (tag.empty()) {
-                throw field_error(member(name, i), "is empty");
-            }
-            p.reasoning_budget_end.push_back(tag);
+    in.read_each("thinking_end_tags", [&](const json & value, const std::string & name) {
+        const auto tag = tokenize(vocab, as_string(value, name), false, true);
+        if (tag.empty()) {
+            throw field_error(name, "is empty");
         }
-    }
+        p.reasoning_budget_end.push_back(tag);
+    });
     in.read("reasoning_budget_message", p.reasoning_budget_message);
     if (p.reasoning_budget_message.size() > MAX_MESSAGE) {
         throw field_error(in.name("reasoning_budget_message"), "is longer than ", MAX_MESSAGE, " bytes");

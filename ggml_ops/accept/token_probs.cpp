@@ -38,14 +38,6 @@ void token_probs::add(std::vector<token_prob> drawn_from, int32_t token, int32_t
     }
 }
 
-void token_probs::clear() {
-    tokens_.clear();
-    values_.clear();
-    n_top_.clear();
-    top_tokens_.clear();
-    top_values_.clear();
-}
-
 dflash_token_probs token_probs::view(int32_t n_prompt) const {
     return { (int32_t) tokens_.size(), n_prompt, tokens_.data(), values_.data(), n_top_.data(), top_tokens_.data(),
         top_values_.data() };

@@ -19,7 +19,7 @@ class token_probs {
     // The same with the distribution that the token was drawn from: positive probabilities, of which at most n_top are
     // listed. A token that is not among them has probability 0.
     void add(std::vector<token_prob> drawn_from, int32_t token, int32_t n_top);
-    void clear();
+    void clear() { *this = {}; }
 
     // Valid until the next change. n_prompt: how many of the tokens belong to the prompt.
     dflash_token_probs view(int32_t n_prompt) const;

@@ -8,7 +8,7 @@ static_assert(DFLASH_BY_LOOKUP + (int) quote_source::prediction == DFLASH_BY_PRE
 static int32_t origin_of(const node & n, const quotation & quoted) {
     return n.depth == 0       ? DFLASH_BY_TARGET
            : n.candidate >= 0 ? DFLASH_BY_DRAFTER
-                              : DFLASH_BY_LOOKUP + (int32_t) quoted.entries[n.quoted].kind.source;
+                              : DFLASH_BY_LOOKUP + (int32_t) quoted.entries[n.entry].kind.source;
 }
 
 void verified_tree::set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path) {
@@ -21,15 +21,6 @@ void verified_tree::set(const tree & t, const quotation & quoted, const std::vec
         origins_.push_back(origin_of(n, quoted));
     }
     path_ = path;
-}
-
-void verified_tree::clear() {
-    tokens_.clear();
-    parents_.clear();
-    probs_.clear();
-    values_.clear();
-    origins_.clear();
-    path_.clear();
 }
 
 dflash_verified_tree verified_tree::view() const {

@@ -14,7 +14,7 @@ class verified_tree {
   public:
     // quoted: the quotation that the tree was also grown from; path: the accepted nodes, the anchor first.
     void set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path);
-    void clear();
+    void clear() { *this = {}; }
 
     dflash_verified_tree view() const;   // valid until the next change
 

@@ -3,25 +3,27 @@
 #include "dflash.h"
 
 #include "accept/sampling_params.h"
+#include "api/chat.h"
+#include "api/chat_parser.h"
+#include "base/abort_guard.h"
 #include "base/backends.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/ignored_fields.h"
+#include "base/log.h"
 #include "base/tokenize.h"
 #include "engine/engine.h"
 #include "engine/report.h"
+#include "files/chat_template.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
+#include "llama/devices.h"
 #include "plan/stand_in_device.h"
-#include "base/abort_guard.h"
-#include "base/log.h"
-
-#include "common/common.h"
+#include "schema/chat_schema.h"
+#include "tune/kernel_timing.h"
 
 #include <algorithm>
-#include <cstring>
 #include <cstdlib>
 #include <map>
-#include <sstream>
 
 using namespace dflash;
 
@@ -38,14 +40,17 @@ template <class F> int attempt(F && f) {
     }
 }
 
-// The same for functions that return an allocated string, NULL on failure.
-template <class F> char * attempt_string(F && f, int * status = nullptr) {
-    char *    out = nullptr;
-    const int rc  = attempt([&] { out = dup_string(f()); });
+// The same for functions that return what they have made, NULL on failure.
+template <class F> auto attempt_new(F && f, int * status = nullptr) {
+    decltype(f()) made = nullptr;
+    const int     rc   = attempt([&] { made = f(); });
     if (status) {
         *status = rc;
     }
-    return out;
+    return made;
+}
+template <class F> char * attempt_string(F && f, int * status = nullptr) {
+    return attempt_new([&] { return dup_string(f()); }, status);
 }
 
 // The same for functions that return a number, which is never negative; the status on failure.
@@ -55,13 +60,14 @@ template <class F> int32_t attempt_number(F && f) {
     return rc == DFLASH_OK ? n : rc;
 }
 
-// Throws where a caller gave no parameters.
+// Throws where a caller gave NULL.
 template <class T> const T & given(const T * params) {
     if (!params) {
         throw status_error(DFLASH_ERROR_ARG, "params is NULL");
     }
     return *params;
 }
+std::string given(const char * text, const char * name) { return text ? text : throw field_error(name, "is NULL"); }
 
 const char * device_type(ggml_backend_dev_t dev) {
     switch (ggml_backend_dev_type(dev)) {
@@ -81,10 +87,9 @@ json describe(ggml_backend_dev_t dev) {
 
 // The types of weights for which the CPU backend has our kernels.
 json packed_types() {
-    json                     types = json::array();
-    const ggml_backend_reg_t cpu   = ggml_backend_reg_by_name("CPU");
-    const auto               can_pack_type =
-        cpu ? (bool (*)(ggml_type)) ggml_backend_reg_get_proc_address(cpu, "dflash_can_pack_type") : nullptr;
+    json                     types         = json::array();
+    const ggml_backend_reg_t cpu           = ggml_backend_reg_by_name("CPU");
+    const auto               can_pack_type = backend_function<bool(ggml_type)>(cpu, "dflash_can_pack_type");
     for (int type = 0; can_pack_type && type < GGML_TYPE_COUNT; ++type) {
         if (can_pack_type((ggml_type) type)) {
             types.push_back(ggml_type_name((ggml_type) type));
@@ -106,8 +111,8 @@ char * dflash_library_info(void) {
         for (size_t i = 0; i < ggml_backend_reg_count(); ++i) {
             ggml_backend_reg_t reg = ggml_backend_reg_get(i);
             backends.push_back(ggml_backend_reg_name(reg));
-            if (auto get =
-                    (ggml_backend_get_features_t) ggml_backend_reg_get_proc_address(reg, "ggml_backend_get_features")) {
+            if (const auto get =
+                    backend_function<ggml_backend_feature *(ggml_backend_reg_t)>(reg, "ggml_backend_get_features")) {
                 for (const ggml_backend_feature * f = get(reg); f && f->name; ++f) {
                     features[ggml_backend_reg_name(reg)][f->name] = f->value;
                 }
@@ -139,22 +144,13 @@ void dflash_log_set(dflash_log_callback callback, int min_level, void * user) {
     attempt([&] { log_set(callback, min_level, user); });
 }
 
-namespace {
-
-int check(const char * path, gguf_use use) {
-    return attempt([&] {
-        std::string why;
-        if (!gguf_check(path ? path : "", why, use)) {
-            throw status_error(DFLASH_ERROR_MODEL, why);
-        }
-    });
+int dflash_check_gguf(const char * path) {
+    return attempt([&] { check_gguf(path); });
 }
 
-}   // namespace
-
-int dflash_check_gguf(const char * path) { return check(path, gguf_use::generate); }
-
-int dflash_check_embedding_gguf(const char * path) { return check(path, gguf_use::embed); }
+int dflash_check_embedding_gguf(const char * path) {
+    return attempt([&] { check_gguf(path, gguf_use::embed); });
+}
 
 int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads) {
     return attempt([&] {
@@ -185,10 +181,10 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
             throw status_error(
                 DFLASH_ERROR_ARG, "ftype is '", name, "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
         }
-        std::string why;
-        if (!path_in || !path_out || !gguf_check(path_in, why)) {
-            throw status_error(DFLASH_ERROR_MODEL, why.empty() ? "path_in and path_out are needed" : why);
+        if (!path_in || !path_out) {
+            throw status_error(DFLASH_ERROR_MODEL, "path_in and path_out are needed");
         }
+        check_gguf(path_in);
         const abort_guard           guard(abort_guard::phase::load);
         llama_model_quantize_params p = llama_model_quantize_default_params();
         p.ftype                       = it->second;
@@ -229,8 +225,7 @@ namespace {
 // "NAME=BYTES,..." -> devices.
 std::vector<ggml_backend_dev_t> parse_devices(const char * text) {
     std::vector<ggml_backend_dev_t> devices;
-    std::istringstream              parts(text ? text : "");
-    for (std::string part; std::getline(parts, part, ',');) {
+    for (const std::string & part : split(text)) {
         const size_t equals = part.find('=');
         char *       end    = nullptr;
         const size_t bytes  = equals == std::string::npos ? 0 : std::strtoull(part.c_str() + equals + 1, &end, 10);
@@ -246,15 +241,11 @@ std::vector<ggml_backend_dev_t> parse_devices(const char * text) {
 
 dflash_engine * dflash_engine_create(
     const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status) {
-    dflash_engine * e  = nullptr;
-    const int       rc = attempt([&] {
+    const auto create = [&] {
         backends_init();
-        e = new dflash_engine(given(params), progress, user);
-    });
-    if (status) {
-        *status = rc;
-    }
-    return e;
+        return new dflash_engine(given(params), progress, user);
+    };
+    return attempt_new(create, status);
 }
 
 void dflash_engine_destroy(dflash_engine * e) {
@@ -313,6 +304,38 @@ int dflash_rpc_serve(const dflash_rpc_server_params * p) {
     });
 }
 
+// ---- kernels ----
+
+int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows) {
+    return attempt_number([&] {
+        backends_init();
+        const matrix_rows kernel(device, type);
+        if (rows >= 0) {
+            kernel.set(rows);
+        }
+        return kernel.get();
+    });
+}
+
+void dflash_tune_params_default(dflash_tune_params * p) {
+    *p           = {};
+    p->device    = "CPU";
+    p->type      = "q4_K";
+    p->m         = 12288;
+    p->k         = 4096;
+    p->n_max     = DFLASH_MAX_NODES;
+    p->megabytes = 512;
+    p->ms        = 100;
+}
+
+char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status) {
+    const auto run = [&] {
+        backends_init();
+        return tune(given(params), progress, user);
+    };
+    return attempt_string(run, status);
+}
+
 // ---- requests ----
 
 void dflash_request_default(dflash_request * r) {
@@ -327,10 +350,9 @@ void dflash_request_default(dflash_request * r) {
 char * dflash_sampling_fields(void) { return attempt_string(sampling_fields); }
 
 int dflash_request_prepare(const dflash_engine * e, const dflash_request * r, dflash_prepared ** prepared) {
-    return attempt([&] {
-        *prepared = nullptr;
-        *prepared = e->prepare(*r).release();
-    });
+    int status = DFLASH_OK;
+    *prepared  = attempt_new([&] { return e->prepare(*r).release(); }, &status);
+    return status;
 }
 
 int dflash_corpus_set(dflash_engine * e, const int32_t * tokens, int32_t n_tokens, uint64_t * n_bytes) {
@@ -387,20 +409,17 @@ int32_t dflash_slot_clear(dflash_engine * e, int32_t slot) {
     });
 }
 
+static void tell(const cache::file_result & moved, int32_t * n_tokens, uint64_t * n_bytes) {
+    *n_tokens = moved.n_tokens;
+    *n_bytes  = moved.n_bytes;
+}
+
 int dflash_slot_save(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
-    return attempt([&] {
-        const cache::file_result saved = e->cache().save(slot, path);
-        *n_tokens                      = saved.n_tokens;
-        *n_bytes                       = saved.n_bytes;
-    });
+    return attempt([&] { tell(e->cache().save(slot, path), n_tokens, n_bytes); });
 }
 
 int dflash_slot_restore(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
-    return attempt([&] {
-        const cache::file_result loaded = e->cache().load(slot, path);
-        *n_tokens                       = loaded.n_tokens;
-        *n_bytes                        = loaded.n_bytes;
-    });
+    return attempt([&] { tell(e->cache().load(slot, path), n_tokens, n_bytes); });
 }
 
 int32_t dflash_step(dflash_engine * e, dflash_update * updates, int32_t cap) {
@@ -434,28 +453,20 @@ struct dflash_vocab {
 };
 
 dflash_vocab * dflash_vocab_load(const char * path, int * status) {
-    std::unique_ptr<dflash_vocab> vocab;
-
-    const int rc = attempt([&] {
+    const auto load = [&] {
         backends_init();
-        std::string why;
-        if (!gguf_check(path ? path : "", why)) {
-            throw status_error(DFLASH_ERROR_MODEL, why);
-        }
+        check_gguf(path);
         const abort_guard guard(abort_guard::phase::load);
         logged_error();   // clear earlier errors
         llama_model_params params = llama_model_default_params();
         params.vocab_only         = true;
-        vocab                     = std::make_unique<dflash_vocab>();
-        vocab->model.reset(llama_model_load_from_file(path, params));
-        if (!vocab->model) {
+        llama_model_ptr model(llama_model_load_from_file(path, params));
+        if (!model) {
             throw status_error(DFLASH_ERROR_MODEL, path, " could not be loaded: ", logged_error());
         }
-    });
-    if (status) {
-        *status = rc;
-    }
-    return rc == DFLASH_OK ? vocab.release() : nullptr;
+        return new dflash_vocab{ std::move(model) };
+    };
+    return attempt_new(load, status);
 }
 
 const llama_vocab * dflash_vocab_get(const dflash_vocab * vocab) { return llama_model_get_vocab(vocab->model.get()); }
@@ -478,6 +489,51 @@ int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special,
 bool dflash_token_is_eog(const dflash_engine * e, int32_t token) {
     return token >= 0 && token < llama_vocab_n_tokens(e->target().vocab()) &&
            llama_vocab_is_eog(e->target().vocab(), token);
+}
+
+// ---- chat ----
+
+struct dflash_chat : chat_parser {
+    using chat_parser::chat_parser;
+};
+
+int dflash_check_chat_template(const char * source) {
+    return attempt([&] { check_chat_template(given(source, "chat_template")); });
+}
+
+char * dflash_chat_apply(const dflash_engine * e, const char * template_override, const char * body) {
+    return attempt_string([&] {
+        const std::string         request = given(body, "body");
+        common_chat_templates_ptr own;
+        if (template_override) {
+            check_chat_template(template_override);
+            own = common_chat_templates_init(e->target().model(), template_override);
+        }
+        return apply_chat(own ? own.get() : e->templates(), request);
+    });
+}
+
+char * dflash_schema_ignored(const char * schema) {
+    return attempt_string([&] {
+        const json     object = parse_json(given(schema, "json_schema"), "json_schema");
+        ignored_fields ignored;
+        ignored.add(check_schema(as_object(object, "json_schema"), "json_schema"));
+        return json(ignored.names()).dump();
+    });
+}
+
+dflash_chat * dflash_chat_new(const dflash_engine * /*engine*/, const char * parser) {
+    return attempt_new([&] { return new dflash_chat(given(parser, "parser")); });
+}
+
+void dflash_chat_delete(dflash_chat * chat) { delete chat; }
+
+char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final) {
+    return attempt_string([&] { return chat->push(given(text, "text"), is_final); });
+}
+
+char * dflash_chat_message(const dflash_chat * chat) {
+    return attempt_string([&] { return chat->message(); });
 }
 
 // ---- open looks, for tests ----

@@ -4,9 +4,6 @@
 #include "api/chat_parser.h"
 #include "api/turns.h"
 #include "base/ignored_fields.h"
-#include "base/error.h"
-#include "dflash.h"
-#include "engine/engine.h"
 #include "files/chat_template.h"
 #include "grammar/gbnf.h"
 #include "base/json_fields.h"
@@ -38,26 +35,34 @@ void read_content(const json & value, const std::string & field, common_chat_msg
     if (!value.is_array()) {
         throw field_error(field, "must be a string or an array of text parts");
     }
-    for (size_t i = 0; i < value.size(); ++i) {
-        field_reader      part(value.at(i), member(field, i));
-        const std::string type = as_string(part.need("type"), part.name("type"));
+    each_element(value, field, [&](const json & one, const std::string & name) {
+        field_reader      part(one, name);
+        const std::string type = part.need_string("type");
         if (type != "text" && type != "refusal") {
             // OpenAI's wording, which clients look for
             throw field_error(part.name("type"), "Invalid content type. ", type.substr(0, 40),
                 " is only supported by certain models: this one reads text only");
         }
-        msg.content_parts.push_back({ "text", as_string(part.need(type), part.name(type)) });
+        msg.content_parts.push_back({ "text", part.need_string(type) });
         ignored.add_untaken(part, HARMLESS);
-    }
+    });
     if (msg.role == "tool" || msg.role == "function") {
         msg.content = msg.render_content("\n");   // some templates ignore the parts of a result
         msg.content_parts.clear();
     }
 }
 
+// What a call, a tool or a choice of one is about.
+field_reader function_of(field_reader & in, const std::string & type) {
+    if (type != "function") {
+        throw field_error(in.name("type"), "must be \"function\"");
+    }
+    return { in.need("function"), in.name("function") };
+}
+
 // Reads name and arguments.
 void read_function(field_reader & in, common_chat_tool_call & call) {
-    call.name      = as_string(in.need("name"), in.name("name"));
+    call.name      = in.need_string("name");
     call.arguments = "{}";
     if (const json * arguments = in.take("arguments")) {
         call.arguments =
@@ -71,11 +76,8 @@ common_chat_tool_call read_call(const json & value, const std::string & field, i
     common_chat_tool_call call;
     std::string           type = "function";
     in.read("type", type);
-    if (type != "function") {
-        throw field_error(in.name("type"), "must be \"function\"");
-    }
     in.read("id", call.id);
-    field_reader function(in.need("function"), in.name("function"));
+    field_reader function = function_of(in, type);
     read_function(function, call);
     ignored.add_untaken(function, HARMLESS);
     ignored.add_untaken(in, HARMLESS);
@@ -129,7 +131,7 @@ class message_reader {
     static std::string read_role(field_reader & in) {
         static const std::vector<std::string> roles = { "system", "developer", "user", "assistant", "tool",
             "function" };
-        const std::string                     role  = as_string(in.need("role"), in.name("role"));
+        const std::string                     role  = in.need_string("role");
         if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
             throw field_error(in.name("role"), "must be system, developer, user, assistant, tool or function, got '",
                 role.substr(0, 40), "'");
@@ -147,8 +149,10 @@ class message_reader {
         if ((calls || old) && msg.role != "assistant") {
             throw field_error(calls ? name : old_name, "belongs to assistant messages only");
         }
-        for (size_t i = 0; calls && i < as_array(*calls, name).size(); ++i) {
-            msg.tool_calls.push_back(read_call(calls->at(i), member(name, i), ignored_));
+        if (calls) {
+            each_element(as_array(*calls, name), name, [&](const json & value, const std::string & field) {
+                msg.tool_calls.push_back(read_call(value, field, ignored_));
+            });
         }
         if (old) {
             if (!msg.tool_calls.empty()) {
@@ -247,13 +251,10 @@ void check_tool_name(const std::string & name, const std::string & field) {
 }
 
 known_tool read_tool(const json & value, const std::string & field, ignored_fields & ignored) {
-    field_reader in(value, field);
-    if (as_string(in.need("type"), in.name("type")) != "function") {
-        throw field_error(in.name("type"), "must be \"function\"");
-    }
-    field_reader     function(in.need("function"), in.name("function"));
+    field_reader     in(value, field);
+    field_reader     function = function_of(in, in.need_string("type"));
     common_chat_tool tool;
-    tool.name = as_string(function.need("name"), function.name("name"));
+    tool.name = function.need_string("name");
     check_tool_name(tool.name, function.name("name"));
     function.read("description", tool.description);
     tool.parameters              = "{}";
@@ -267,9 +268,7 @@ known_tool read_tool(const json & value, const std::string & field, ignored_fiel
         }
         constrained.parameters = wanted.dump();
         // Here, because an error of the template would not say which tool it is about.
-        for (const std::string & path : check_schema(wanted, name)) {
-            ignored.add(path);
-        }
+        ignored.add(check_schema(wanted, name));
     }
     bool strict = true;
     function.read("strict", strict);   // ignored: a call's arguments always follow their schema
@@ -281,14 +280,11 @@ known_tool read_tool(const json & value, const std::string & field, ignored_fiel
 // A named function is a required call with a single tool to choose from.
 void read_tools(
     field_reader & in, common_chat_templates_inputs & inputs, tools & constrained, ignored_fields & ignored) {
-    if (const json * value = in.take("tools")) {
-        const std::string name = in.name("tools");
-        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-            const known_tool tool = read_tool(value->at(i), member(name, i), ignored);
-            inputs.tools.push_back(tool.shown);
-            constrained.push_back(tool.constrained);
-        }
-    }
+    in.read_each("tools", [&](const json & value, const std::string & field) {
+        const known_tool tool = read_tool(value, field, ignored);
+        inputs.tools.push_back(tool.shown);
+        constrained.push_back(tool.constrained);
+    });
     in.read("parallel_tool_calls", inputs.parallel_tool_calls);
 
     const json * choice = in.take("tool_choice");
@@ -297,12 +293,9 @@ void read_tools(
     }
     const std::string name = in.name("tool_choice");
     if (choice->is_object()) {
-        field_reader named(*choice, name);
-        if (as_string(named.need("type"), named.name("type")) != "function") {
-            throw field_error(named.name("type"), "must be \"function\"");
-        }
-        field_reader      function(named.need("function"), named.name("function"));
-        const std::string wanted = as_string(function.need("name"), function.name("name"));
+        field_reader      named(*choice, name);
+        field_reader      function = function_of(named, named.need_string("type"));
+        const std::string wanted   = function.need_string("name");
         for (tools * all : { &inputs.tools, &constrained }) {
             all->erase(
                 std::remove_if(all->begin(), all->end(), [&](const common_chat_tool & t) { return t.name != wanted; }),
@@ -327,6 +320,11 @@ void read_tools(
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && inputs.tools.empty()) {
         throw field_error(name, "is \"required\", but there are no tools");
     }
+}
+
+// Whether the answer may have calls.
+bool may_call(const common_chat_templates_inputs & inputs) {
+    return !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
 }
 
 // ---- output format ----
@@ -374,9 +372,7 @@ json read_schema(field_reader & in, ignored_fields & ignored) {
     if (as_object(schema, name).empty()) {
         schema["type"] = "object";   // any object
     }
-    for (const std::string & path : check_schema(schema, name)) {
-        ignored.add(path);
-    }
+    ignored.add(check_schema(schema, name));
     return schema;
 }
 
@@ -392,7 +388,7 @@ void read_output(field_reader & in, common_chat_templates_inputs & inputs, ignor
     if (!schema.is_null()) {
         throw field_error(in.name("grammar"), "cannot be combined with a JSON schema: send one of them");
     }
-    if (!inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE) {
+    if (may_call(inputs)) {
         throw field_error(in.name("grammar"), "cannot be combined with tools, whose calls have a grammar of their own");
     }
 }
@@ -471,7 +467,7 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs,
 
 // Built-in templates only support roles and texts, and would drop everything else.
 void check_for_builtin(const common_chat_templates_inputs & inputs, const field_reader & in, ignored_fields & ignored) {
-    if (!inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE) {
+    if (may_call(inputs)) {
         throw field_error(in.name("tools"),
             "cannot be shown: the server's chat template is one of llama.cpp's built-in "
             "ones, which have no tools; start it with the model's own or a Jinja file");
@@ -513,7 +509,7 @@ common_chat_params apply_builtin(const common_chat_templates * templates, common
 void add_what_the_template_drops(
     const common_chat_templates * templates, const common_chat_templates_inputs & inputs, ignored_fields & ignored) {
     auto caps = common_chat_templates_get_caps(templates);
-    if (!caps["supports_tools"] && !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE) {
+    if (!caps["supports_tools"] && may_call(inputs)) {
         ignored.add("tools");
     }
     for (const common_chat_msg & msg : inputs.messages) {
@@ -570,10 +566,6 @@ common_chat_params apply_template(
 std::string one_call(const std::string & grammar) {
     static const std::regex many("(^|\n)(tool-calls(-[0-9]+)? ::= \\(tool-call(-[0-9]+)? space\\))\\+(\n|$)");
     return std::regex_replace(grammar, many, "$1$2$5");
-}
-
-bool may_call(const common_chat_templates_inputs & inputs) {
-    return !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
 }
 
 // llama.cpp lets a few formats leave thoughts open, since their models call tools while they think. But JSON within
@@ -849,77 +841,3 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
 }
 
 }   // namespace dflash
-
-// ---- C entry points ----
-
-struct dflash_chat : dflash::chat_parser {
-    using dflash::chat_parser::chat_parser;
-};
-
-namespace {
-
-// Returns body()'s pointer; if it throws, returns NULL and sets this thread's error.
-template <class F> auto or_null(F && body) noexcept -> decltype(body()) {
-    try {
-        return body();
-    } catch (...) {
-        dflash::take_exception();
-        return nullptr;
-    }
-}
-
-// Checks a C string argument.
-std::string text_of(const char * text, const char * name) {
-    if (!text) {
-        throw dflash::field_error(name, "is NULL");
-    }
-    return text;
-}
-
-}   // namespace
-
-char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body) {
-    return or_null([&] {
-        const std::string         request = text_of(body, "body");
-        common_chat_templates_ptr own;
-        if (template_override) {
-            dflash::check_chat_template(template_override);
-            own = common_chat_templates_init(engine->target().model(), template_override);
-        }
-        return dflash::dup_string(dflash::apply_chat(own ? own.get() : engine->templates(), request));
-    });
-}
-
-int dflash_check_chat_template(const char * source) {
-    try {
-        dflash::check_chat_template(text_of(source, "chat_template"));
-        return DFLASH_OK;
-    } catch (...) {
-        return dflash::take_exception();
-    }
-}
-
-char * dflash_schema_ignored(const char * schema) {
-    return or_null([&] {
-        const dflash::json     object = dflash::parse_json(text_of(schema, "json_schema"), "json_schema");
-        dflash::ignored_fields ignored;
-        for (const std::string & path : dflash::check_schema(dflash::as_object(object, "json_schema"), "json_schema")) {
-            ignored.add(path);
-        }
-        return dflash::dup_string(dflash::json(ignored.names()).dump());
-    });
-}
-
-dflash_chat * dflash_chat_new(const dflash_engine * /*engine*/, const char * parser) {
-    return or_null([&] { return new dflash_chat(text_of(parser, "parser")); });
-}
-
-void dflash_chat_delete(dflash_chat * chat) { delete chat; }
-
-char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final) {
-    return or_null([&] { return dflash::dup_string(chat->push(text_of(text, "text"), is_final)); });
-}
-
-char * dflash_chat_message(const dflash_chat * chat) {
-    return or_null([&] { return dflash::dup_string(chat->message()); });
-}

@@ -1,7 +1,5 @@
 #include "api/chat_parser.h"
 
-#include "base/json_fields.h"
-
 #include "common/chat-peg-parser.h"
 
 #include <algorithm>

@@ -12,18 +12,15 @@ namespace dflash {
 
 namespace {
 
-constexpr int unguarded = -1;
-
-thread_local int current = unguarded;
+thread_local std::optional<abort_guard::phase> current;   // none: unguarded
 
 ggml_abort_callback_t previous = nullptr;
 
 // Called by ggml_abort(), which ends the process when this returns.
 void on_abort(const char * message) {
-    const bool kernel =
-        current == static_cast<int>(abort_guard::phase::pass) && std::strstr(message, "ggml-cpu") != nullptr;
+    const bool kernel    = current == abort_guard::phase::pass && std::strstr(message, "ggml-cpu") != nullptr;
     const bool unwinding = std::uncaught_exceptions() > 0;
-    if (current != unguarded && !kernel && !unwinding) {
+    if (current && !kernel && !unwinding) {
         throw std::runtime_error(message);
     }
     if (previous != nullptr) {
@@ -38,7 +35,7 @@ void on_abort(const char * message) {
 abort_guard::abort_guard(phase now) : outer_(current) {
     static std::once_flag once;
     std::call_once(once, [] { previous = ggml_set_abort_callback(on_abort); });
-    current = static_cast<int>(now);
+    current = now;
 }
 
 abort_guard::~abort_guard() { current = outer_; }

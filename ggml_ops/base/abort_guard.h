@@ -1,9 +1,11 @@
 // Turns ggml's abort into an exception where that is safe.
 //
-// The second line of defence after gguf_check(): the loaders and graphs of over a hundred architectures assert on what
+// The second line of defence after check_gguf(): the loaders and graphs of over a hundred architectures assert on what
 // a file contains, and no header checker knows them all. docs/hardening.md lists what this can and cannot catch.
 
 #pragma once
+
+#include <optional>
 
 namespace dflash {
 
@@ -24,7 +26,7 @@ class abort_guard {
     abort_guard & operator=(const abort_guard &) = delete;
 
   private:
-    int outer_;   // the enclosing phase
+    std::optional<phase> outer_;   // the enclosing one
 };
 
 }   // namespace dflash

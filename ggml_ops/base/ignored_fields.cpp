@@ -32,6 +32,12 @@ void ignored_fields::add(const std::string & path) {
     }
 }
 
+void ignored_fields::add(const std::vector<std::string> & paths) {
+    for (const std::string & path : paths) {
+        add(path);
+    }
+}
+
 void ignored_fields::add_untaken(const field_reader & in, const std::set<std::string> & harmless) {
     for (const std::string & path : in.untaken()) {
         if (!harmless.count(path.substr(path.rfind('.') + 1))) {

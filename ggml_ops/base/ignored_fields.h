@@ -16,6 +16,7 @@ class ignored_fields {
     // A field by its path, such as "messages[3].mood". The same field of several elements is listed once, as
     // "messages[].mood".
     void add(const std::string & path);
+    void add(const std::vector<std::string> & paths);
     // Adds the members that were not taken, except those whose last name is harmless, that is, not meant for the model.
     void add_untaken(const field_reader & in, const std::set<std::string> & harmless = {});
 

@@ -37,15 +37,15 @@ std::string written(double number) {
 }   // namespace
 
 void check_nesting(const std::string & text, const std::string & field) {
-    int32_t depth  = 0;
-    bool    quoted = false;
+    int32_t depth     = 0;
+    bool    in_string = false;
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
-        if (quoted) {
+        if (in_string) {
             i += c == '\\';
-            quoted = c != '"';
+            in_string = c != '"';
         } else if (c == '"') {
-            quoted = true;
+            in_string = true;
         } else if (c == '[' || c == '{') {
             if (++depth > MAX_NESTING) {
                 throw field_error(field, "is nested deeper than ", MAX_NESTING, " levels");

@@ -42,6 +42,13 @@ int64_t      as_integer(const json & value, const std::string & field, int64_t m
 const json & as_array(const json & value, const std::string & field);
 const json & as_object(const json & value, const std::string & field);
 
+// Calls f(element, its name) for each element of an array. Not for other values.
+template <class F> void each_element(const json & array, const std::string & field, F && f) {
+    for (size_t i = 0; i < array.size(); ++i) {
+        f(array.at(i), member(field, i));
+    }
+}
+
 // The members of an object, each to be taken once. A null member counts as absent.
 class field_reader {
   public:
@@ -50,11 +57,24 @@ class field_reader {
     std::string  name(const std::string & key) const { return member(field_, key); }
     const json * take(const std::string & key);   // nullptr if absent
     const json & need(const std::string & key);   // throws if absent
+    std::string  need_string(const std::string & key) { return as_string(need(key), name(key)); }
 
     void read(const std::string & key, bool & to);
     void read(const std::string & key, std::string & to);
     void read(const std::string & key, float & to, double min, double max);
     void read(const std::string & key, int32_t & to, int64_t min, int64_t max);
+    // each_element() of an array of at most `most` elements. False: it is absent.
+    template <class F> bool read_each(const std::string & key, size_t most, F && f) {
+        const json * value = take(key);
+        if (value && as_array(*value, name(key)).size() > most) {
+            throw field_error(name(key), "has more than ", most, " entries");
+        }
+        if (value) {
+            each_element(*value, name(key), f);
+        }
+        return value != nullptr;
+    }
+    template <class F> bool read_each(const std::string & key, F && f) { return read_each(key, SIZE_MAX, f); }
 
     void                     finish() const;    // throws if a member was not taken
     std::vector<std::string> untaken() const;   // names of the other members, except nulls

@@ -11,7 +11,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <string>
 
 #ifdef _WIN32
 #ifndef NOMINMAX

@@ -6,8 +6,6 @@
 
 namespace dflash {
 
-static bool runs(const sequence & s) { return s.running; }
-
 int32_t cache::used_cells() const {
     const int32_t used = target_memory().used_cells();
     return used >= 0 ? used : held_cells([](const sequence &) { return true; });
@@ -29,7 +27,9 @@ int32_t cache::held_cells(const std::function<bool(const sequence &)> & which) c
 
 int32_t cache::free_cells() const { return size() > 0 ? std::max(0, size() - used_cells()) : INT32_MAX; }
 
-int32_t cache::busy_cells() const { return held_cells(runs); }
+int32_t cache::busy_cells() const {
+    return held_cells([](const sequence & s) { return s.running; });
+}
 
 bool cache::has_cells(int32_t n) const { return size() == 0 || busy_cells() + n <= size(); }
 

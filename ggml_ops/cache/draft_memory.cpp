@@ -47,7 +47,6 @@ draft_memory::draft_memory(const dflash_engine_params & params, const model_pair
         dp.taps  = target.create_tap_store(pair_error([&] { return access_drafter(models.drafter()); }), dp.n_slots);
         drafter_ = pair_error([&] { return std::make_unique<dflash::drafter>(models.drafter(), models.target(), dp); });
         target.set_tapped_layers(drafter_->model().target_layers);
-        target.free_tap_cells = [this] { inject_all(); };
         // The memory of all passes to come, so that none fails for want of it. On the host it is taken when it is used.
         if (models.plans() || models.on_devices()) {
             try {
@@ -68,7 +67,7 @@ void draft_memory::keep(int32_t seq, int32_t row, int32_t n) {
     if (const tap_store * store = target_.taps()) {
         taps_[seq].append(store->pass().data() + row, n);
     } else {
-        target_.read_taps(row, n, taps_[seq].append(n, drafter_->tap_width()));
+        target_.read_taps(row, n, taps_[seq].append(n, drafter_->tap_size()));
     }
 }
 
@@ -100,16 +99,16 @@ bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vec
         drafter_->run(jobs, length, drafts);
     } catch (const std::exception & e) {
         // Drafting is an optimization: without it the answer is the same. Start the drafter's context afresh.
-        on_failure(e.what());
+        failure_ = e.what();
         for (const part & p : parts) {
             pending_taps & taps = taps_[p.seq];
             taps.clear(taps.pos + taps.rows);
-            drafter_->restart(p.seq, taps.pos);   // it may hold rows that were never computed
+            drafter_->context().restart(p.seq, taps.pos);   // it may hold rows that were never computed
         }
         return false;
     }
     for (const part & p : parts) {
-        taps_[p.seq].clear(drafter_->next_pos(p.seq));
+        taps_[p.seq].clear(drafter_->context().end(p.seq));
     }
     return true;
 }
@@ -127,26 +126,34 @@ void draft_memory::inject_all() {
     }
 }
 
+// There are enough cells when no sequence holds any (target::create_tap_store).
+void draft_memory::make_room() {
+    target_.end_pass();
+    if (target_.taps() && target_.taps()->n_free() < target_.rows().n_rows() - target_.rows().n_padding()) {
+        inject_all();
+    }
+}
+
 // ---- with the target's memory ----
 
 void draft_memory::forget(int32_t seq) {
     taps_[seq].clear(0);
     if (drafter_) {
-        drafter_->rewind(seq, 0);
+        drafter_->context().rewind(seq, 0);
     }
 }
 
 void draft_memory::cut(int32_t seq, int32_t n_past) {
     if (drafter_) {   // the taps go on where the drafter's context ends, and end with the text
-        taps_[seq].truncate(n_past, drafter_->tap_width());
-        drafter_->rewind(seq, taps_[seq].pos);
+        taps_[seq].truncate(n_past, drafter_->tap_size());
+        drafter_->context().rewind(seq, taps_[seq].pos);
     }
 }
 
 void draft_memory::share(int32_t from, int32_t to, int32_t n_past) {
     taps_[to] = taps_[from];
     if (drafter_) {
-        drafter_->put_context(to, drafter_->take_context(from, n_past));
+        drafter_->context().put(to, drafter_->context().take(from, n_past));
     }
 }
 
@@ -163,7 +170,7 @@ pending_taps draft_memory::on_host(const pending_taps & taps) const {
 void draft_memory::copy_to(conversation & c, int32_t seq) const {
     c.taps = on_host(taps_[seq]);
     if (drafter_) {
-        c.ring = drafter_->take_context(seq, (int32_t) c.tokens.size());
+        c.ring = drafter_->context().take(seq, (int32_t) c.tokens.size());
     }
 }
 
@@ -172,7 +179,7 @@ void draft_memory::restore(int32_t seq, const conversation & c) {
     if (!drafter_) {
         return;
     }
-    drafter_->put_context(seq, c.ring);
+    drafter_->context().put(seq, c.ring);
     pending_taps & taps  = taps_[seq];
     tap_store *    store = target_.taps();
     if (!store) {
@@ -184,10 +191,9 @@ void draft_memory::restore(int32_t seq, const conversation & c) {
         if (store->n_free() == 0) {
             inject_all();
         }
-        const int32_t         n = std::min(c.taps.rows - from, store->n_free());
-        std::vector<tap_cell> cells(n);
-        std::generate(cells.begin(), cells.end(), [&] { return store->take(); });
-        store->write(cells, c.taps.data.data() + (size_t) from * drafter_->tap_width());
+        const int32_t               n     = std::min(c.taps.rows - from, store->n_free());
+        const std::vector<tap_cell> cells = store->take(n);
+        store->write(cells, c.taps.data.data() + (size_t) from * drafter_->tap_size());
         taps.append(cells.data(), n);
         from += n;
     }
@@ -201,13 +207,13 @@ std::string draft_memory::refusal(const conversation & c) const {
     if (c.taps.pos != c.ring.end || c.taps.pos + c.taps.rows != (int32_t) c.tokens.size()) {
         return "a drafter's context of another text";
     }
-    if (c.taps.data.size() != (size_t) c.taps.rows * drafter_->tap_width()) {
+    if (c.taps.data.size() != (size_t) c.taps.rows * drafter_->tap_size()) {
         return "taps of another size";
     }
     if (!std::all_of(c.taps.data.begin(), c.taps.data.end(), [](float x) { return std::isfinite(x); })) {
         return "taps that are no numbers";
     }
-    return drafter_->check_context(c.ring) ? "" : "a drafter's context of another kind";
+    return drafter_->context().fits(c.ring) ? "" : "a drafter's context of another kind";
 }
 
 }   // namespace dflash

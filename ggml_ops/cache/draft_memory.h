@@ -10,9 +10,9 @@
 #include "target/target.h"
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dflash {
@@ -26,8 +26,8 @@ class draft_memory {
     bool                    empty() const { return !drafter_; }   // there is no drafter
     dflash::drafter *       drafter() { return drafter_.get(); }
     const dflash::drafter * drafter() const { return drafter_.get(); }
-    // Called with the reason when a drafter pass fails. Its sequences go on without context.
-    std::function<void(const std::string &)> on_failure = [](const std::string &) {};
+    // Why a drafter pass failed since the last call, empty: none did. Its sequences go on without context.
+    std::string take_failure() { return std::exchange(failure_, {}); }
 
     // ---- the taps of a target pass ----
 
@@ -49,6 +49,8 @@ class draft_memory {
     draft_job job_of(const part & p) const;
     // Injects every sequence's pending taps.
     void inject_all();
+    // The same if the tap store has too few free cells for the rows of the target's next pass. Call it before.
+    void make_room();
 
     // ---- with the target's memory ----
 
@@ -68,6 +70,7 @@ class draft_memory {
     target &                         target_;
     std::unique_ptr<dflash::drafter> drafter_;
     std::vector<pending_taps>        taps_;   // [sequences]
+    std::string                      failure_;
 };
 
 }   // namespace dflash

@@ -11,18 +11,18 @@ void pending_taps::clear(int32_t at) {
     rows = 0;
 }
 
-void pending_taps::truncate(int32_t end, size_t width) {
+void pending_taps::truncate(int32_t end, size_t row_size) {
     rows = std::clamp(end - pos, 0, rows);
-    data.resize(std::min(data.size(), rows * width));
+    data.resize(std::min(data.size(), rows * row_size));
     cells.resize(std::min<size_t>(cells.size(), rows));
     if (rows == 0) {
         pos = std::min(pos, end);
     }
 }
 
-float * pending_taps::append(int32_t n, size_t width) {
-    const size_t end = rows * width;
-    data.resize(end + n * width);
+float * pending_taps::append(int32_t n, size_t row_size) {
+    const size_t end = rows * row_size;
+    data.resize(end + n * row_size);
     rows += n;
     return data.data() + end;
 }

@@ -11,16 +11,16 @@
 
 namespace dflash {
 
-// Positions [pos, pos + rows): rows on the host, or cells of a tap store. `width`: floats of a row.
+// Positions [pos, pos + rows): rows on the host, or cells of a tap store. `row_size`: floats of a row.
 struct pending_taps {
-    std::vector<float>    data;    // [rows, width] on the host
+    std::vector<float>    data;    // [rows, row_size] on the host
     std::vector<tap_cell> cells;   // [rows] elsewhere
     int32_t               pos  = 0;
     int32_t               rows = 0;
 
     void    clear(int32_t at);                           // hold nothing, go on at position `at`
-    void    truncate(int32_t end, size_t width);         // keep positions < end
-    float * append(int32_t n, size_t width);             // room for n more rows
+    void    truncate(int32_t end, size_t row_size);      // keep positions < end
+    float * append(int32_t n, size_t row_size);          // room for n more rows
     void    append(const tap_cell * first, int32_t n);   // n more cells
 };
 

@@ -115,8 +115,8 @@ class reader {
     size_t size() const { return size_; }
 
     // Throws before anything is allocated.
-    void need(uint64_t n, uint64_t width) const {
-        if (n > left_ / width) {
+    void need(uint64_t n, uint64_t bytes) const {
+        if (n > left_ / bytes) {
             refuse("is damaged: it has fewer bytes than it tells");
         }
     }

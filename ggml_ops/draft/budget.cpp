@@ -1,7 +1,6 @@
 #include "draft/budget.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace dflash {
 

@@ -21,7 +21,7 @@ struct tally {
 
 class calibration {
   public:
-    // The chance that the target samples this token once the walk has reached its parent. prob: the drafter's
+    // The probability that the target samples this token once the walk has reached its parent. prob: the drafter's
     // probability. first: no sibling is likelier (a greedy target takes the first one or none, whatever the others'
     // probabilities). depth: 1 below the anchor.
     float apply(float prob, bool first, int32_t depth) const;

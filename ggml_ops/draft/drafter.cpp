@@ -1,9 +1,11 @@
 #include "draft/drafter.h"
 
 #include "base/abort_guard.h"
+#include "base/backends.h"
 #include "base/text.h"
 #include "draft/layers.h"
 #include "llama/access.h"
+#include "llama/devices.h"
 #include "llama/embedding_rows.h"
 #include "llama/tap_store.h"
 
@@ -11,7 +13,6 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
-#include <string>
 
 namespace dflash {
 
@@ -126,10 +127,8 @@ std::vector<ggml_backend_ptr> init_backends(
     const llama_model * model, const std::vector<const ggml_tensor *> & shared, int32_t n_threads) {
     std::vector<ggml_backend_dev_t> devices = access_devices(model);
     for (const ggml_tensor * tensor : shared) {
-        ggml_backend_dev_t device =
-            tensor ? ggml_backend_buft_get_device(ggml_backend_buffer_get_type(tensor->buffer)) : nullptr;
-        const bool is_cpu = !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
-        if (!is_cpu && std::find(devices.begin(), devices.end(), device) == devices.end()) {
+        ggml_backend_dev_t device = tensor ? device_of(tensor) : nullptr;
+        if (!is_cpu(device) && std::find(devices.begin(), devices.end(), device) == devices.end()) {
             devices.push_back(device);
         }
     }
@@ -141,13 +140,7 @@ std::vector<ggml_backend_ptr> init_backends(
         if (!backends.back()) {
             throw std::runtime_error("a backend of the drafter could not be initialized");
         }
-        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);   // a tensor split has none
-        const auto         set_n_threads =
-            (ggml_backend_set_n_threads_t) (reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads")
-                                                : nullptr);
-        if (set_n_threads) {
-            set_n_threads(backends.back().get(), n_threads);
-        }
+        set_threads(device, backends.back().get(), n_threads);
     }
     return backends;
 }
@@ -226,12 +219,12 @@ float tap_scale(const float * row, int32_t n) {
     return std::exp2(-std::ceil(std::log2(largest / TAP_LIMIT)));
 }
 
-// Scales down rows of taps [n, width] where necessary; returns the inverse factors, [n].
-std::vector<float> scale_taps(std::vector<float> & taps, int32_t width) {
+// Scales down rows of taps [n, size] where necessary; returns the inverse factors, [n].
+std::vector<float> scale_taps(std::vector<float> & taps, int32_t size) {
     std::vector<float> unscale;
-    for (float *row = taps.data(), *end = row + taps.size(); row < end; row += width) {
-        const float scale = tap_scale(row, width);
-        std::transform(row, row + width, row, [scale](float x) { return x * scale; });
+    for (float *row = taps.data(), *end = row + taps.size(); row < end; row += size) {
+        const float scale = tap_scale(row, size);
+        std::transform(row, row + size, row, [scale](float x) { return x * scale; });
         unscale.push_back(1.0f / scale);
     }
     return unscale;
@@ -286,7 +279,7 @@ void drafter::run(
 
 // Advances the job by n_rows rows.
 void drafter::skip(draft_job & job, int32_t n_rows) const {
-    job.taps += job.taps ? (size_t) n_rows * tap_width() : 0;
+    job.taps += job.taps ? (size_t) n_rows * tap_size() : 0;
     job.cells += job.cells ? n_rows : 0;
     job.pos += n_rows;
     job.n_inject -= n_rows;
@@ -297,8 +290,8 @@ void drafter::fit_jobs(std::vector<draft_job> & jobs) {
     const int32_t n_most   = std::min(params_.n_batch, kv_->max_rows());   // per job
     int32_t       n_inject = 0;
     for (draft_job & job : jobs) {
-        if (job.pos != next_pos(job.slot)) {
-            rewind(job.slot, job.pos);
+        if (job.pos != kv_->end(job.slot)) {
+            kv_->rewind(job.slot, job.pos);
         }
         while (job.n_inject > n_most) {
             inject(job, n_most);
@@ -415,13 +408,13 @@ void drafter::set_taps(const draft_graph & graph, const std::vector<draft_job> &
         upload(graph.tap_cells, cells);
     } else if (graph.taps) {
         std::vector<float> taps;
-        taps.reserve((size_t) graph.shape.n_inject * tap_width());
+        taps.reserve((size_t) graph.shape.n_inject * tap_size());
         for (const draft_job & job : jobs) {
-            taps.insert(taps.end(), job.taps, job.taps + (size_t) job.n_inject * tap_width());
+            taps.insert(taps.end(), job.taps, job.taps + (size_t) job.n_inject * tap_size());
         }
-        taps.resize((size_t) graph.shape.n_inject * tap_width());
+        taps.resize((size_t) graph.shape.n_inject * tap_size());
         if (graph.unscale) {
-            upload(graph.unscale, scale_taps(taps, tap_width()));
+            upload(graph.unscale, scale_taps(taps, tap_size()));
         }
         upload(graph.taps, taps);
     }
@@ -455,8 +448,8 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
         set_masks(graph, (int32_t) anchors.size());
         anchors.push_back(job.anchor < model_.n_vocab ? job.anchor : mask_token_);   // may be padding of the target
         for (int32_t i = 0; i < shape.length; ++i) {
-            pos_q.set((int32_t) tokens.size(), next_pos(job.slot) + i);
-            pos_kv.set(row++, next_pos(job.slot) + i);
+            pos_q.set((int32_t) tokens.size(), kv_->end(job.slot) + i);
+            pos_kv.set(row++, kv_->end(job.slot) + i);
             cells.push_back(kv_->block_cell(job.slot, i));
             tokens.push_back(i == 0 ? anchors.back() : mask_token_);
             table_rows.push_back(i == 0 ? (int32_t) anchors.size() - 1 : shape.n_slots());

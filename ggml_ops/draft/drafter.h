@@ -55,35 +55,22 @@ class drafter {
 
     const drafter_model & model() const { return model_; }
     const drafter_kind &  kind() const { return *model_.kind; }
-    int32_t               tap_width() const { return model_.tap_width(); }
+    int32_t               tap_size() const { return model_.tap_size(); }
     int32_t               n_ctx() const { return params_.n_ctx; }
     bool                  on_device() const { return on_device_; }
     int32_t               top_k() const { return selector_->top_k(); }
     // Throws std::runtime_error for an invalid id: a device or a server may return anything.
     int32_t target_token(int32_t id) const;
-    size_t  memory_bytes() const { return kv_->memory_bytes(); }
-    // Bytes of the K/V rings and of compute buffers, by buffer type.
-    std::map<ggml_backend_buffer_type_t, size_t> context_memory() const { return kv_->memory(); }
+    // What the slots' blocks attend to. run() adds to it.
+    kv_ring &       context() { return *kv_; }
+    const kv_ring & context() const { return *kv_; }
+    // Bytes of compute buffers, by buffer type.
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const { return graphs_->memory(); }
     // Bytes of the target's weights that were copied, by buffer type.
     std::map<ggml_backend_buffer_type_t, size_t> copied_memory() const;
 
     // Allocates memory for the largest passes that run() may get.
     void reserve();
-
-    // The first position that has not been injected yet.
-    int32_t next_pos(int32_t slot) const { return kv_->end(slot); }
-    // Forgets positions >= pos; if pos > next_pos, forgets everything and restarts the ring at pos.
-    void rewind(int32_t slot, int32_t pos) { kv_->rewind(slot, pos); }
-    // Forgets everything; the next position will be pos.
-    void restart(int32_t slot, int32_t pos) { kv_->restart(slot, pos); }
-    // Bytes used on the host for positions that left the rings, and their limit.
-    size_t history_bytes() const { return kv_->history_bytes(); }
-    size_t history_limit() const { return params_.history_limit; }
-    // Copies a slot's positions below `end` to the host, and back into any slot (kv_ring).
-    ring_copy take_context(int32_t slot, int32_t end) const { return kv_->take(slot, end); }
-    void      put_context(int32_t slot, const ring_copy & copy) { kv_->put(slot, copy); }
-    bool      check_context(const ring_copy & copy) const { return kv_->fits(copy); }
 
     // Runs one pass. drafts[i] is filled if jobs[i].denoise. length: the anchor and the tokens to propose, the same for
     // all slots, 2..model().max_length().

@@ -38,21 +38,13 @@ void earlier_answers::find(
     if (of == of_owner_.end() || length < 1) {
         return;
     }
-    const memory & m = of->second;
-    const int32_t  n = (int32_t) text.size(), oldest = std::max(0, m.n_added - n_kept_);
-    const auto     kept    = [&](int32_t place) { return m.tokens[place % n_kept_]; };
-    const auto     token   = [&](int32_t i) { return i == 0 ? next : i <= n ? text[n - i] : NO_TOKEN; };
-    const auto     matched = [&](int32_t place) {
-        int32_t i = 0;
-        while (i < MAX_MATCH && i <= n && place - i >= oldest && kept(place - i) == token(i)) {
-            ++i;
-        }
-        return i;
-    };
-    m.chains.find(oldest, token, matched, [&](int32_t place, int32_t n_matched) {
+    const memory & m      = of->second;
+    const int32_t  oldest = std::max(0, m.n_added - n_kept_);
+    const auto     held   = [&](int32_t place) { return m.tokens[place % n_kept_]; };
+    m.chains.find(text, next, oldest, held, [&](int32_t place, int32_t n_matched) {
         found.begin(quote_source::answers, n_matched);
-        for (int32_t i = place + 1; i <= place + length && i < m.n_added && kept(i) != NO_TOKEN; ++i) {
-            found.push(kept(i));
+        for (int32_t i = place + 1; i <= place + length && i < m.n_added && held(i) != NO_TOKEN; ++i) {
+            found.push(held(i));
         }
     });
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "draft/hash_chains.h"
-#include "draft/quotation.h"
 
 #include <cstddef>
 #include <cstdint>

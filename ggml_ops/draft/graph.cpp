@@ -1,5 +1,7 @@
 #include "draft/graph.h"
 
+#include "llama/devices.h"
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -12,7 +14,7 @@ constexpr size_t MAX_NODES = 8192;
 }   // namespace
 
 ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight) {
-    ggml_backend_dev_t device = ggml_backend_buft_get_device(ggml_backend_buffer_get_type(weight->buffer));
+    ggml_backend_dev_t device = device_of(weight);
     if (!device || ggml_backend_buffer_is_host(weight->buffer)) {
         device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     }

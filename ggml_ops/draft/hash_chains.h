@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "draft/quotation.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -78,14 +80,24 @@ class place_chains {
     bool   is_full() const { return few_.is_full(); }
     size_t bytes() const { return few_.bytes() + many_.bytes(); }
 
-    // Calls visit(place, matched) for places whose last tokens are the last ones of the text; token(i): the i-th of
-    // these, from the last one back. matched(place): how many agree. oldest: the first place that is there.
-    template <class Token, class Matched, class Visit>
-    void find(int32_t oldest, const Token & token, const Matched & matched, const Visit & visit) const {
-        follow(many_, MAX_LONG, oldest, token, matched, [&](int32_t place, int32_t n) { visit(place, n); });
-        follow(few_, MAX_SHORT, oldest, token, matched, [&](int32_t place, int32_t n) {
-            if (n < LONG_MATCH) {   // the others were found above
-                visit(place, n);
+    // Calls visit(place, matched) for places whose last tokens are those of text + [next]. matched: how many agree, at
+    // most MAX_MATCH. oldest: the first place that is there; held(place): its token.
+    template <class Held, class Visit>
+    void find(
+        const std::vector<int32_t> & text, int32_t next, int32_t oldest, const Held & held, const Visit & visit) const {
+        const int32_t n       = (int32_t) text.size();
+        const auto    token   = [&](int32_t i) { return i == 0 ? next : i <= n ? text[n - i] : -1; };
+        const auto    matched = [&](int32_t place) {
+            int32_t m = 0;
+            while (m < MAX_MATCH && m <= n && place - m >= oldest && held(place - m) == token(m)) {
+                ++m;
+            }
+            return m;
+        };
+        follow(many_, MAX_LONG, oldest, token, matched, visit);
+        follow(few_, MAX_SHORT, oldest, token, matched, [&](int32_t place, int32_t m) {
+            if (m < LONG_MATCH) {   // the others were found above
+                visit(place, m);
             }
         });
     }

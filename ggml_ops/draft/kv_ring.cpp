@@ -49,14 +49,6 @@ kv_ring::kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, gg
     }
 }
 
-size_t kv_ring::memory_bytes() const {
-    size_t bytes = 0;
-    for (const auto & buffer : buffers_) {
-        bytes += ggml_backend_buffer_get_size(buffer.get());
-    }
-    return bytes;
-}
-
 std::map<ggml_backend_buffer_type_t, size_t> kv_ring::memory() const {
     std::map<ggml_backend_buffer_type_t, size_t> bytes;
     for (const auto & buffer : buffers_) {

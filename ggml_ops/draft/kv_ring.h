@@ -31,8 +31,7 @@ class kv_ring {
     ggml_tensor * k(size_t layer) const { return k_[layer]; }   // [n_head_kv * head_dim, n_cells * n_slots]
     ggml_tensor * v(size_t layer) const { return v_[layer]; }
     int32_t       n_ctx() const { return n_ctx_; }
-    size_t        memory_bytes() const;
-    std::map<ggml_backend_buffer_type_t, size_t> memory() const;   // the same, by buffer type
+    std::map<ggml_backend_buffer_type_t, size_t> memory() const;   // bytes by buffer type
 
     // Positions [begin, end) of a slot are stored.
     int32_t end(int32_t slot) const { return ranges_[slot].end; }
@@ -45,8 +44,9 @@ class kv_ring {
     // make room.
     void    extend(int32_t slot, int32_t pos);
     int32_t max_rows() const { return n_ring_ - kv_history::STEP + 1; }
-    // Bytes of all slots' histories.
+    // Bytes of all slots' histories, and their limit.
     size_t history_bytes() const;
+    size_t history_limit() const { return history_limit_; }
 
     // take() copies the slot's known positions below `end`. put() puts them into any slot, of this ring or another with
     // the same rows; a shorter ring takes the newest ones. If the sizes do not fit, put() throws std::runtime_error and

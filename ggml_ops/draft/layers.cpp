@@ -69,7 +69,7 @@ ggml_tensor * layer_builder::tap_rows(const tap_store * store) {
 // F32 [n_taps * n_embd, n_inject]
 ggml_tensor * layer_builder::read_taps(const tap_store * store) {
     if (!store) {
-        graph_.taps = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
+        graph_.taps = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_size(), shape_.n_inject));
         return graph_.taps;
     }
     graph_.tap_cells = graph_.input(ggml_new_tensor_1d(ctx_, GGML_TYPE_I32, shape_.n_inject));
@@ -224,8 +224,8 @@ ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
 
 // Attention of the shape's slot i: q [head_dim, length, n_head] -> [head_dim * n_head, length].
 ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
-    const drafter_layer & layer = model_.layers[il];
-    const int64_t         width = (int64_t) model_.head_dim * model_.n_head;
+    const drafter_layer & layer    = model_.layers[il];
+    const int64_t         row_size = (int64_t) model_.head_dim * model_.n_head;
 
     const auto cells = [&](ggml_tensor * cache) {   // the slot's part: [head_dim, span, n_head_kv]
         ggml_tensor * view = ggml_view_3d(ctx_, cache, model_.head_dim, model_.n_head_kv, shape_.spans[i],
@@ -240,14 +240,14 @@ ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
         ggml_tensor * out = ggml_flash_attn_ext(ctx_, q, k, v, mask, model_.attention_scale, 0.0f, 0.0f);
         ggml_flash_attn_ext_add_sinks(out, layer.attn_sinks);
         ggml_prec_set_acc(out, GGML_PREC_F32);
-        return ggml_reshape_2d(ctx_, out, width, shape_.length);
+        return ggml_reshape_2d(ctx_, out, row_size, shape_.length);
     }
     ggml_tensor * scores = ggml_mul_mat(ctx_, k, q);
     ggml_prec_set_acc(scores, GGML_PREC_F32);
     scores = ggml_soft_max_ext(ctx_, scores, mask, model_.attention_scale, 0.0f);
     ggml_soft_max_add_sinks(scores, layer.attn_sinks);
     ggml_tensor * out = ggml_mul_mat(ctx_, ggml_cont(ctx_, ggml_transpose(ctx_, v)), scores);
-    return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), width, shape_.length);
+    return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), row_size, shape_.length);
 }
 
 ggml_tensor * layer_builder::feed_forward(const drafter_layer & layer, ggml_tensor * rows) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace dflash {
@@ -115,18 +114,18 @@ class correlator_graph {
 
     // All rows of a block see each other.
     ggml_tensor * attention(const correlator_layer & layer, ggml_tensor * rows, ggml_tensor * bias) {
-        const int64_t width = rows->ne[0], size = width / head_.n_head, n_rows = k_ * n_pos_;
+        const int64_t row_size = rows->ne[0], size = row_size / head_.n_head, n_rows = k_ * n_pos_;
         ggml_tensor * qkv  = apply(layer.qkv, rows);
         const auto    part = [&](int64_t i, int axis0, int axis1) {   // as heads, one after the other
             ggml_tensor * view = ggml_view_4d(ctx_, qkv, size, head_.n_head, n_rows, n_slots_, size * qkv->nb[0],
-                   qkv->nb[1], qkv->nb[3], (size_t) (i * width) * qkv->nb[0]);
+                   qkv->nb[1], qkv->nb[3], (size_t) (i * row_size) * qkv->nb[0]);
             return ggml_cont(ctx_, ggml_permute(ctx_, view, axis0, 2, axis1, 3));
         };
         ggml_tensor * q = part(0, 0, 1), *k = part(1, 0, 1), *v = part(2, 1, 0);   // v: [n_rows, size, n_head, n_slots]
         ggml_tensor * scores = ggml_mul_mat(ctx_, k, q);
         scores               = ggml_soft_max_ext(ctx_, scores, bias, 1.0f / std::sqrt((float) size), 0.0f);
         ggml_tensor * out    = ggml_permute(ctx_, ggml_mul_mat(ctx_, v, scores), 0, 2, 1, 3);
-        return apply(layer.out, ggml_cont_4d(ctx_, out, width, k_, n_pos_, n_slots_));
+        return apply(layer.out, ggml_cont_4d(ctx_, out, row_size, k_, n_pos_, n_slots_));
     }
 
     // What both unit vectors of a candidate are made from.

@@ -28,15 +28,8 @@ void text_index::find(const std::vector<int32_t> & text, int32_t next, int32_t l
     if (length < 1) {
         return;
     }
-    const auto token   = [&](int32_t i) { return i == 0 ? next : i <= n ? text[n - i] : -1; };
-    const auto matched = [&](int32_t place) {
-        int32_t m = 0;
-        while (m < MAX_MATCH && place >= m && m <= n && text[place - m] == token(m)) {
-            ++m;
-        }
-        return m;
-    };
-    chains_.find(0, token, matched, [&](int32_t place, int32_t m) {
+    const auto held = [&](int32_t place) { return text[place]; };
+    chains_.find(text, next, 0, held, [&](int32_t place, int32_t m) {
         found.begin(quote_source::text, m);
         // The match may run into the text's end: a repetition goes on repeating.
         const int32_t period = n - place;

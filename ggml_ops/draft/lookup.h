@@ -3,7 +3,6 @@
 #pragma once
 
 #include "draft/hash_chains.h"
-#include "draft/quotation.h"
 
 #include <cstdint>
 #include <vector>

@@ -17,8 +17,8 @@ constexpr int32_t MARKOV_CANDIDATES = 16;   // per position
 // was accepted of the pocket drafters: docs/budget.md.
 constexpr float CONFIDENCE_WEIGHT = 0.3f;
 
-float log_odds(float chance) {
-    const float p = std::clamp(chance, 1e-4f, 1 - 1e-4f);
+float log_odds(float probability) {
+    const float p = std::clamp(probability, 1e-4f, 1 - 1e-4f);
     return std::log(p / (1 - p));
 }
 
@@ -52,29 +52,13 @@ markov_selector::markov_selector(const drafter_model & model, const std::vector<
     ggml_backend_tensor_set(target_ids_, ids.data(), 0, ids.size() * sizeof(int32_t));
 }
 
-// Draft tokens [n] -> [rank, n].
-ggml_tensor * markov_selector::embed(ggml_context * ctx, ggml_tensor * ids) const {
-    if (target_ids_) {
-        ids = ggml_reshape_1d(ctx, ggml_get_rows(ctx, target_ids_, ids), ids->ne[0]);
-    }
-    return ggml_get_rows(ctx, model_.markov_prev, ids);
-}
-
 // Scores all pairs of neighbouring candidates. ids: I32 [k, n_out].
 markov_selector::candidates markov_selector::score(draft_graph & graph, ggml_tensor * logits, ggml_tensor * ids) const {
-    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k(), rank = model_.markov_rank;
-    ggml_context * ctx = graph.ctx.get();
-
-    ggml_tensor * next = ggml_get_rows(ctx, model_.markov_next, ggml_reshape_1d(ctx, ids, k * n_pos * n_slots));
-    next               = ggml_reshape_4d(ctx, next, rank, k, n_pos, n_slots);
-    ggml_tensor * prev = ggml_get_rows(ctx, model_.markov_prev, graph.anchors);
-    prev               = ggml_repeat_4d(ctx, ggml_reshape_4d(ctx, prev, rank, 1, 1, n_slots), rank, k, 1, n_slots);
-    if (n_pos > 1) {
-        ggml_tensor * before = ggml_view_3d(ctx, ids, k, n_pos - 1, n_slots, ids->nb[1], ids->nb[1] * n_pos, 0);
-        before               = embed(ctx, ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots));
-        prev                 = ggml_concat(ctx, prev, ggml_reshape_4d(ctx, before, rank, k, n_pos - 1, n_slots), 2);
-    }
-    ggml_tensor * unary = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
+    ggml_context * ctx   = graph.ctx.get();
+    ggml_tensor *  next  = rows_of_candidates(graph, model_.markov_next, ids);
+    ggml_tensor *  prev  = rows_before(graph, model_.markov_prev, ids, target_ids_);
+    ggml_tensor *  unary = pick(ctx, logits, ids);
+    unary                = ggml_reshape_4d(ctx, unary, top_k(), 1, graph.shape.n_pos, graph.shape.n_slots());
     return { ids, ggml_add(ctx, ggml_mul_mat(ctx, next, prev), unary), prev };
 }
 
@@ -93,7 +77,8 @@ ggml_tensor * markov_selector::guess(draft_graph & graph, const candidates & c) 
         ggml_tensor * ids =
             ggml_view_3d(ctx, c.ids, 1, k, n_slots, c.ids->nb[0], c.ids->nb[1] * n_pos, (size_t) i * c.ids->nb[1]);
         ggml_tensor * token = ggml_reshape_1d(ctx, ggml_get_rows(ctx, ids, chosen), n_slots);
-        path                = ggml_concat(ctx, path, ggml_reshape_3d(ctx, embed(ctx, token), rank, 1, n_slots), 1);
+        ggml_tensor * row   = look_up(ctx, model_.markov_prev, token, target_ids_);
+        path                = ggml_concat(ctx, path, ggml_reshape_3d(ctx, row, rank, 1, n_slots), 1);
     }
     return ggml_reshape_2d(ctx, path, rank, n_pos * n_slots);
 }

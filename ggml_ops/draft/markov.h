@@ -37,7 +37,6 @@ class markov_selector : public selector {
 
     // Columns besides the k x k pair scores: see finish().
     int32_t       n_extra() const { return model_.confidence ? 3 : 2; }
-    ggml_tensor * embed(ggml_context * ctx, ggml_tensor * ids) const;
     candidates    score(draft_graph & graph, ggml_tensor * logits, ggml_tensor * ids) const;
     ggml_tensor * guess(draft_graph & graph, const candidates & c) const;
     ggml_tensor * confidence(draft_graph & graph, ggml_tensor * hidden, const candidates & c) const;

@@ -175,7 +175,7 @@ class quoter {
         std::vector<quotation::entry> after = ranked(before);
         std::stable_sort(after.begin(), after.end(),
             [](const quotation::entry & a, const quotation::entry & b) { return a.odds > b.odds; });
-        float left                = 1;   // of the chance, beyond those that are likelier
+        float left                = 1;   // of the probability, beyond those that are likelier
         quoted_.entries[at].first = (int32_t) quoted_.entries.size();
         for (quotation::entry & e : after) {
             e.odds  = std::min(e.odds, left);

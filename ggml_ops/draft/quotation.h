@@ -86,7 +86,7 @@ struct quotation {
     struct entry {
         int32_t    token   = -1;
         int32_t    depth   = 0;   // 1 below the anchor
-        float      odds    = 1;   // chance of it, given that the ones before were right
+        float      odds    = 1;   // probability of it, given that the ones before were right
         float      value   = 1;   // product over the path
         quote_kind kind    = {};
         int32_t    first   = 0;   // of the entries that follow it, the likeliest first

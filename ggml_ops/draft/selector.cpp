@@ -30,6 +30,33 @@ ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids) {
     return ggml_reshape_2d(ctx, ggml_get_rows(ctx, elements, ids), ids->ne[0], ids->ne[1]);
 }
 
+ggml_tensor * look_up(ggml_context * ctx, ggml_tensor * table, ggml_tensor * ids, ggml_tensor * target_ids) {
+    if (target_ids) {
+        ids = ggml_reshape_1d(ctx, ggml_get_rows(ctx, target_ids, ids), ids->ne[0]);
+    }
+    return ggml_get_rows(ctx, table, ids);
+}
+
+ggml_tensor * rows_of_candidates(const draft_graph & graph, ggml_tensor * table, ggml_tensor * ids) {
+    ggml_context * ctx  = graph.ctx.get();
+    ggml_tensor *  rows = ggml_get_rows(ctx, table, ggml_reshape_1d(ctx, ids, ggml_nelements(ids)));
+    return ggml_reshape_4d(ctx, rows, table->ne[0], ids->ne[0], graph.shape.n_pos, graph.shape.n_slots());
+}
+
+ggml_tensor * rows_before(const draft_graph & graph, ggml_tensor * table, ggml_tensor * ids, ggml_tensor * target_ids) {
+    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = ids->ne[0], n = table->ne[0];
+    ggml_context * ctx  = graph.ctx.get();
+    ggml_tensor *  rows = ggml_reshape_4d(ctx, ggml_get_rows(ctx, table, graph.anchors), n, 1, 1, n_slots);
+    rows                = ggml_repeat_4d(ctx, rows, n, k, 1, n_slots);
+    if (n_pos > 1) {
+        ggml_tensor * before = ggml_view_3d(ctx, ids, k, n_pos - 1, n_slots, ids->nb[1], ids->nb[1] * n_pos, 0);
+        before               = ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots);
+        before               = look_up(ctx, table, before, target_ids);
+        rows                 = ggml_concat(ctx, rows, ggml_reshape_4d(ctx, before, n, k, n_pos - 1, n_slots), 2);
+    }
+    return rows;
+}
+
 void selector::finish_pairs(draft & drafted, draft_probe * probe) const {
     if (probe) {
         probe->scores = drafted.probs;
@@ -115,27 +142,18 @@ class lattice_selector : public selector {
     int32_t n_scores() const override { return top_k() * top_k(); }
 
     void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const override {
-        const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, n_out = n_pos * n_slots;
-        const int64_t  k = top_k(), rank = model_.selector_rank;
+        const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k();
         ggml_context * ctx = graph.ctx.get();
 
         hidden            = proposing_rows(graph, hidden);
         logits            = proposing_rows(graph, logits);
         ggml_tensor * ids = graph.ids = graph.output(ggml_top_k(ctx, logits, (int) k));
 
-        graph.anchors      = graph.input(ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_slots));
-        ggml_tensor * gate = ggml_mul_mat(ctx, model_.selector_hidden, hidden);
-        gate               = ggml_reshape_4d(ctx, gate, rank, 1, n_pos, n_slots);
-        ggml_tensor * next = ggml_get_rows(ctx, model_.selector_next, ggml_reshape_1d(ctx, ids, k * n_out));
-        next               = ggml_reshape_4d(ctx, next, rank, k, n_pos, n_slots);
-        ggml_tensor * prev = ggml_get_rows(ctx, model_.selector_prev, graph.anchors);
-        prev               = ggml_repeat_4d(ctx, ggml_reshape_4d(ctx, prev, rank, 1, 1, n_slots), rank, k, 1, n_slots);
-        if (n_pos > 1) {
-            ggml_tensor * before = ggml_view_3d(ctx, ids, k, n_pos - 1, n_slots, ids->nb[1], ids->nb[1] * n_pos, 0);
-            before               = ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots);
-            before               = ggml_get_rows(ctx, model_.selector_prev, before);
-            prev                 = ggml_concat(ctx, prev, ggml_reshape_4d(ctx, before, rank, k, n_pos - 1, n_slots), 2);
-        }
+        graph.anchors        = graph.input(ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_slots));
+        ggml_tensor * gate   = ggml_mul_mat(ctx, model_.selector_hidden, hidden);
+        gate                 = ggml_reshape_4d(ctx, gate, model_.selector_rank, 1, n_pos, n_slots);
+        ggml_tensor * next   = rows_of_candidates(graph, model_.selector_next, ids);
+        ggml_tensor * prev   = rows_before(graph, model_.selector_prev, ids);
         ggml_tensor * pairs  = ggml_mul_mat(ctx, next, ggml_mul(ctx, prev, gate));   // [next, prev, n_pos, n_slots]
         ggml_tensor * unary  = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
         ggml_tensor * scores = ggml_add(ctx, pairs, unary);

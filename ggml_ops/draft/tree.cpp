@@ -71,12 +71,12 @@ class ranking {
 };
 
 // The next possible child of a node.
-struct entry {
+struct waiting {
     node    n;
     int32_t rank;
 
     // Ties: the shallower parent first, then the better rank, so that trees are reproducible.
-    bool operator<(const entry & o) const {
+    bool operator<(const waiting & o) const {
         if (n.value != o.n.value) {
             return n.value < o.n.value;
         }
@@ -87,8 +87,8 @@ struct entry {
     }
 };
 
-// What is left of two chances that different tokens come next: each source is right as often as it says, and one of
-// them is wrong.
+// What is left of two probabilities that different tokens come next: each source is right as often as it says, and one
+// of them is wrong.
 struct shares {
     float drafter = 1, quotation = 1;
 
@@ -102,8 +102,8 @@ struct shares {
 struct cursor {
     int32_t rank     = 0;   // next candidate
     int32_t children = 0;
-    uint8_t quoted   = 0;   // which of the quotation's tokens are among them, a bit for each
-    float   left     = 1;   // of the chance, beyond theirs
+    uint8_t listed   = 0;   // which of the quotation's tokens are among them, a bit for each
+    float   left     = 1;   // of the probability, beyond theirs
     shares  kept     = {};
 };
 
@@ -114,9 +114,9 @@ class grower {
         tree_.nodes.reserve(std::max(1, rules.budget));
         tree_.nodes.push_back(node::root(anchor));
         cursors_.push_back({ 0, 0, 0, 1, shares_of(tree_.nodes[0]) });
-        std::vector<entry> storage;
+        std::vector<waiting> storage;
         storage.reserve(2 * (size_t) std::max(1, rules.budget));
-        heap_ = std::priority_queue<entry>({}, std::move(storage));
+        heap_ = std::priority_queue<waiting>({}, std::move(storage));
     }
 
     tree grow() {
@@ -133,7 +133,7 @@ class grower {
     }
 
   private:
-    float chance(float prob, bool first, int32_t depth) const {
+    float probability(float prob, bool first, int32_t depth) const {
         return rules_.odds ? rules_.odds->apply(prob, first, depth) : prob;
     }
 
@@ -146,7 +146,7 @@ class grower {
         if (quoted_as(n, draft_.id(depth, first)) >= 0) {
             return {};
         }
-        const float drafter = chance(draft_.row(depth, pred)[first], true, depth);
+        const float drafter = probability(draft_.row(depth, pred)[first], true, depth);
         return shares::of(drafter, rules_.quoted->entries[quoted_entry(n, 0)].odds);
     }
 
@@ -157,14 +157,14 @@ class grower {
 
     // The quotation's tokens below a node: how many, and the k-th of them.
     int32_t n_quoted(const node & n) const {
-        return rules_.quoted && n.quoted >= 0 && !rules_.quoted->empty() ? rules_.quoted->entries[n.quoted].n_after : 0;
+        return rules_.quoted && n.entry >= 0 && !rules_.quoted->empty() ? rules_.quoted->entries[n.entry].n_after : 0;
     }
-    int32_t quoted_entry(const node & n, int32_t k) const { return rules_.quoted->entries[n.quoted].first + k; }
+    int32_t quoted_entry(const node & n, int32_t k) const { return rules_.quoted->entries[n.entry].first + k; }
 
     // The likeliest of these that is not listed yet, -1: none.
     int32_t next_quoted(const node & n, const cursor & c) const {
         for (int32_t k = 0; k < n_quoted(n); ++k) {
-            if (!(c.quoted >> k & 1)) {
+            if (!(c.listed >> k & 1)) {
                 return k;
             }
         }
@@ -186,10 +186,10 @@ class grower {
     void push_child(int32_t parent, float max_value) {
         const node & n = tree_.nodes[parent];
         cursor &     c = cursors_[parent];
-        if (n.depth >= rules_.depth || c.children >= rules_.width) {
+        if (n.depth >= rules_.depth || c.children >= rules_.max_children) {
             return;
         }
-        entry next = { { -1, parent, n.depth + 1, -1, 0.0f, -1.0f, false, -1 }, c.rank };
+        waiting next = { { -1, parent, n.depth + 1, -1, 0.0f, -1.0f, false, -1 }, c.rank };
         if (const int32_t k = next_quoted(n, c); k >= 0) {
             next.n = quoted_child(parent, quoted_entry(n, k));
         }
@@ -200,11 +200,11 @@ class grower {
             return;
         }
         if (const int32_t k = quoted_as(n, next.n.token); k >= 0) {
-            c.quoted |= (uint8_t) (1 << k);
-            next.n.quoted = quoted_entry(n, k);
-            next.n.value  = std::max(next.n.value, c.kept.quotation * rules_.quoted->entries[next.n.quoted].odds);
+            c.listed |= (uint8_t) (1 << k);
+            next.n.entry = quoted_entry(n, k);
+            next.n.value = std::max(next.n.value, c.kept.quotation * rules_.quoted->entries[next.n.entry].odds);
         }
-        if (next.n.quoted < 0 || is_candidate(next.n, c.rank)) {
+        if (next.n.entry < 0 || is_candidate(next.n, c.rank)) {
             ++c.rank;
         }
         if (n_quoted(n) > 0) {   // the drafter and the quotation can be sure of different tokens, and one is wrong
@@ -216,13 +216,13 @@ class grower {
         heap_.push(next);
     }
 
-    // A token of the quotation; value: its chance below the parent. The drafter may propose it too.
-    node quoted_child(int32_t parent, int32_t quoted) {
+    // A token of the quotation; value: its probability below the parent. The drafter may propose it too.
+    node quoted_child(int32_t parent, int32_t entry) {
         const node &             n       = tree_.nodes[parent];
-        const quotation::entry & e       = rules_.quoted->entries[quoted];
+        const quotation::entry & e       = rules_.quoted->entries[entry];
         const int32_t            depth   = n.depth + 1;
         const shares &           kept    = cursors_[parent].kept;
-        node                     child   = { e.token, parent, depth, -1, 0.0f, kept.quotation * e.odds, false, quoted };
+        node                     child   = { e.token, parent, depth, -1, 0.0f, kept.quotation * e.odds, false, entry };
         const int32_t            pred    = std::max(0, n.candidate);
         const int32_t            n_ranks = has_candidates(n) ? draft_.top_k : 0;
         for (int32_t rank = cursors_[parent].rank; rank < n_ranks; ++rank) {
@@ -231,7 +231,7 @@ class grower {
                 child.candidate = candidate;
                 child.prob      = draft_.row(depth, pred)[candidate];
                 child.first     = rank == 0;
-                child.value     = std::max(child.value, kept.drafter * chance(child.prob, rank == 0, depth));
+                child.value     = std::max(child.value, kept.drafter * probability(child.prob, rank == 0, depth));
                 break;
             }
         }
@@ -239,19 +239,19 @@ class grower {
     }
 
     // Replaces `next` by the parent's next candidate if that is worth more.
-    void prefer_candidate(entry & next) {
+    void prefer_candidate(waiting & next) {
         const int32_t parent = next.n.parent, depth = next.n.depth;
         const node &  n    = tree_.nodes[parent];
         cursor &      c    = cursors_[parent];
         const int32_t pred = std::max(0, n.candidate);
         while (c.rank < draft_.top_k) {
             const int32_t candidate = ranks_.candidate(depth, pred, c.rank);
-            if (const int32_t k = quoted_as(n, draft_.id(depth, candidate)); k >= 0 && (c.quoted >> k & 1)) {
+            if (const int32_t k = quoted_as(n, draft_.id(depth, candidate)); k >= 0 && (c.listed >> k & 1)) {
                 ++c.rank;   // already a child
                 continue;
             }
             const float prob  = draft_.row(depth, pred)[candidate];
-            const float value = c.kept.drafter * chance(prob, c.rank == 0, depth);
+            const float value = c.kept.drafter * probability(prob, c.rank == 0, depth);
             if (value > next.n.value) {
                 next = { { draft_.id(depth, candidate), parent, depth, candidate, prob, value, c.rank == 0, -1 },
                     c.rank };
@@ -267,12 +267,12 @@ class grower {
                child.candidate == ranks_.candidate(child.depth, std::max(0, parent.candidate), rank);
     }
 
-    const draft &              draft_;
-    const growth &             rules_;
-    tree                       tree_;
-    ranking                    ranks_;
-    std::vector<cursor>        cursors_;   // [tree nodes]
-    std::priority_queue<entry> heap_;
+    const draft &                draft_;
+    const growth &               rules_;
+    tree                         tree_;
+    ranking                      ranks_;
+    std::vector<cursor>          cursors_;   // [tree nodes]
+    std::priority_queue<waiting> heap_;
 };
 
 }   // namespace

@@ -35,13 +35,13 @@ struct draft {
 
 struct node {
     int32_t token;
-    int32_t parent;          // index into the tree, -1 for the anchor
-    int32_t depth;           // 0 for the anchor
-    int32_t candidate;       // index into the draft's candidates at this depth, -1: not among them
-    float   prob;            // draft probability given the parent, 0: not among the candidates
-    float   value;           // chance that the walk gets here: product over the path
-    bool    first  = true;   // the likeliest of the parent's candidates
-    int32_t quoted = -1;     // the path from the anchor leads to this entry of the quotation, -1: it is not quoted
+    int32_t parent;         // index into the tree, -1 for the anchor
+    int32_t depth;          // 0 for the anchor
+    int32_t candidate;      // index into the draft's candidates at this depth, -1: not among them
+    float   prob;           // draft probability given the parent, 0: not among the candidates
+    float   value;          // probability that the walk gets here: product over the path
+    bool    first = true;   // the likeliest of the parent's candidates
+    int32_t entry = -1;     // the path from the anchor leads to this entry of the quotation, -1: it is not quoted
 
     // Node 0 of every tree: the anchor, which is certain.
     static node root(int32_t anchor) { return { anchor, -1, 0, 0, 1.0f, 1.0f, true, 0 }; }
@@ -60,11 +60,11 @@ struct tree {
 
 // The limits of a tree's growth.
 struct growth {
-    int32_t             budget = 1;           // nodes, including the anchor
-    int32_t             width  = 1;           // children per node; 1 gives a chain
-    int32_t             depth  = INT32_MAX;   // longest path below the anchor
-    const calibration * odds   = nullptr;     // null: the drafter's probabilities are used as they are
-    const quotation *   quoted = nullptr;     // its entries are candidates, too; or null
+    int32_t             budget       = 1;           // nodes, including the anchor
+    int32_t             max_children = 1;           // of a node; 1 gives a chain
+    int32_t             depth        = INT32_MAX;   // longest path below the anchor
+    const calibration * odds         = nullptr;     // null: the drafter's probabilities are used as they are
+    const quotation *   quoted       = nullptr;     // its entries are candidates, too; or null
 };
 
 // The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). With

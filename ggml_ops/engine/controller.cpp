@@ -39,7 +39,7 @@ int32_t controller::max_nodes(const slot & s) const {
     if (max_depth(s) == 0) {
         return 1;
     }
-    const int32_t n_shape  = s.request.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
+    const int32_t n_shape  = s.request.max_children > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
     const int32_t n_budget = s.request.budget == 0 ? DFLASH_MAX_NODES : s.request.budget;
     // Siblings take cells of the shared cache until the walk is over.
     const int32_t n_cells = limits_.n_ctx_slot - s.n_past();
@@ -154,7 +154,8 @@ void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
         n_tree_rows_ -= s.writing() ? 0 : s.request.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
     }
     n_tree_rows_ = std::max(std::min(room, n_tree_rows_), n_writing);
-    draft_ms_ = expected_tokens_ = mean_context_ = 0;
+    draft_ms_.reset();
+    expected_tokens_ = mean_context_ = 0;
     for (const slot & s : slots) {
         if (s.writing()) {
             mean_context_ += (double) s.n_past() / (double) n_writing;
@@ -190,8 +191,8 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots) {
         const int32_t length = 1 + std::min({ max_depth(s), s.request.depth, limits_.max_length - 1 });
         max_length           = std::max(max_length, length);
         if (s.request.budget != 0) {
-            fixed_length =
-                std::max(fixed_length, std::min(length, s.request.width > 1 ? DFLASH_MAX_NODES : s.request.budget));
+            fixed_length = std::max(
+                fixed_length, std::min(length, s.request.max_children > 1 ? DFLASH_MAX_NODES : s.request.budget));
         } else {
             profiles.push_back(&s.learned.values);
         }
@@ -232,7 +233,7 @@ bool controller::quotes_suffice(const std::vector<slot> & slots) const {
         if (!s.writing() || max_nodes(s) == 1) {
             continue;
         }
-        quoted.push_back(s.drafts.quoted.values(s.request.width == 1));
+        quoted.push_back(s.drafts.quoted.values(s.request.max_children == 1));
         n_quoted += quoted.back().size();
         const std::vector<float> * drafted = s.learned.values.at(last_choice_.length);
         better.push_back(drafted && sum(*drafted) > sum(quoted.back()) ? *drafted : quoted.back());
@@ -334,7 +335,7 @@ void controller::choose_nodes(std::vector<slot> & slots) {
     if (!automatic.empty()) {
         // Slots with a fixed budget carry their share of the drafter's pass.
         const double      share    = (double) automatic.size() / (double) (automatic.size() + fixed.size());
-        const double      fixed_ms = draft_ms_ * share + costs_.other_ms;
+        const double      fixed_ms = draft_ms_.value_or(0) * share + costs_.other_ms;
         const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
         const node_choice choice =
             dflash::choose_nodes(values, costs_.verify, mean_context_, fixed_ms, n_tree_rows_ - n_fixed, last);
@@ -342,7 +343,7 @@ void controller::choose_nodes(std::vector<slot> & slots) {
         for (size_t i = 0; i < automatic.size(); ++i) {
             slot & s = *automatic[i];
             s.drafts.tree.nodes.resize(choice.per_slot[i]);
-            if (draft_ms_ == 0 && s.drafts.tree.size() > 1) {
+            if (!draft_ms_ && s.drafts.tree.size() > 1) {
                 s.drafts.reason = REASON_QUOTES;
             }
         }
@@ -378,31 +379,26 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
     ms                      = costs_.fixed ? costs_.verify.at(n_rows) + rebuild_ms : ms;
     if (trees_only) {
         double  n_cells = 0, n_tokens = 0;
-        int32_t n_slots = 0;
+        int32_t n_slots = 0, n_nodes = 0;
         for (const slot & s : slots) {
             if (s.pass.n_rows > 0) {
                 n_cells += (double) s.pass.n_rows * s.n_past();   // still without the accepted path
                 n_tokens += (double) s.pass.walked.tokens.size();
+                n_nodes += s.pass.n_rows;
                 ++n_slots;
             }
         }
         costs_.verify.observe(n_rows, n_cells, ms - rebuild_ms);
-        if (draft_ms_ > 0) {
-            switch_.observe(n_slots, n_tokens - n_slots, expected_tokens_ - n_slots, draft_ms_ + ms + costs_.other_ms,
+        if (draft_ms_) {
+            switch_.observe(n_slots, n_tokens - n_slots, expected_tokens_ - n_slots, *draft_ms_ + ms + costs_.other_ms,
                 plain_rate(n_slots));
-        }
-    }
-    draft_ms_  = 0;
-    last_rows_ = n_rows;
-    if (trees_only) {
-        int32_t n_nodes = 0;
-        for (const slot & s : slots) {
-            n_nodes += s.pass.n_rows;
         }
         width_.observe(n_rows, costs_.verify.width(n_nodes), costs_.verify);
     } else {
         width_.forget();
     }
+    draft_ms_.reset();
+    last_rows_  = n_rows;
     trees_only_ = trees_only;
 }
 

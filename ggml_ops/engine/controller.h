@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,12 +99,12 @@ class controller {
     experience          last_learned_[2];   // of the last answers, sampled and greedy
 
     // this step
-    int32_t n_tree_rows_     = 0;   // most nodes of all trees of the next pass
-    double  mean_context_    = 0;   // positions that its rows attend to, mean of the writing slots
-    double  draft_ms_        = 0;   // of the drafter pass before it, 0: none
-    double  expected_tokens_ = 0;   // that it yields
-    int32_t last_rows_       = 0;   // rows of the last target pass
-    bool    trees_only_      = false;
+    int32_t               n_tree_rows_  = 0;      // most nodes of all trees of the next pass
+    double                mean_context_ = 0;      // positions that its rows attend to, mean of the writing slots
+    std::optional<double> draft_ms_;              // of the drafter pass before it, none: the drafter rested
+    double                expected_tokens_ = 0;   // that it yields
+    int32_t               last_rows_       = 0;   // rows of the last target pass
+    bool                  trees_only_      = false;
 
     steady_size width_;          // of target passes without prompts, where they are padded
     steady_size block_length_;   // where blocks come in few lengths

@@ -45,7 +45,6 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
         slots_[i].id   = (int32_t) i;
         slots_[i].held = &cache_.at((int32_t) i);
     }
-    draft_memory_.on_failure = [this](const std::string & why) { controller_.observe_failure(why); };
     controller_.costs().verify.set_padded(target_.pads_passes());
     models_.rpc().blame([&] { warm_up(params_, cost_cache_, target_, draft_memory_, controller_.costs()); });
     for (const slot & s : slots_) {

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "files/chat_template.h"
 #include "target/cache_type.h"
-#include "target/placement.h"
 
 #include "common/common.h"
 

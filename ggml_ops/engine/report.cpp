@@ -11,6 +11,7 @@
 #include "llama-ext.h"
 
 #include <algorithm>
+#include <numeric>
 #include <type_traits>
 
 namespace dflash {
@@ -44,6 +45,11 @@ json by_device(const memory_table & table) {
     return j;
 }
 
+size_t total(const buffer_bytes & bytes) {
+    return std::accumulate(
+        bytes.begin(), bytes.end(), (size_t) 0, [](size_t sum, const auto & part) { return sum + part.second; });
+}
+
 template <class Map> json map_json(const Map & counts) {
     json j = json::object();
     for (const auto & [key, n] : counts) {
@@ -56,13 +62,21 @@ template <class Map> json map_json(const Map & counts) {
     return j;
 }
 
+struct memory_use {
+    buffer_bytes context, compute;
+};
+memory_use used_memory(const target & target) {
+    memory_use use;
+    for (const auto & [type, data] : llama_get_memory_breakdown(target.context())) {
+        use.context[type] += data.context;
+        use.compute[type] += data.compute;
+    }
+    return use;
+}
+
 memory_table allocated(const model_pair & models, const target & target, const draft_memory & drafts) {
     memory_table table;
-    buffer_bytes context, compute;
-    for (const auto & [type, data] : llama_get_memory_breakdown(target.context())) {
-        context[type] += data.context;
-        compute[type] += data.compute;
-    }
+    auto [context, compute]  = used_memory(target);
     const buffer_bytes tapes = access_tapes(target.context());
     for (const auto & [type, bytes] : tapes) {
         context[type] -= std::min(bytes, context[type]);
@@ -74,7 +88,7 @@ memory_table allocated(const model_pair & models, const target & target, const d
     if (const drafter * drafter = drafts.drafter()) {
         table.add("drafter", models.drafter_weights());
         table.add("drafter", drafter->copied_memory());
-        table.add("drafter_context", drafter->context_memory());
+        table.add("drafter_context", drafter->context().memory());
         table.add("drafter_compute", drafter->compute_memory());
     }
     if (const tap_store * taps = target.taps()) {
@@ -114,17 +128,13 @@ json describe_devices(const llama_model * model) {
 }   // namespace
 
 std::string info_json(const engine & e) {
-    const model_pair &           models  = e.models();
-    const target &               target  = e.target();
-    const dflash_engine_params & params  = e.params();
-    const memory &               memory  = target.memory();
-    const llama_vocab *          vocab   = target.vocab();
-    size_t                       context = 0, compute = 0;
-    for (const auto & [type, data] : llama_get_memory_breakdown(target.context())) {
-        context += data.context;
-        compute += data.compute;
-    }
-    json j = {
+    const model_pair &           models = e.models();
+    const target &               target = e.target();
+    const dflash_engine_params & params = e.params();
+    const memory &               memory = target.memory();
+    const llama_vocab *          vocab  = target.vocab();
+    const memory_use             used   = used_memory(target);
+    json                         j      = {
         { "target", describe(models.target()) },
         { "drafter", nullptr },
         { "n_ctx", params.n_ctx },
@@ -146,8 +156,8 @@ std::string info_json(const engine & e) {
         { "not_bit_exact", access_row_variance(target.context()) },
         { "chat_template", common_chat_templates_source(e.templates()) },
         { "chat_template_caps", common_chat_templates_get_caps(e.templates()) },
-        { "memory",
-            { { "target", llama_model_size(models.target()) }, { "context", context }, { "compute", compute } } },
+        { "memory", { { "target", llama_model_size(models.target()) }, { "context", total(used.context) },
+                                                     { "compute", total(used.compute) } } },
     };
     if (memory.recurrent()) {
         const state_bytes bytes   = access_state_bytes(target.context());
@@ -156,12 +166,9 @@ std::string info_json(const engine & e) {
         j["tape_rows"]            = memory.tape_rows();
     }
     if (const drafter * drafter = e.draft_memory().drafter()) {
-        size_t copied = 0;
-        for (const auto & [type, bytes] : drafter->copied_memory()) {
-            copied += bytes;
-        }
+        const size_t copied            = total(drafter->copied_memory());
         j["memory"]["drafter"]         = llama_model_size(models.drafter()) + copied;
-        j["memory"]["drafter_context"] = drafter->memory_bytes();
+        j["memory"]["drafter_context"] = total(drafter->context().memory());
         j["memory"]["taps"]            = target.taps() ? target.taps()->memory_bytes() : 0;
         j["drafter"]                   = describe_drafter(*drafter, models, target);
         j["drafter"]["head_copied"]    = copied > 0;
@@ -224,30 +231,13 @@ static json lookup_json(const engine & e) {
     };
 }
 
-std::string stats_json(const engine & e) {
-    const engine_totals &             totals  = e.totals();
-    const phase_times &               times   = e.times();
-    const cache &                     cache   = e.cache();
-    const host_cache &                host    = cache.host();
-    const cache::move_counts &        moved   = cache.moved();
-    const drafter *                   drafter = e.draft_memory().drafter();
-    const controller &                policy  = e.controller();
-    const pass_costs &                costs   = policy.costs();
-    const controller::choice_counts & counts  = policy.counts();
-    const length_choice &             choice  = policy.last_choice();
-    const double                      t_other =
+// Counts and times of all steps so far.
+static json totals_json(const engine & e) {
+    const engine_totals & totals = e.totals();
+    const phase_times &   times  = e.times();
+    const double          t_other =
         times.step - times.plan - times.verify - times.walk - times.commit - times.draft - times.grow;
-    const json choices     = { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
-            { "reasons", map_json(counts.reasons) } };
-    const json last_choice = {
-        { "length", choice.length },
-        { "rate", choice.rate },
-        { "plain_rate", policy.plain_rate(1) },
-        { "drafted_rate", policy.drafting().rate() },
-        { "resting", policy.drafting().resting() },
-        { "reason", policy.reason() },
-    };
-    const json j = {
+    return {
         { "steps", totals.n_steps },
         { "passes", totals.n_passes },
         { "rows", totals.n_rows },
@@ -264,29 +254,60 @@ std::string stats_json(const engine & e) {
         { "graphs_built_target", totals.n_passes - totals.n_reused },
         { "graphs_reused_target_decoding", totals.n_decoding_reused },
         { "graphs_built_target_decoding", totals.n_decoding - totals.n_decoding_reused },
-        { "graphs_built_drafter", drafter ? drafter->n_graphs_built : 0 },
-        { "graphs_reused_drafter", drafter ? drafter->n_graphs_reused : 0 },
+        { "moved_bytes", { { "to_device", totals.moved.to_device }, { "from_device", totals.moved.from_device },
+                             { "between_devices", totals.moved.between_devices } } },
+        { "lookup", lookup_json(e) },
+    };
+}
+
+// What the controller measured and chose.
+static json policy_json(const controller & policy) {
+    const pass_costs &                costs  = policy.costs();
+    const controller::choice_counts & counts = policy.counts();
+    const length_choice &             choice = policy.last_choice();
+    return {
         { "cost_verify_ms", map_json(costs.verify.points()) },
         { "cost_draft_ms", map_json(costs.draft.points()) },
         { "cost_other_ms", costs.other_ms },
         { "cost_rebuild_ms", costs.rebuild_ms },
         { "cost_cell_ms", costs.verify.per_cell() },
         { "cost_source", costs.source },
-        { "kv_packs", access_packs(e.target().context()) },
-        { "choices", choices },
-        { "lookup", lookup_json(e) },
+        { "choices", { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
+                         { "reasons", map_json(counts.reasons) } } },
+        { "drafter_failure", policy.drafter_failure() },
+        { "choice", { { "length", choice.length }, { "rate", choice.rate }, { "plain_rate", policy.plain_rate(1) },
+                        { "drafted_rate", policy.drafting().rate() }, { "resting", policy.drafting().resting() },
+                        { "reason", policy.reason() } } },
+    };
+}
+
+// Where the texts of the slots and of earlier requests lie.
+static json cache_json(const cache & cache) {
+    const host_cache &         host  = cache.host();
+    const cache::move_counts & moved = cache.moved();
+    return {
         { "cells", { { "size", cache.size() }, { "used", cache.size() > 0 ? cache.used_cells() : 0 } } },
         { "host_cache", { { "conversations", host.size() }, { "bytes", host.bytes() },
                             { "limit", host.limit() == host_cache::NO_LIMIT ? json(nullptr) : json(host.limit()) } } },
-        { "draft_history", { { "bytes", drafter ? drafter->history_bytes() : 0 },
-                               { "limit", drafter ? drafter->history_limit() : 0 } } },
         { "moved", { { "shared", moved.shared }, { "saved", moved.saved }, { "restored", moved.restored },
                        { "left", moved.left }, { "set_aside", moved.set_aside } } },
-        { "moved_bytes", { { "to_device", totals.moved.to_device }, { "from_device", totals.moved.from_device },
-                             { "between_devices", totals.moved.between_devices } } },
-        { "drafter_failure", policy.drafter_failure() },
-        { "choice", last_choice },
     };
+}
+
+std::string stats_json(const engine & e) {
+    const drafter * drafter = e.draft_memory().drafter();
+    json            j       = {
+        { "kv_packs", access_packs(e.target().context()) },
+        { "graphs_built_drafter", drafter ? drafter->n_graphs_built : 0 },
+        { "graphs_reused_drafter", drafter ? drafter->n_graphs_reused : 0 },
+        { "draft_history", { { "bytes", drafter ? drafter->context().history_bytes() : 0 },
+                                                { "limit", drafter ? drafter->context().history_limit() : 0 } } },
+    };
+    for (const json & part : { totals_json(e), policy_json(e.controller()), cache_json(e.cache()) }) {
+        for (const auto & [key, value] : part.items()) {
+            j[key] = value;
+        }
+    }
     return j.dump();
 }
 

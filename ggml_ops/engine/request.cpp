@@ -8,6 +8,17 @@
 
 namespace dflash {
 
+// "DFlash 2, DSpark, Domino or LiliCorr": the kinds that have a lattice.
+static std::string lattice_kinds() {
+    std::vector<std::string> titles;
+    for (const drafter_kind & kind : DRAFTER_KINDS) {
+        if (kind.lattice) {
+            titles.emplace_back(kind.title);
+        }
+    }
+    return joined(titles, ", ", " or ");
+}
+
 void require_lattice(const drafter * drafter) {
     if (!drafter || !drafter->kind().lattice) {
         const std::string found =
@@ -107,7 +118,7 @@ request prepare_request(
     const bool          tree      = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();
     p.budget                      = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params.budget;
     p.block_accept = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
-    p.width        = tree && !p.block_accept ? DFLASH_MAX_NODES : 1;
+    p.max_children = tree && !p.block_accept ? DFLASH_MAX_NODES : 1;
     p.depth        = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
     p.quote_depth  = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
     p.lookup       = lookup;

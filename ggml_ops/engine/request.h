@@ -23,7 +23,7 @@ struct request {
     bool       cache_prompt  = true;
     bool       greedy        = false;   // temperature 0
     int32_t    budget        = 0;       // 0 auto, 1 plain, N fixed
-    int32_t    width         = 1;       // children per node: 1 chains
+    int32_t    max_children  = 1;       // of a node: 1 chains
     int32_t    depth         = 0;       // most tokens on a path that the drafter proposes
     int32_t    quote_depth   = 0;       // most tokens of a quotation
     bool       lookup        = true;    // quotations of all but the prediction

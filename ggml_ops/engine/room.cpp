@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace dflash {
 
@@ -55,8 +56,7 @@ void engine::bring_back() {
             waiting.push_back(&s);
         }
     }
-    std::sort(
-        waiting.begin(), waiting.end(), [](const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; });
+    std::sort(waiting.begin(), waiting.end(), older);
     for (slot * s : waiting) {
         const int32_t need = s->n_past() + room_to_run(*s), busy = cache_.busy_cells();
         if (busy > 0 && busy + promised_cells() + need > cache_.size()) {
@@ -125,11 +125,9 @@ int32_t engine::room_for_trees() const {
     if (cache_.size() == 0) {
         return INT32_MAX;
     }
-    int32_t n_unread = 0;
-    for (const slot & s : slots_) {
-        n_unread += s.reading() ? s.n_unread() : 0;
-    }
-    const int32_t room = cache_.free_cells() - n_unread;
+    const int32_t n_unread = std::accumulate(slots_.begin(), slots_.end(), 0,
+        [](int32_t n, const slot & s) { return n + (s.reading() ? s.n_unread() : 0); });
+    const int32_t room     = cache_.free_cells() - n_unread;
     return room >= limits_.n_outputs ? room : cache_.size() - cache_.busy_cells() - n_unread;
 }
 

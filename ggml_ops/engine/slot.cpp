@@ -95,7 +95,7 @@ void slot::count_walk() {
     const std::vector<bool> reached = reached_nodes(t, path);
     for (int32_t i = 1; i < t.size(); ++i) {
         if (t.nodes[i].candidate < 0) {
-            const size_t source = (size_t) drafts.quoted.entries[t.nodes[i].quoted].kind.source;
+            const size_t source = (size_t) drafts.quoted.entries[t.nodes[i].entry].kind.source;
             ++stats.n_lookup_drafted;
             ++stats.quoted_drafted[source];
             stats.n_lookup_accepted += reached[i];

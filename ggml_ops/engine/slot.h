@@ -105,4 +105,7 @@ struct slot {
     const dflash_update & report(double verify_ms);
 };
 
+// Order of requests that wait.
+inline bool older(const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; }
+
 }   // namespace dflash

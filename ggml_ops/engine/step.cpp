@@ -104,8 +104,7 @@ void engine::plan() {
         }
     }
     const int32_t n_tree_rows = rows.n_rows();
-    std::sort(
-        reading.begin(), reading.end(), [](const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; });
+    std::sort(reading.begin(), reading.end(), older);
     for (size_t i = 0; i < reading.size(); ++i) {   // each of the later ones may need an output, too
         add_prompt(*reading[i], n_tree_rows, limits_.n_outputs - rows.n_outputs() - (int32_t) (reading.size() - 1 - i));
     }
@@ -173,6 +172,7 @@ void engine::add_prompt(slot & s, int32_t n_before, int32_t n_outputs) {
 // On failure every slot of the pass has lost its state.
 bool engine::verify() {
     target_.clear_interrupt();
+    draft_memory_.make_room();
     const int rc = target_.process();
     if (rc == 0) {
         await_logits();
@@ -343,10 +343,14 @@ void engine::draft(int32_t length) {
     }
     std::vector<dflash::draft> drafts;
     const stopwatch            watch;
-    if (parts.empty() || !draft_memory_.run(parts, length, drafts) || n_denoised == 0) {
+    const bool                 ran     = !parts.empty() && draft_memory_.run(parts, length, drafts);
+    const double               pass_ms = watch.ms();
+    if (const std::string why = draft_memory_.take_failure(); !why.empty()) {
+        controller_.observe_failure(why);
+    }
+    if (!ran || n_denoised == 0) {
         return;
     }
-    const double pass_ms = watch.ms();
     for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].denoises) {
             slot_drafts & next = slots_[parts[i].seq].drafts;
@@ -381,12 +385,12 @@ void engine::grow() {
 // As large as the slot's tree may get: the controller takes its best nodes.
 void engine::grow_tree(slot & s) {
     growth rules;
-    rules.budget  = controller_.max_nodes(s);
-    rules.width   = s.request.width;
-    rules.depth   = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
-    rules.odds    = &s.learned.odds;
-    rules.quoted  = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
-    s.drafts.tree = dflash::grow(s.drafts.block, s.drafts.anchor, rules);
+    rules.budget       = controller_.max_nodes(s);
+    rules.max_children = s.request.max_children;
+    rules.depth        = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
+    rules.odds         = &s.learned.odds;
+    rules.quoted       = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
+    s.drafts.tree      = dflash::grow(s.drafts.block, s.drafts.anchor, rules);
 }
 
 }   // namespace dflash

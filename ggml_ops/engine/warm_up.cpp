@@ -25,7 +25,7 @@ static double time_verify(target & target, int32_t n_rows) {
 // Milliseconds of a drafter pass that injects a few rows and denoises `length` tokens for each of n_seqs sequences.
 static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t length) {
     const int32_t               n_inject = std::min(4, length);
-    const std::vector<float>    taps((size_t) n_inject * drafter.tap_width());
+    const std::vector<float>    taps((size_t) n_inject * drafter.tap_size());
     const std::vector<tap_cell> cells(n_inject, std::make_shared<const int32_t>(tap_store::ZEROS));
     std::vector<draft_job>      jobs;
     for (int32_t i = 0; i < n_seqs; ++i) {
@@ -36,7 +36,7 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
     drafter.run(jobs, length, drafts);
     const double ms = watch.ms();
     for (int32_t i = 0; i < n_seqs; ++i) {
-        drafter.rewind(i, 0);
+        drafter.context().rewind(i, 0);
     }
     return ms;
 }

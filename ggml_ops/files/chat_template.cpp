@@ -27,11 +27,8 @@ void check_chat_template(const std::string & source) {
         return;
     }
     if (source.find("{{") == std::string::npos && source.find("{%") == std::string::npos) {
-        std::string all;
-        for (const char * name : builtin_names()) {
-            all += (all.empty() ? "" : ", ") + std::string(name);
-        }
-        throw field_error("chat_template", "is neither Jinja, which has {{ or {%, nor one of llama.cpp's names: ", all);
+        throw field_error("chat_template",
+            "is neither Jinja, which has {{ or {%, nor one of llama.cpp's names: ", joined(builtin_names(), ", "));
     }
     try {
         common_chat_template(source, "", "");

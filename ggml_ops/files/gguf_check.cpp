@@ -1,11 +1,12 @@
 #include "files/gguf_check.h"
 
-#include "base/text.h"
+#include "base/error.h"
+#include "dflash.h"
 #include "files/charsmap.h"
 #include "files/gguf_file.h"
+#include "llama/drafter_kind.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -52,7 +53,7 @@ std::string tensor_role(const std::string & name) {
 
 class checker {
   public:
-    checker(const std::string & path, gguf_report & report, gguf_use use) : file_(path), report_(report), use_(use) {}
+    checker(const std::string & path, gguf_use use) : file_(path), use_(use) {}
 
     void run() {
         check_splits();
@@ -65,7 +66,7 @@ class checker {
         check_recurrent();
         check_tokenizer();
         check_tensors();
-        if (report_.is_drafter()) {
+        if (is_drafter()) {
             check_drafter();
         }
         if (use_ == gguf_use::embed) {
@@ -79,28 +80,36 @@ class checker {
 
   private:
     gguf_file      file_;
-    gguf_report &  report_;
     const gguf_use use_;
+    std::string    architecture_;
     int64_t        n_layer_     = 0;
     int64_t        n_embd_      = 0;
     int64_t        n_vocab_     = 0;
     int64_t        head_size_k_ = 0;
+    int64_t        mask_token_  = -1;
+    // of drafters
+    std::vector<int64_t> target_layers_;
+    int64_t              block_size_ = 0;   // 0: the file does not say
 
-    template <class... Parts> [[noreturn]] void fail(const std::string & field, const Parts &... what) const {
-        throw gguf_error(concat(file_.path, ": ", what...), field);
-    }
+    bool is_drafter() const { return architecture_ == "dflash"; }
 
     template <class... Parts> [[noreturn]] void fail_key(const std::string & key, const Parts &... what) const {
-        fail(key, "key '", gguf_printable(key), "' ", what...);
+        throw gguf_error(concat(file_.path, ": key '", gguf_printable(key), "' ", what...));
     }
 
     template <class... Parts> [[noreturn]] void fail_tensor(const std::string & name, const Parts &... what) const {
-        fail(name, "tensor '", gguf_printable(name), "' ", what...);
+        throw gguf_error(concat(file_.path, ": tensor '", gguf_printable(name), "' ", what...));
     }
 
-    std::string own(const std::string & suffix) const { return report_.architecture + "." + suffix; }
+    [[noreturn]] void fail_missing(const std::string & name) const {
+        fail_tensor(name, "is missing; convert the drafter again");
+    }
 
-    bool is(names list) const { return one_of(report_.architecture, list); }
+    bool has(const std::string & name) const { return file_.find_tensor(name) != nullptr; }
+
+    std::string own(const std::string & suffix) const { return architecture_ + "." + suffix; }
+
+    bool is(names list) const { return one_of(architecture_, list); }
 
     // ---- typed access: a present key of the wrong type is an error, a missing one yields the fallback ----
 
@@ -133,6 +142,13 @@ class checker {
 
     void check_real(const std::string & key, double low, double high) const {
         in_range<double>(key, scalar(key, gguf_type::f32, true)->real(), low, high);
+    }
+
+    void check_text(const std::string & key, names known) const {
+        const gguf_value * value = scalar(key, gguf_type::string);
+        if (value && !one_of(value->text, known)) {
+            fail_key(key, "is '", gguf_printable(value->text), "'; it must be ", joined(known, ", ", " or "));
+        }
     }
 
     int64_t number(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
@@ -189,43 +205,42 @@ class checker {
             const gguf_file    part(paths[i]);
             const gguf_value * no = part.find("split.no");
             if (!no || no->is_array || no->type != gguf_type::u16 || no->integer() != (int64_t) i) {
-                throw gguf_error(part.path + ": key 'split.no' must be the u16 " + std::to_string(i), "split.no");
+                throw gguf_error(part.path + ": key 'split.no' must be the u16 " + std::to_string(i));
             }
             for (const auto & [name, tensor] : part.tensors) {
                 if (!file_.tensors.emplace(name, tensor).second) {
-                    throw gguf_error(
-                        part.path + ": tensor '" + gguf_printable(name) + "' is in an earlier part, too", name);
+                    throw gguf_error(part.path + ": tensor '" + gguf_printable(name) + "' is in an earlier part, too");
                 }
             }
         }
     }
 
     void check_architecture() {
-        report_.architecture = scalar("general.architecture", gguf_type::string, true)->text;
+        architecture_ = scalar("general.architecture", gguf_type::string, true)->text;
         // drafters of other projects: convert/dialects.py
         if (is({ "dflash-draft", "qwen35-dflash-draft", "gemma4-dflash-draft", "dspark" })) {
-            fail_key("general.architecture", "is '", report_.architecture,
+            fail_key("general.architecture", "is '", architecture_,
                 "', another project's dialect of drafters; rewrite the file: "
                 "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
         }
         if (use_ == gguf_use::embed) {
             // Drafters need hidden states; the others have no context with pooling, or need two.
-            if (report_.is_drafter() || is({ "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe",
-                                            "rnd1", "clip", "eagle3", "gemma4-assistant" })) {
-                fail_key("general.architecture", "is '", report_.architecture,
+            if (is_drafter() || is({ "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1",
+                                    "clip", "eagle3", "gemma4-assistant" })) {
+                fail_key("general.architecture", "is '", architecture_,
                     "', which gives no embeddings; use an embedding or reranking model");
             }
             return;
         }
         // No KV memory or no plain decoder: create_memory() returns null, or the graph needs another context.
         if (is_encoder()) {
-            fail_key("general.architecture", "is '", report_.architecture,
+            fail_key("general.architecture", "is '", architecture_,
                 "', which gives embeddings, not text; use a decoder-only language model (to serve its embeddings: "
                 "dflash-local serve --embedding-model FILE)");
         }
         if (is({ "llama-embed", "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1", "clip",
                 "eagle3", "gemma4-assistant" })) {
-            fail_key("general.architecture", "is '", report_.architecture,
+            fail_key("general.architecture", "is '", architecture_,
                 "', which does not generate text token by token; use a decoder-only language model");
         }
     }
@@ -239,8 +254,7 @@ class checker {
     // Every number of the architecture must be finite, and small enough that no product of two overflows.
     void check_numbers() const {
         for (const auto & [key, value] : file_.values) {
-            if (!starts_with(key, report_.architecture + ".") || value.type == gguf_type::string ||
-                value.bytes.empty()) {
+            if (!starts_with(key, architecture_ + ".") || value.type == gguf_type::string || value.bytes.empty()) {
                 continue;
             }
             if (value.is_array && (value.type == gguf_type::u64 || value.type == gguf_type::i64)) {
@@ -265,11 +279,9 @@ class checker {
     }
 
     void check_shape() {
-        n_layer_            = number(own("block_count"), 1, MAX_LAYERS);
-        n_embd_             = number(own("embedding_length"), 1, MAX_EMBD);
-        report_.n_layer     = (uint64_t) n_layer_;
-        report_.n_embd      = (uint64_t) n_embd_;
-        report_.n_ctx_train = (uint64_t) (number(own("context_length"), 1, MAX_CONTEXT));
+        n_layer_ = number(own("block_count"), 1, MAX_LAYERS);
+        n_embd_  = number(own("embedding_length"), 1, MAX_EMBD);
+        number(own("context_length"), 1, MAX_CONTEXT);
 
         number(own("nextn_predict_layers"), 0, n_layer_ - 1, 0);
         // Output rows are copied with this width; only few other architectures have wider ones.
@@ -278,7 +290,7 @@ class checker {
         number(own("pooling_type"), 0, 4, 0);
         per_layer(own("feed_forward_length"), 0, MAX_FF, 0);
         if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean);
-            causal && causal->integer() == 0 && !report_.is_drafter() && use_ == gguf_use::generate) {
+            causal && causal->integer() == 0 && !is_drafter() && use_ == gguf_use::generate) {
             fail_key(own("attention.causal"), "is false; a target must attend causally");
         }
         // Divisors in the loaders and graphs.
@@ -335,11 +347,7 @@ class checker {
             }
         }
         number(own("rope.scaling.original_context_length"), 0, MAX_CONTEXT, 0);
-        if (const gguf_value * type = scalar(own("rope.scaling.type"), gguf_type::string);
-            type && !one_of(type->text, { "none", "linear", "yarn", "longrope" })) {
-            fail_key(own("rope.scaling.type"), "is '", gguf_printable(type->text),
-                "'; it must be none, linear, yarn or longrope");
-        }
+        check_text(own("rope.scaling.type"), { "none", "linear", "yarn", "longrope" });
         if (head_size_k_ == 0) {
             return;
         }
@@ -380,7 +388,7 @@ class checker {
             in_range<int64_t>(key, n, 0, head_size_k_);
             sum += n;
         }
-        const bool unused = report_.is_drafter() && sum == 0;
+        const bool unused = is_drafter() && sum == 0;
         if (!unused && (sum - sections[3] == 0 || sum > head_size_k_)) {
             fail_key(key, "must sum to at least 1 and at most the head size ", head_size_k_);
         }
@@ -448,8 +456,7 @@ class checker {
             tokens->count > (uint64_t) MAX_COUNT) {
             fail_key(key, "must be an array of at least one string");
         }
-        n_vocab_        = (int64_t) tokens->count;
-        report_.n_vocab = tokens->count;
+        n_vocab_ = (int64_t) tokens->count;
 
         // llama.cpp names empty tokens by their index, then asserts that no two tokens have the same text
         std::vector<std::pair<uint64_t, uint64_t>> order;
@@ -476,7 +483,7 @@ class checker {
             (!merges->is_array || merges->type != gguf_type::string || merges->count > (uint64_t) MAX_COUNT)) {
             fail_key("tokenizer.ggml.merges", "must be an array of strings");
         }
-        report_.mask_token = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
+        mask_token_ = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
     }
 
     // ---- tensors ----
@@ -543,7 +550,7 @@ class checker {
             fail_key(key, "must be a short array of strings");
         }
         // One score per label is read for each text, regardless of the head that computes them.
-        if (labels && labels->count > 1 && file_.find_tensor("cls.output.weight") == nullptr) {
+        if (labels && labels->count > 1 && !has("cls.output.weight")) {
             fail_key(key, "has ", labels->count, " elements, but there is no cls.output.weight");
         }
         for (const char * name : { "cls.bias", "cls.output.bias", "cls.norm.weight" }) {
@@ -564,10 +571,7 @@ class checker {
     // The tokenizer is not guarded there, so it must be able to split any text.
     void check_words() const {
         const std::string & model = file_.find("tokenizer.ggml.model")->text;
-        if (!one_of(model, { "bert", "gpt2", "llama", "t5" })) {
-            fail_key("tokenizer.ggml.model", "is '", gguf_printable(model),
-                "'; embedding models have bert, gpt2, llama or t5");
-        }
+        check_text("tokenizer.ggml.model", { "bert", "gpt2", "llama", "t5" });
         const bool words = model == "bert";
         check_special("bos", words ? 101 : model == "gpt2" ? 11 : model == "llama" ? 1 : -1, words, model != "t5");
         check_special("eos", words ? -1 : model == "gpt2" ? 11 : model == "llama" ? 2 : 1, false, model == "t5");
@@ -620,9 +624,8 @@ class checker {
                 fail_key(own(suffix), "is ", n, "; it must be ", expected);
             }
         };
-        const bool first  = file_.find_tensor("dense_2.weight") != nullptr;
-        const bool second = file_.find_tensor("dense_3.weight") != nullptr;
-        if (first != second) {
+        const bool first = has("dense_2.weight");
+        if (first != has("dense_3.weight")) {
             fail_tensor(first ? "dense_3.weight" : "dense_2.weight", "is missing; convert the model again");
         }
         if (first) {
@@ -691,24 +694,18 @@ class checker {
     // ---- DFlash drafters (src/models/dflash.cpp) ----
 
     void check_drafter() {
-        report_.has_embeddings = file_.find_tensor("token_embd.weight") != nullptr;
-        report_.has_output     = file_.find_tensor("output.weight") != nullptr;
         if (number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0) {
             fail_key(own("hyper_connection.count"),
                 "says that the drafter has DeepSeek-V4's layers, which dflash-local does not run");
         }
         scalar(own("sample_from_anchor"), gguf_type::boolean);
         check_taps();
-        report_.block_size = (uint64_t) (number(own("block_size"), 2, MAX_BLOCK, 0));
-        if (report_.mask_token < 0 || report_.mask_token >= n_vocab_) {
+        block_size_ = number(own("block_size"), 2, MAX_BLOCK, 0);
+        if (mask_token_ < 0 || mask_token_ >= n_vocab_) {
             fail_key("tokenizer.ggml.mask_token_id", "must name one of the ", n_vocab_,
                 " tokens; convert the drafter again");
         }
-        if (const gguf_value * act = scalar(own("hidden_activation"), gguf_type::string);
-            act && !one_of(act->text, { "silu", "gelu", "gelu_pytorch_tanh" })) {
-            fail_key(own("hidden_activation"), "is '", gguf_printable(act->text),
-                "'; it must be silu, gelu or gelu_pytorch_tanh");
-        }
+        check_text(own("hidden_activation"), { "silu", "gelu", "gelu_pytorch_tanh" });
         for (const char * suffix : { "attention.head_count", "attention.head_count_kv" }) {
             const std::vector<int64_t> heads = per_layer(own(suffix), 1, MAX_HEADS, 1);
             if (std::any_of(heads.begin(), heads.end(), [&](int64_t n) { return n != heads[0]; })) {
@@ -741,17 +738,17 @@ class checker {
     }
 
     void check_kind() {
-        const auto has    = [&](const char * name) { return file_.find_tensor(name) != nullptr; };
-        const auto refuse = [&](const char * tensor, const std::string & why) { fail_tensor(tensor, why); };
-        report_.kind      = &find_drafter_kind(has, refuse);
-        if (report_.kind->needs_block_size && report_.block_size == 0) {
-            fail_key(own("block_size"), "is missing; a ", report_.kind->title, " drafter needs it");
+        const auto           there  = [&](const char * name) { return has(name); };
+        const auto           refuse = [&](const char * tensor, const std::string & why) { fail_tensor(tensor, why); };
+        const drafter_kind & kind   = find_drafter_kind(there, refuse);
+        if (kind.needs_block_size && block_size_ == 0) {
+            fail_key(own("block_size"), "is missing; a ", kind.title, " drafter needs it");
         }
     }
 
     void check_matrix(const gguf_tensor * tensor, const std::string & name, int64_t n_in, int64_t n_out) const {
         if (!tensor) {
-            fail_tensor(name, "is missing; convert the drafter again");
+            fail_missing(name);
         }
         if (tensor->ne[0] != (uint64_t) n_in || tensor->ne[1] != (uint64_t) n_out || tensor->ne[2] != 1 ||
             tensor->ne[3] != 1) {
@@ -764,11 +761,11 @@ class checker {
     void check_fusion() const {
         const std::string   name   = "layer_fusion.weight";
         const gguf_tensor * shares = file_.find_tensor(name);
-        if ((shares == nullptr) == (file_.find_tensor("fc.weight") == nullptr)) {
+        if ((shares != nullptr) == has("fc.weight")) {
             fail_tensor("fc.weight", "or 'layer_fusion.weight' must be there, and not both; convert the drafter again");
         }
         if (shares) {
-            check_matrix(shares, name, (int64_t) report_.target_layers.size(), n_layer_);
+            check_matrix(shares, name, (int64_t) target_layers_.size(), n_layer_);
             check_f32(name);
         }
         const int64_t n_kv = head_size_k_ * per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, 1)[0];
@@ -782,8 +779,8 @@ class checker {
                     fail_tensor(layer + role, "goes with 'layer_fusion.weight', which is missing");
                 }
             }
-            if (shares && file_.find_tensor(layer + "attn_v.weight") == nullptr) {
-                fail_tensor(layer + "attn_v.weight", "is missing; convert the drafter again");
+            if (shares && !has(layer + "attn_v.weight")) {
+                fail_missing(layer + "attn_v.weight");
             }
         }
     }
@@ -814,17 +811,17 @@ class checker {
         if (!value) {
             fail_key(key, "is missing; convert the drafter again");
         }
-        report_.target_layers = integers(key, *value);
-        in_range<int64_t>(key, (int64_t) report_.target_layers.size(), 1, MAX_TAPS);
-        for (const int64_t layer : report_.target_layers) {
+        target_layers_ = integers(key, *value);
+        in_range<int64_t>(key, (int64_t) target_layers_.size(), 1, MAX_TAPS);
+        for (const int64_t layer : target_layers_) {
             in_range<int64_t>(key, layer, 0, MAX_LAYERS);
         }
     }
 
     // DFlash 2: the four keys and the selector tensors must come together. LiliCorr may have the convolutions alone.
     void check_selector() {
-        const bool    has_tensors = file_.find_tensor("selector_hidden.weight") != nullptr;
-        const bool    may_part    = file_.find_tensor("lilicorr_hidden.weight") != nullptr;
+        const bool    has_tensors = has("selector_hidden.weight");
+        const bool    may_part    = has("lilicorr_hidden.weight");
         const int64_t low         = has_tensors ? 1 : 0;
         const int64_t kernel      = number(own("conv_kernel_size"), low, MAX_BLOCK, 0);
         const int64_t group       = number(own("conv_group_size"), low, n_embd_, 0);
@@ -867,7 +864,7 @@ class checker {
                     continue;
                 }
                 if (!base) {
-                    fail_tensor(name + "_base", "is missing; convert the drafter again");
+                    fail_missing(name + "_base");
                 }
                 check_shape(name + "_base", *base, n_embd_, kernel, 2);
                 check_matrix(proj, name + "_proj.weight", n_embd_, 2 * kernel * (n_embd_ / group));
@@ -885,7 +882,7 @@ class checker {
         if (!hidden) {
             return;
         }
-        if (file_.find_tensor("layer_fusion.weight") != nullptr) {
+        if (has("layer_fusion.weight")) {
             fail_tensor("layer_fusion.weight", "does not go with 'lilicorr_hidden.weight', which reads what fc makes");
         }
         const gguf_value * first = scalar(own("sample_from_anchor"), gguf_type::boolean);
@@ -902,7 +899,7 @@ class checker {
         check_real(own("lilicorr_logit_scale"), 1e-6, 1e6);
         check_real(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
         check_correlator_rows(width, top_k);
-        const int64_t n_pos = std::max<int64_t>(report_.block_size, 2) - 1;   // without a block size: check_kind()
+        const int64_t n_pos = std::max<int64_t>(block_size_, 2) - 1;   // without a block size: check_kind()
         check_floats("lilicorr_position_embd", width, n_pos);
         check_floats("lilicorr_distance_bias", 2 * n_pos + 1, n_head);
         check_floats("lilicorr_same_bias", n_head, 1);
@@ -916,7 +913,7 @@ class checker {
     // What makes a row of each candidate.
     void check_correlator_rows(int64_t width, int64_t top_k) const {
         check_affine("lilicorr_hidden", n_embd_, width);
-        if (width != n_embd_ || file_.find_tensor("lilicorr_token.weight") != nullptr) {
+        if (width != n_embd_ || has("lilicorr_token.weight")) {
             check_affine("lilicorr_token", n_embd_, width);
         }
         check_floats("lilicorr_feature_norm.weight", 5, 1);
@@ -982,7 +979,7 @@ class checker {
         const gguf_tensor * conf = file_.find_tensor("conf_proj.weight");
         if (!prev) {
             for (const char * name : { "markov_w2.weight", "markov_w2.scale", "conf_proj.weight", "conf_proj.bias" }) {
-                if (file_.find_tensor(name) != nullptr) {
+                if (has(name)) {
                     fail_tensor(name, "comes without markov_w1.weight; convert the drafter again");
                 }
             }
@@ -1008,7 +1005,7 @@ class checker {
             }
             check_shape("conf_proj.bias", *bias, 1, 1);
         }
-        if (file_.find_tensor("markov_w2.scale") != nullptr) {
+        if (has("markov_w2.scale")) {
             fail_tensor("markov_w2.scale", "belongs to NVFP4 weights; convert the drafter with --outtype q8_0 or f16");
         }
     }
@@ -1028,27 +1025,17 @@ class checker {
 
 }   // namespace
 
-bool gguf_check(const char * path, gguf_report & report, gguf_use use) noexcept {
+void check_gguf(const char * path, gguf_use use) {
+    const std::string file = path ? path : "";
     try {
-        report = gguf_report();
-        checker(path, report, use).run();
-        return true;
+        checker(file, use).run();
     } catch (const gguf_error & e) {
-        report.error = e.what();
-        report.field = e.field;
+        throw status_error(DFLASH_ERROR_MODEL, e.what());
     } catch (const std::bad_alloc &) {
-        report.error = std::string(path) + ": not enough memory to read the header";
+        throw status_error(DFLASH_ERROR_MODEL, file, ": not enough memory to read the header");
     } catch (const std::exception & e) {
-        report.error = std::string(path) + ": cannot be read: " + e.what();
+        throw status_error(DFLASH_ERROR_MODEL, file, ": cannot be read: ", e.what());
     }
-    return false;
-}
-
-bool gguf_check(const char * path, std::string & error, gguf_use use) noexcept {
-    gguf_report report;
-    const bool  ok = gguf_check(path, report, use);
-    error          = report.error;
-    return ok;
 }
 
 }   // namespace dflash

@@ -1,8 +1,8 @@
 #include "files/gguf_file.h"
 
 #include "base/files.h"
+#include "base/text.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -83,15 +83,15 @@ class header_reader {
     uint64_t    position = 0;
     std::string where    = "the header";   // what is being read, for error messages
 
-    [[noreturn]] void fail(const std::string & what, const std::string & field = "") const {
-        throw gguf_error(path_ + ": " + what, field);
+    template <class... Parts> [[noreturn]] void fail(const Parts &... what) const {
+        throw gguf_error(concat(path_, ": ", what...));
     }
 
     void read(void * out, uint64_t n) {
         require(n);
         // uses the buffer directly: istream::read() has an overhead per call, and a vocabulary is half a million calls
         if (stream_.rdbuf()->sgetn((char *) out, (std::streamsize) n) != (std::streamsize) n) {
-            fail("cannot be read past byte " + std::to_string(position));
+            fail("cannot be read past byte ", position);
         }
         position += n;
         left_ -= n;
@@ -119,8 +119,7 @@ class header_reader {
     void string(std::string & text, uint64_t max_length, const char * what) {
         const uint64_t n = number<uint64_t>();
         if (n > max_length) {
-            fail(std::string(what) + " of " + where + " is " + std::to_string(n) + " bytes long; at most " +
-                 std::to_string(max_length) + " are allowed");
+            fail(what, " of ", where, " is ", n, " bytes long; at most ", max_length, " are allowed");
         }
         require(n);
         text.resize((size_t) n);
@@ -130,8 +129,8 @@ class header_reader {
     // Throws unless the file has `n` more items of at least `bytes` bytes each.
     void require(uint64_t n, uint64_t bytes = 1) const {
         if (n > left_ / bytes) {
-            fail("is cut off or damaged: " + where + " claims more bytes than the " + std::to_string(left_) +
-                 " that are left; download or convert the file again");
+            fail("is cut off or damaged: ", where, " claims more bytes than the ", left_,
+                " that are left; download or convert the file again");
         }
     }
 
@@ -141,23 +140,23 @@ class header_reader {
     uint64_t            left_;
 };
 
-gguf_type read_type(header_reader & in, const std::string & key) {
+gguf_type read_type(header_reader & in) {
     const uint32_t type = in.number<uint32_t>();
     if (type > (uint32_t) gguf_type::f64) {
-        in.fail("key '" + gguf_printable(key) + "' has the unknown type " + std::to_string(type), key);
+        in.fail(in.where, " has the unknown type ", type);
     }
     return (gguf_type) type;
 }
 
-gguf_value read_value(header_reader & in, const std::string & key) {
+gguf_value read_value(header_reader & in) {
     gguf_value value;
-    value.type = read_type(in, key);
+    value.type = read_type(in);
     if (value.type == gguf_type::array) {
         value.is_array = true;
-        value.type     = read_type(in, key);
+        value.type     = read_type(in);
         value.count    = in.number<uint64_t>();
         if (value.type == gguf_type::array) {
-            in.fail("key '" + gguf_printable(key) + "' is an array of arrays; llama.cpp knows only flat arrays", key);
+            in.fail(in.where, " is an array of arrays; llama.cpp knows only flat arrays");
         }
     }
     if (value.type == gguf_type::string) {
@@ -187,7 +186,7 @@ gguf_value read_value(header_reader & in, const std::string & key) {
 
 void check_name(const header_reader & in, const std::string & name, const char * what) {
     if (name.empty() || name.find('\0') != std::string::npos) {
-        in.fail(std::string(what) + " '" + gguf_printable(name) + "' is empty or holds a zero byte", name);
+        in.fail(what, " '", gguf_printable(name), "' is empty or holds a zero byte");
     }
 }
 
@@ -196,18 +195,17 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
     in.where    = "the name of tensor " + std::to_string(index);
     tensor.name = in.string(MAX_TENSOR_NAME, "the text");
     check_name(in, tensor.name, "the tensor name");
-    const std::string who = "tensor '" + gguf_printable(tensor.name) + "'";
-    in.where              = who;
+    in.where = "tensor '" + gguf_printable(tensor.name) + "'";
 
     const uint32_t n_dims = in.number<uint32_t>();
     if (n_dims > 4) {
-        in.fail(who + " has " + std::to_string(n_dims) + " dimensions; at most 4 are allowed", tensor.name);
+        in.fail(in.where, " has ", n_dims, " dimensions; at most 4 are allowed");
     }
     uint64_t elements = 1;
     for (uint32_t i = 0; i < n_dims; ++i) {
         tensor.ne[i] = in.number<uint64_t>();
         if (tensor.ne[i] == 0 || tensor.ne[i] > (uint64_t) INT64_MAX / elements) {
-            in.fail(who + " has the impossible dimension " + std::to_string(tensor.ne[i]), tensor.name);
+            in.fail(in.where, " has the impossible dimension ", tensor.ne[i]);
         }
         elements *= tensor.ne[i];
     }
@@ -215,15 +213,14 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
     tensor.type                 = in.number<uint32_t>();
     const ggml_type_info * type = ggml_type_find(tensor.type);
     if (!type) {
-        in.fail(who + " has the unknown type " + std::to_string(tensor.type), tensor.name);
+        in.fail(in.where, " has the unknown type ", tensor.type);
     }
     if (tensor.ne[0] % type->block != 0) {
-        in.fail(who + " has rows of " + std::to_string(tensor.ne[0]) + " elements; type " + type->name +
-                    " needs a multiple of " + std::to_string(type->block),
-            tensor.name);
+        in.fail(in.where, " has rows of ", tensor.ne[0], " elements; type ", type->name, " needs a multiple of ",
+            type->block);
     }
     if (elements / type->block > (uint64_t) INT64_MAX / type->bytes) {
-        in.fail(who + " is larger than any file", tensor.name);
+        in.fail(in.where, " is larger than any file");
     }
     tensor.n_bytes = elements / type->block * type->bytes;
     tensor.offset  = in.number<uint64_t>();
@@ -240,11 +237,58 @@ uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
     const bool     typed     = !value->is_array && value->type == gguf_type::u32;
     const uint64_t alignment = typed ? (uint64_t) value->integer() : 0;
     if (alignment < MIN_ALIGNMENT || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)) != 0) {
-        in.fail("key 'general.alignment' must be a u32 power of two from " + std::to_string(MIN_ALIGNMENT) + " to " +
-                    std::to_string(MAX_ALIGNMENT),
-            "general.alignment");
+        in.fail("key 'general.alignment' must be a u32 power of two from ", MIN_ALIGNMENT, " to ", MAX_ALIGNMENT);
     }
     return alignment;
+}
+
+void read_version(header_reader & in) {
+    char magic[4];
+    in.read(magic, sizeof(magic));
+    if (std::memcmp(magic, "GGUF", 4) != 0) {
+        in.fail("is not a GGUF file (it does not start with 'GGUF')");
+    }
+    const uint32_t version = in.number<uint32_t>();
+    if ((version & 0xFFFF) == 0) {
+        in.fail("was written for big-endian machines; convert the model again on a little-endian one");
+    }
+    if (version != 2 && version != 3) {
+        in.fail("has GGUF version ", version, "; versions 2 and 3 are supported");
+    }
+}
+
+void read_values(header_reader & in, uint64_t n_values, gguf_file & file) {
+    for (uint64_t i = 0; i < n_values; ++i) {
+        in.where              = "key " + std::to_string(i);
+        const std::string key = in.string(MAX_KEY_LENGTH, "the name");
+        check_name(in, key, "the key");
+        in.where = "key '" + gguf_printable(key) + "'";
+        if (!file.values.emplace(key, read_value(in)).second) {
+            in.fail(in.where, " occurs twice");
+        }
+    }
+}
+
+// The data section has the order of the table, without gaps except for padding (ggml/src/gguf.cpp requires that).
+void place_tensors(const header_reader & in, const std::vector<gguf_tensor> & table, gguf_file & file) {
+    const uint64_t alignment = read_alignment(in, file), data = pad(in.position, alignment), size = file.size;
+    uint64_t       expected = 0;
+    for (gguf_tensor tensor : table) {
+        const std::string who = "tensor '" + gguf_printable(tensor.name) + "'";
+        if (tensor.offset != expected) {
+            in.fail(who, " lies at offset ", tensor.offset, " of the data, expected ", expected);
+        }
+        if (data > size || expected > size - data || tensor.n_bytes > size - data - expected) {
+            in.fail(
+                "is cut off: ", who, " ends behind the file's ", size, " bytes; download or convert the file again");
+        }
+        expected = pad(expected + tensor.n_bytes, alignment);
+        tensor.offset += data;
+        tensor.path = file.path;
+        if (!file.tensors.emplace(tensor.name, tensor).second) {
+            in.fail(who, " occurs twice");
+        }
+    }
 }
 
 }   // namespace
@@ -287,73 +331,28 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
     const std::filesystem::path file = file_path(path);
     std::error_code             ec;
     if (!std::filesystem::is_regular_file(file, ec)) {
-        throw gguf_error(path + ": no such file; give the path of a .gguf file", "");
+        throw gguf_error(path + ": no such file; give the path of a .gguf file");
     }
     size = std::filesystem::file_size(file, ec);
     std::ifstream stream(file, std::ios::binary);
     if (ec || !stream) {
-        throw gguf_error(path + ": cannot be opened; check its permissions", "");
+        throw gguf_error(path + ": cannot be opened; check its permissions");
     }
 
     header_reader in(stream, path, size);
-    char          magic[4];
-    in.read(magic, sizeof(magic));
-    if (std::memcmp(magic, "GGUF", 4) != 0) {
-        in.fail("is not a GGUF file (it does not start with 'GGUF')");
-    }
-    const uint32_t version = in.number<uint32_t>();
-    if ((version & 0xFFFF) == 0) {
-        in.fail("was written for big-endian machines; convert the model again on a little-endian one");
-    }
-    if (version != 2 && version != 3) {
-        in.fail("has GGUF version " + std::to_string(version) + "; versions 2 and 3 are supported");
-    }
+    read_version(in);
     const uint64_t n_tensors = in.number<uint64_t>();
     const uint64_t n_values  = in.number<uint64_t>();
     in.where                 = "the key table";
     in.require(n_values, 13);   // shortest pair: length, one byte, type
     in.where = "the tensor table";
     in.require(n_tensors, 25);   // shortest entry: length, one byte, dimensions, type, offset
-
-    for (uint64_t i = 0; i < n_values; ++i) {
-        in.where        = "key " + std::to_string(i);
-        std::string key = in.string(MAX_KEY_LENGTH, "the name");
-        check_name(in, key, "the key");
-        in.where         = "key '" + gguf_printable(key) + "'";
-        gguf_value value = read_value(in, key);
-        if (!values.emplace(key, std::move(value)).second) {
-            in.fail("key '" + gguf_printable(key) + "' occurs twice", key);
-        }
-    }
-    const uint64_t alignment = read_alignment(in, *this);
-
+    read_values(in, n_values, *this);
     std::vector<gguf_tensor> table;
     for (uint64_t i = 0; i < n_tensors; ++i) {
         table.push_back(read_tensor(in, i));
     }
-
-    // The data section has the order of the table, without gaps except for padding (ggml/src/gguf.cpp requires that).
-    const uint64_t data     = pad(in.position, alignment);
-    uint64_t       expected = 0;
-    for (gguf_tensor & tensor : table) {
-        const std::string who = "tensor '" + gguf_printable(tensor.name) + "'";
-        if (tensor.offset != expected) {
-            in.fail(who + " lies at offset " + std::to_string(tensor.offset) + " of the data, expected " +
-                        std::to_string(expected),
-                tensor.name);
-        }
-        if (data > size || expected > size - data || tensor.n_bytes > size - data - expected) {
-            in.fail("is cut off: " + who + " ends behind the file's " + std::to_string(size) +
-                        " bytes; download or convert the file again",
-                tensor.name);
-        }
-        expected      = pad(expected + tensor.n_bytes, alignment);
-        tensor.offset = data + tensor.offset;
-        tensor.path   = path;
-        if (!tensors.emplace(tensor.name, tensor).second) {
-            in.fail(who + " occurs twice", tensor.name);
-        }
-    }
+    place_tensors(in, table, *this);
 }
 
 const gguf_value * gguf_file::find(const std::string & key) const {
@@ -372,7 +371,7 @@ std::vector<uint8_t> gguf_read(const gguf_tensor & tensor) {
     stream.seekg((std::streamoff) tensor.offset);
     stream.read(reinterpret_cast<char *>(bytes.data()), (std::streamsize) bytes.size());
     if (!stream) {
-        throw gguf_error(tensor.path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read", tensor.name);
+        throw gguf_error(tensor.path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read");
     }
     return bytes;
 }

@@ -15,10 +15,9 @@
 
 namespace dflash {
 
-// What is wrong with a file: one sentence, and the key or tensor that it is about ("" for the file as a whole).
+// What is wrong with a file: one sentence that names it, and the key or tensor.
 struct gguf_error : std::runtime_error {
-    std::string field;
-    gguf_error(const std::string & message, const std::string & field) : std::runtime_error(message), field(field) {}
+    using std::runtime_error::runtime_error;
 };
 
 enum class gguf_type : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };

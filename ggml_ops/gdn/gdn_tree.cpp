@@ -2,6 +2,9 @@
 
 #include "gdn/gdn_tree.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 static bool is_rows(const ggml_tensor * t, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3) {
     return t->type == GGML_TYPE_F32 && ggml_is_contiguous_rows(t) && t->ne[0] == ne0 && t->ne[1] == ne1 &&
            t->ne[2] == ne2 && t->ne[3] == ne3;
@@ -16,6 +19,12 @@ static bool is_state(const ggml_tensor * t, int64_t S, int64_t H, int64_t n) {
     return is_rows(t, S, S, H, n) && t->nb[1] == S * sizeof(float) && t->nb[2] == S * t->nb[1];
 }
 
+static ggml_tensor * as_op(ggml_tensor * result, ggml_op op, std::initializer_list<ggml_tensor *> sources) {
+    result->op = op;
+    std::copy(sources.begin(), sources.end(), result->src);
+    return result;
+}
+
 ggml_tensor * ggml_gdn_tree(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v, ggml_tensor * g,
     ggml_tensor * beta, ggml_tensor * state, ggml_tensor * parent) {
     const int64_t S = v->ne[0], H = v->ne[1], T = v->ne[2], n = v->ne[3], H_k = k->ne[1];
@@ -28,15 +37,7 @@ ggml_tensor * ggml_gdn_tree(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k
     GGML_ASSERT(is_ids(parent, n) && parent->ne[0] == T);
 
     ggml_tensor * result = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, S * H, 2 * T * n);
-    result->op           = GGML_OP_GDN_TREE;
-    result->src[0]       = q;
-    result->src[1]       = k;
-    result->src[2]       = v;
-    result->src[3]       = g;
-    result->src[4]       = beta;
-    result->src[5]       = state;
-    result->src[6]       = parent;
-    return result;
+    return as_op(result, GGML_OP_GDN_TREE, { q, k, v, g, beta, state, parent });
 }
 
 static ggml_tensor * half_of(ggml_context * ctx, ggml_tensor * tree, int half) {
@@ -61,13 +62,7 @@ ggml_tensor * ggml_gdn_commit(ggml_context * ctx, ggml_tensor * state, ggml_tens
     GGML_ASSERT(is_ids(path, n));
 
     ggml_tensor * result = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, S, S, H, n);
-    result->op           = GGML_OP_GDN_COMMIT;
-    result->src[0]       = state;
-    result->src[1]       = k;
-    result->src[2]       = delta;
-    result->src[3]       = g;
-    result->src[4]       = path;
-    return result;
+    return as_op(result, GGML_OP_GDN_COMMIT, { state, k, delta, g, path });
 }
 
 bool ggml_gdn_supported(const ggml_tensor * op) {

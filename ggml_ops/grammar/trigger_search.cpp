@@ -12,7 +12,7 @@ namespace {
 // end will always fail.
 class watched {
   public:
-    using iterator_category = std::random_access_iterator_tag;
+    using iterator_category = std::bidirectional_iterator_tag;
     using value_type        = char;
     using difference_type   = std::ptrdiff_t;
     using pointer           = const char *;
@@ -22,16 +22,6 @@ class watched {
     watched(const char * at, const char * end, bool * reached) : at_(at), end_(end), reached_(reached) {}
 
     reference operator*() const { return *at_; }
-    pointer   operator->() const { return at_; }
-    reference operator[](difference_type n) const { return at_[n]; }
-    watched & operator+=(difference_type n) {
-        at_ += n;
-        return *this;
-    }
-    watched & operator-=(difference_type n) {
-        at_ -= n;
-        return *this;
-    }
     watched & operator++() {
         ++at_;
         return *this;
@@ -40,26 +30,10 @@ class watched {
         --at_;
         return *this;
     }
-    watched operator++(int) {
-        watched before = *this;
-        ++at_;
-        return before;
-    }
-    watched operator--(int) {
-        watched before = *this;
-        --at_;
-        return before;
-    }
-    watched         operator+(difference_type n) const { return { at_ + n, end_, reached_ }; }
-    watched         operator-(difference_type n) const { return { at_ - n, end_, reached_ }; }
-    friend watched  operator+(difference_type n, const watched & a) { return a + n; }
-    difference_type operator-(const watched & other) const { return at_ - other.at_; }
-    bool            operator<(const watched & other) const { return at_ < other.at_; }
-    bool            operator>(const watched & other) const { return at_ > other.at_; }
-    bool            operator<=(const watched & other) const { return at_ <= other.at_; }
-    bool            operator>=(const watched & other) const { return at_ >= other.at_; }
-    bool            operator!=(const watched & other) const { return !(*this == other); }
-    bool            operator==(const watched & other) const {
+    watched operator++(int) { return { at_++, end_, reached_ }; }
+    watched operator--(int) { return { at_--, end_, reached_ }; }
+    bool    operator!=(const watched & other) const { return !(*this == other); }
+    bool    operator==(const watched & other) const {
         if (at_ == other.at_ && at_ == end_ && reached_) {
             *reached_ = true;
         }

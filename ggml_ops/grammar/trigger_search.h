@@ -6,7 +6,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <regex>
 #include <string>

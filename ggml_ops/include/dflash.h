@@ -9,8 +9,9 @@
 // functions.
 //
 // Errors: no function throws or aborts. Functions that can fail return a dflash_status (0 = success, < 0 = error) or
-// NULL; dflash_last_error() then returns one sentence that names the field and the fix. Strings are UTF-8.
-// Structs are passed by pointer and start from their *_default(), so that fields can be appended.
+// NULL; dflash_last_error() then returns one sentence that names the field and the fix. Strings are UTF-8; each `char
+// *` that a function returns is the caller's, to release with dflash_free(). Structs are passed by pointer and start
+// from their *_default(), so that fields can be appended.
 
 #pragma once
 
@@ -60,7 +61,7 @@ DFLASH_API uint32_t dflash_abi_version(void);
 // "features": {backend: {...}}, "cpu_variant", "packed_types": [...], "gpu_offload", "tapped_architectures": [...],
 // "tapped_to_the_end": [...]}. cpu_variant: the variant of the CPU backend in use, "" if there is only one.
 // packed_types: the types of weights that the CPU computes with our kernels. tapped_architectures: those that a drafter
-// can read; tapped_to_the_end: those of them that also expose the last layer's output. Release with dflash_free().
+// can read; tapped_to_the_end: those of them that also expose the last layer's output.
 DFLASH_API char * dflash_library_info(void);
 // The last error of the calling thread, "" if none. Valid until the thread's next call.
 DFLASH_API const char * dflash_last_error(void);
@@ -174,23 +175,21 @@ DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 
 // JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind
 // "dflash"|"dflash2"|"dspark"|"domino", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes},
-// bos/eos tokens, add_bos, chat_template. Release with dflash_free().
+// bos/eos tokens, add_bos, chat_template.
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // What an engine with these parameters would allocate; nothing is allocated. devices: "NAME=BYTES,...", devices of
 // another machine that replace the local ones, or NULL. JSON: target, drafter (as in dflash_engine_info), n_expert,
 // n_ctx, n_ctx_slot, ctx_shared, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices
 // [{"name", "description", "free", "total"}], placement {device: {part: bytes}}: the parts listed in docs/placement.md,
-// and "output", what the largest pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release
-// with dflash_free().
+// and "output", what the largest pass leaves on the host. NULL on failure; `status` (may be NULL) says why.
 DFLASH_API char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status);
 
 // ---- RPC servers --------------------------------------------------------------------------------------------------
 
 // Connect to RPC servers ("host:port,...") and list their devices by the names they have in this process from now on: a
 // JSON list like "devices" of dflash_library_info(). NULL if a server is not available; `status` (may be NULL) is then
-// DFLASH_ERROR_RPC. A server that is busy with another program does not answer, so this can take seconds. Release with
-// dflash_free().
+// DFLASH_ERROR_RPC. A server that is busy with another program does not answer, so this can take seconds.
 DFLASH_API char * dflash_rpc_devices(const char * servers, int * status);
 // Check that the engine's RPC servers still answer: 0, or DFLASH_ERROR_RPC.
 DFLASH_API int dflash_engine_rpc_check(const dflash_engine * engine);
@@ -234,7 +233,7 @@ DFLASH_API void dflash_tune_params_default(dflash_tune_params * params);
 // Time both kernels of a device. progress: as in dflash_engine_create. JSON: {"device", "type", "m", "k", "weights",
 // "buffer", "rows": the count in force, "rows_max": the largest that can be set, "vector_ms": [n_max], "matrix_ms":
 // [n_max]}: median milliseconds of one product of 1, 2, ... rows; null where the vector kernel does not apply. NULL on
-// failure; `status` (may be NULL) says why. Release with dflash_free().
+// failure; `status` (may be NULL) says why.
 DFLASH_API char * dflash_tune(
     const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status);
 
@@ -284,11 +283,11 @@ DFLASH_API int dflash_corpus_set(dflash_engine * engine, const int32_t * tokens,
 
 // JSON list of all fields of `sampling`: [{"name", "type": "number"|"integer"|"boolean"|"string"|"json", "default",
 // "low", "high"}]. Bounds are inclusive and given only for numbers and integers; "least_positive", if present, is the
-// smallest value allowed above 0. Release with dflash_free().
+// smallest value allowed above 0.
 DFLASH_API char * dflash_sampling_fields(void);
 
 // JSON array of the parts of a JSON schema that its grammar does not enforce, such as
-// "json_schema.properties.a.multipleOf"; NULL if no grammar can be built. Thread-safe. Release with dflash_free().
+// "json_schema.properties.a.multipleOf"; NULL if no grammar can be built. Thread-safe.
 DFLASH_API char * dflash_schema_ignored(const char * schema);
 
 // Prepare a request: check all of it, compile its grammar, build its sampler. A large grammar can take tens of
@@ -365,7 +364,7 @@ typedef struct dflash_verified_tree {
     const int32_t * tokens;    // [n_nodes]
     const int32_t * parents;   // [n_nodes]: smaller than the node's own index, -1 for the anchor
     const float *   probs;     // [n_nodes]: the drafter's probability given the parent; 0: not proposed by it
-    const float *   values;    // [n_nodes]: estimated chance that the walk reaches the node
+    const float *   values;    // [n_nodes]: estimated probability that the walk reaches the node
     const int32_t * origins;   // [n_nodes]: dflash_origin
     int32_t         n_path;
     const int32_t * path;   // [n_path]: the accepted nodes, the anchor first
@@ -428,7 +427,7 @@ DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot,
 // other), graphs_reused / graphs_built for target, target_decoding (passes without prompts that follow such passes) and
 // drafter, cost curve {nodes: ms}, drafter cost, last choice and its reason, how often each tree size, block length and
 // reason was chosen, "cells" of the cache, "lookup" (draft tokens by their source, and the memory of texts to quote),
-// "host_cache", and "moved", how often slots' cache contents moved. Release with dflash_free().
+// "host_cache", and "moved", how often slots' cache contents moved.
 DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 
 // ---- text ---------------------------------------------------------------------------------------------------------
@@ -463,17 +462,16 @@ DFLASH_API int dflash_check_chat_template(const char * source);
 // add_generation_prompt, continue_final_message; and force_pure_content: treat the whole answer as content. NULL on
 // error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of dflash_request.sampling...}, "parser":
 // {...opaque, for dflash_chat_new...}, "ignored": [names of body fields that both llama.cpp and the template ignore,
-// such as "messages[].mood"]}. Release with dflash_free().
+// such as "messages[].mood"]}.
 DFLASH_API char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body);
 
 // An incremental parser of one answer. parser: the "parser" object of dflash_chat_apply() as JSON.
 DFLASH_API dflash_chat * dflash_chat_new(const dflash_engine * engine, const char * parser);
 DFLASH_API void          dflash_chat_delete(dflash_chat * chat);
-// Add text (valid UTF-8). Returns a JSON array of OpenAI-shaped deltas since the last call:
-// {"content"?: str, "reasoning_content"?: str, "tool_calls"?:
-// [{"index","id"?,"type"?,"function":{"name"?,"arguments"}}]}. NULL on error. Release with dflash_free().
+// Add text (valid UTF-8). Returns a JSON array of OpenAI-shaped deltas since the last call: {"content"?: str,
+// "reasoning_content"?: str, "tool_calls"?: [{"index","id"?,"type"?,"function":{"name"?,"arguments"}}]}. NULL on error.
 DFLASH_API char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final);
-// The whole message so far as JSON {"role","content","reasoning_content"?,"tool_calls"?}. Release with dflash_free().
+// The whole message so far as JSON {"role","content","reasoning_content"?,"tool_calls"?}.
 DFLASH_API char * dflash_chat_message(const dflash_chat * chat);
 
 // ---- proof --------------------------------------------------------------------------------------------------------
@@ -511,7 +509,7 @@ typedef struct dflash_tree_rows {
 DFLASH_API int dflash_tree_pass(dflash_engine * engine, const dflash_tree_rows * trees, int32_t n_trees);
 
 // JSON for tests: the target's KV cells {"caches": [{"size", "streams": [{"used", "cells": [[cell, pos, [seq...]],
-// ...]}]}]}; iSWA has two caches. Release with dflash_free().
+// ...]}]}]}; iSWA has two caches.
 DFLASH_API char * dflash_cells(const dflash_engine * engine);
 
 #ifdef __cplusplus

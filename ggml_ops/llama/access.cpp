@@ -1,18 +1,18 @@
 #include "llama/access.h"
 
 #include "llama-context.h"
-#include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
 #include "llama-memory-hybrid.h"
 #include "llama-model.h"
 #include "llama-vocab.h"
+#include "llama/devices.h"
+#include "llama/memory_parts.h"
 
 #include "ggml-backend.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <typeinfo>
 
 namespace dflash {
 
@@ -130,23 +130,12 @@ constexpr std::array TAPPED_TO_THE_END = {
     LLM_ARCH_NEMOTRON_H_MOE,
 };
 
-// The KV caches of a memory. None if it derives data from cells, as some subclasses do.
+// The KV caches of a memory; none where they are not known.
 std::vector<llama_kv_cache *> kv_caches(const llama_context * ctx) {
-    llama_memory_i * mem = llama_get_memory(ctx);
-    if (!mem) {
-        return {};
-    }
-    if (typeid(*mem) == typeid(llama_kv_cache)) {
-        return { static_cast<llama_kv_cache *>(mem) };
-    }
-    if (typeid(*mem) == typeid(llama_kv_cache_iswa)) {
-        const auto * iswa = static_cast<llama_kv_cache_iswa *>(mem);
-        return { iswa->get_base(), iswa->get_swa() };
-    }
-    if (typeid(*mem) == typeid(llama_memory_hybrid)) {
-        return { static_cast<llama_memory_hybrid *>(mem)->get_mem_attn() };
-    }
-    return {};
+    const memory_parts            parts(llama_get_memory(ctx));
+    std::vector<llama_kv_cache *> caches = { parts.kv, parts.window };
+    caches.erase(std::remove(caches.begin(), caches.end(), nullptr), caches.end());
+    return caches;
 }
 
 }   // namespace
@@ -172,9 +161,7 @@ void access_plan_contexts(llama_model * model) { model->hparams.no_alloc = false
 bool access_on_devices(const llama_model * model) {
     size_t on_host = 0;
     for (const auto & [type, bytes] : model->memory_breakdown()) {
-        ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
-        const bool         is_cpu = !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
-        on_host += is_cpu || ggml_backend_buft_is_host(type) ? bytes : 0;
+        on_host += is_cpu(ggml_backend_buft_get_device(type)) || ggml_backend_buft_is_host(type) ? bytes : 0;
     }
     // alignment, and tensors that no pass reads
     constexpr size_t    LITTLE  = 1 << 16;
@@ -289,9 +276,7 @@ void access_limit_sequences(llama_context * ctx, uint32_t n_ctx_seq) {
 }
 
 std::string access_row_variance(const llama_context * ctx) {
-    const ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");
-    const auto               is_invariant =
-        cpu ? (bool (*)()) ggml_backend_reg_get_proc_address(cpu, "dflash_is_row_invariant") : nullptr;
+    const auto is_invariant = backend_function<bool()>(ggml_backend_reg_by_name("CPU"), "dflash_is_row_invariant");
     if (!is_invariant || !is_invariant()) {
         return "the kernels that promise it do not run on this CPU, or are switched off";
     }
@@ -327,13 +312,7 @@ std::string access_row_variance(const llama_context * ctx) {
         const bool        is_float = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16;
         if (type != "CPU_PANELS" &&
             !(is_float && w->ne[0] % 16 == 0 && ggml_backend_buffer_is_host(w->buffer) && type.rfind("CPU", 0) == 0)) {
-            std::string why = "no row-invariant kernel for ";
-            return why.append(name)
-                .append(" (")
-                .append(ggml_type_name(w->type))
-                .append(" in ")
-                .append(type)
-                .append(")");
+            return "no row-invariant kernel for " + name + " (" + ggml_type_name(w->type) + " in " + type + ")";
         }
     }
     return {};

@@ -1,45 +1,21 @@
 #include "llama/cache_access.h"
 
 #include "llama-context.h"
-#include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
-#include "llama-memory-hybrid.h"
 #include "llama-model.h"
+#include "llama/devices.h"
+#include "llama/memory_parts.h"
 
 #include <algorithm>
-#include <typeinfo>
 
 namespace dflash {
 
 namespace {
 
-// The parts of a memory whose cells are tokens. Subclasses may derive more data from cells, so they are not included.
-struct cache_parts {
-    const llama_kv_cache * kv     = nullptr;   // null: unknown
-    const llama_kv_cache * window = nullptr;   // the second cache of a model with sliding windows
-    bool                   states = false;
+memory_parts parts_of(const llama_context * ctx) { return memory_parts(llama_get_memory(ctx)); }
 
-    explicit cache_parts(const llama_context * ctx) {
-        llama_memory_i * mem = llama_get_memory(ctx);
-        if (!mem) {
-            return;
-        }
-        if (typeid(*mem) == typeid(llama_kv_cache)) {
-            kv = static_cast<llama_kv_cache *>(mem);
-        } else if (typeid(*mem) == typeid(llama_kv_cache_iswa)) {
-            kv     = static_cast<llama_kv_cache_iswa *>(mem)->get_base();
-            window = static_cast<llama_kv_cache_iswa *>(mem)->get_swa();
-        } else if (typeid(*mem) == typeid(llama_memory_hybrid)) {
-            kv     = static_cast<llama_memory_hybrid *>(mem)->get_mem_attn();
-            states = true;
-        }
-    }
-
-    bool drops_cells() const { return window && window->get_size() != kv->get_size(); }
-};
-
-bool is_cpu(ggml_backend_dev_t device) {
-    return !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+bool drops_cells(const memory_parts & parts) {
+    return parts.window && parts.window->get_size() != parts.kv->get_size();
 }
 
 // Copies what `from` holds of a window to `to`, into other cells with the same K and V: a cell shared by two sequences
@@ -54,12 +30,12 @@ bool copy_window(llama_context * ctx, llama_seq_id from, llama_seq_id to) {
 }   // namespace
 
 int32_t access_used_cells(const llama_context * ctx) {
-    const cache_parts parts(ctx);
+    const memory_parts parts = parts_of(ctx);
     return parts.kv ? (int32_t) parts.kv->get_cells(0).get_used() : -1;
 }
 
 int32_t access_held_cells(const llama_context * ctx, const std::vector<int32_t> & seqs) {
-    const cache_parts parts(ctx);
+    const memory_parts parts = parts_of(ctx);
     if (!parts.kv) {
         return -1;
     }
@@ -73,22 +49,22 @@ int32_t access_held_cells(const llama_context * ctx, const std::vector<int32_t> 
 }
 
 bool access_share_sequence(llama_context * ctx, int32_t from, int32_t to) {
-    const cache_parts parts(ctx);
+    const memory_parts parts = parts_of(ctx);
     if (!parts.kv || parts.kv->get_n_stream() > 1) {
         return false;
     }
-    if (parts.drops_cells()) {
-        static_cast<llama_kv_cache_iswa *>(llama_get_memory(ctx))->get_base()->seq_cp(from, to, -1, -1);
+    if (drops_cells(parts)) {
+        parts.kv->seq_cp(from, to, -1, -1);
         return copy_window(ctx, from, to);
     }
     llama_memory_seq_cp(llama_get_memory(ctx), from, to, -1, -1);
     return true;
 }
 
-bool access_drops_cells(const llama_context * ctx) { return cache_parts(ctx).drops_cells(); }
+bool access_drops_cells(const llama_context * ctx) { return drops_cells(parts_of(ctx)); }
 
 bool access_on_host(const llama_context * ctx) {
-    const cache_parts parts(ctx);
+    const memory_parts parts = parts_of(ctx);
     return !parts.kv || (parts.kv->trees.on_host() && (!parts.window || parts.window->trees.on_host()));
 }
 

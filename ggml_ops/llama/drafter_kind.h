@@ -11,13 +11,13 @@ struct drafter_kind {
     enum kind_id { DFLASH, DFLASH2, DSPARK, DOMINO, LILICORR };
 
     kind_id      id;
-    const char * name;               // in reports
-    const char * title;              // in sentences
-    const char * tensor;             // that every drafter of this kind has and no other; null: what is left
-    bool         lattice;            // scores depend on the candidate before, so the chance of a drawn draft is known
-    bool         anchor_first;       // the block's layout where the file does not say
-    bool         whole_block;        // trained on blocks of one size: only its proposals are cut, not its rows
-    bool         reduced_head;       // may have a vocabulary of its own (d2t)
+    const char * name;           // in reports
+    const char * title;          // in sentences
+    const char * tensor;         // that every drafter of this kind has and no other; null: what is left
+    bool         lattice;        // scores depend on the candidate before, so the probability of a drawn draft is known
+    bool         anchor_first;   // the block's layout where the file does not say
+    bool         whole_block;    // trained on blocks of one size: only its proposals are cut, not its rows
+    bool         reduced_head;   // may have a vocabulary of its own (d2t)
     bool         needs_block_size;   // its file must give it
 };
 
@@ -49,18 +49,6 @@ template <class Has, class Refuse> const drafter_kind & find_drafter_kind(Has &&
         refuse("d2t", std::string("is a reduced vocabulary, which no ") + found->title + " drafter has");
     }
     return *found;
-}
-
-// "DFlash 2, DSpark, Domino or LiliCorr": the kinds that have a lattice.
-inline std::string lattice_kinds() {
-    std::string text, last;
-    for (const drafter_kind & kind : DRAFTER_KINDS) {
-        if (kind.lattice) {
-            text += (text.empty() || last.empty() ? "" : ", ") + last;
-            last = kind.title;
-        }
-    }
-    return text + " or " + last;
 }
 
 }   // namespace dflash

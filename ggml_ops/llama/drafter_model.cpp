@@ -4,7 +4,6 @@
 
 #include "llama-model.h"
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>

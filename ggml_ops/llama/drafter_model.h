@@ -130,7 +130,7 @@ struct drafter_model {
     std::vector<drafter_layer> layers;
     std::vector<int32_t>       target_layers;   // tap i is the input of this layer of the target
 
-    int32_t tap_width() const { return (int32_t) target_layers.size() * n_embd; }
+    int32_t tap_size() const { return (int32_t) target_layers.size() * n_embd; }
     // Logits per row: all draft tokens, or the candidates.
     int64_t n_logits() const { return d2t ? output->ne[1] : std::min<int64_t>(output->ne[1], n_candidates); }
     // The anchor and the tokens that the longest block proposes.

@@ -50,7 +50,7 @@ const std::vector<extra> EXTRAS = {
 };
 // clang-format on
 
-// Prefixes of networks beside the layers. Their tensors are created as the file has them: gguf_check() knows which must
+// Prefixes of networks beside the layers. Their tensors are created as the file has them: check_gguf() knows which must
 // be there, and their shapes.
 constexpr const char * NETWORKS[] = { "lilicorr_" };
 

@@ -2,6 +2,7 @@
 
 #include "llama-impl.h"
 #include "llama-kv-cache.h"
+#include "llama/llama_tree.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,17 @@
 
 namespace dflash {
 
+bool is_path(const std::vector<int32_t> & parents, const int32_t * path, int32_t n) {
+    int32_t before = LLAMA_PARENT_NONE;
+    for (int32_t k = 0; path && k < n; ++k) {
+        if (path[k] < 0 || path[k] >= (int32_t) parents.size() || parents[path[k]] != before) {
+            return false;
+        }
+        before = path[k];
+    }
+    return n == 0 || (n > 0 && path);
+}
+
 bool kv_trees::possible() const {
     // n-gram inputs look up the previous tokens by position; shared cells belong to another cache
     return !kv_.other && kv_.hparams.ple_n_heads == 0;
@@ -17,20 +29,7 @@ bool kv_trees::possible() const {
 
 bool kv_trees::has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_path) const {
     const auto it = open.find(seq_id);
-    if (it == open.end() || n_path < 0 || (n_path > 0 && !path)) {
-        return false;
-    }
-
-    const std::vector<int32_t> & parent = it->second.parent;
-
-    for (int32_t k = 0; k < n_path; ++k) {
-        const int32_t before = k == 0 ? (int32_t) LLAMA_PARENT_NONE : path[k - 1];
-        if (path[k] < 0 || path[k] >= (int32_t) parent.size() || parent[path[k]] != before) {
-            return false;
-        }
-    }
-
-    return true;
+    return it != open.end() && is_path(it->second.parent, path, n_path);
 }
 
 void kv_trees::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path) {

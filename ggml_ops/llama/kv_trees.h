@@ -23,6 +23,9 @@ struct kv_tree {
     llama_pos             pos_max;
 };
 
+// Whether path[n] begins with the root of a tree with these parents, and each of its rows is the parent of the next.
+bool is_path(const std::vector<int32_t> & parents, const int32_t * path, int32_t n);
+
 class kv_trees {
   public:
     explicit kv_trees(llama_kv_cache & kv) : kv_(kv) {}

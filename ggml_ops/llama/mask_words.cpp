@@ -2,6 +2,7 @@
 
 #include "llama-cparams.h"
 #include "llama-graph.h"
+#include "llama/devices.h"
 #include "llama/host_input.h"
 
 #include "ggml-cpp.h"
@@ -216,13 +217,10 @@ input_mask_words & words_of(const llm_graph_context & graph, ggml_tensor * mask,
         std::make_unique<input_mask_words>(graph.ctx0, mask, graph.ubatch.n_seqs_unq, has_window));
 }
 
-ggml_backend_dev_t device_of(const ggml_tensor * tensor) {
-    const ggml_tensor *   root   = tensor->view_src ? tensor->view_src : tensor;
-    ggml_backend_buffer_t buffer = root->buffer;
-    if (!buffer || ggml_backend_buffer_is_host(buffer)) {
-        return nullptr;
-    }
-    return ggml_backend_buft_get_device(ggml_backend_buffer_get_type(buffer));
+// Null: the host.
+ggml_backend_dev_t device_of_cache(const ggml_tensor * k) {
+    const ggml_tensor * root = k->view_src ? k->view_src : k;
+    return root->buffer && !ggml_backend_buffer_is_host(root->buffer) ? device_of(root) : nullptr;
 }
 
 ggml_backend_t backend_of(ggml_backend_sched_t sched, ggml_backend_dev_t device) {
@@ -244,7 +242,7 @@ bool is_packable(const llm_graph_context & graph, const ggml_tensor * mask) {
 }   // namespace
 
 ggml_tensor * mask_of_layer(const llm_graph_context & graph, ggml_tensor * mask, const ggml_tensor * k, int il) {
-    ggml_backend_dev_t device  = is_packable(graph, mask) ? device_of(k) : nullptr;
+    ggml_backend_dev_t device  = is_packable(graph, mask) ? device_of_cache(k) : nullptr;
     ggml_backend_t     backend = device ? backend_of(graph.sched, device) : nullptr;
     if (!backend) {
         return mask;

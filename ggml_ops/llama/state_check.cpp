@@ -1,14 +1,13 @@
 #include "llama/state_check.h"
 
 #include "llama-context.h"
-#include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
-#include "llama-memory-hybrid.h"
+#include "llama-memory-recurrent.h"
 #include "llama-model.h"
+#include "llama/memory_parts.h"
 
 #include <cstring>
 #include <stdexcept>
-#include <typeinfo>
 #include <vector>
 
 namespace dflash {
@@ -119,9 +118,9 @@ class state_walk {
         for (uint32_t i = 0; i < n_layer && !hparams_.is_mla(); ++i) {
             if (v_trans) {
                 const auto     type = (ggml_type) take<int32_t>();
-                const uint32_t size = take<uint32_t>(), width = take<uint32_t>();
+                const uint32_t size = take<uint32_t>(), row_size = take<uint32_t>();
                 require(type >= 0 && type < GGML_TYPE_COUNT && size == ggml_type_size(type), "an unknown type");
-                numbers(type, (size_t) size * width, n_cells);
+                numbers(type, (size_t) size * row_size, n_cells);
             } else {
                 any_rows(n_cells);
             }
@@ -137,10 +136,10 @@ class state_walk {
         numbers(type, size, n);
     }
 
-    void rows(ggml_type type, int64_t width, uint32_t n) {
+    void rows(ggml_type type, int64_t row_size, uint32_t n) {
         require((ggml_type) take<int32_t>() == type, "another type");
-        require(take<uint64_t>() == ggml_row_size(type, width), "rows of another size");
-        numbers(type, ggml_row_size(type, width), n);
+        require(take<uint64_t>() == ggml_row_size(type, row_size), "rows of another size");
+        numbers(type, ggml_row_size(type, row_size), n);
     }
 
     void numbers(ggml_type type, size_t row_size, uint32_t n_rows) {
@@ -173,9 +172,7 @@ class state_walk {
 }   // namespace
 
 std::string access_uncheckable(const llama_context * ctx) {
-    const llama_memory_i * mem = llama_get_memory(ctx);
-    if (mem && (typeid(*mem) == typeid(llama_kv_cache) || typeid(*mem) == typeid(llama_kv_cache_iswa) ||
-                   typeid(*mem) == typeid(llama_memory_hybrid))) {
+    if (memory_parts(llama_get_memory(ctx)).kv) {
         return {};
     }
     return "the memory of the architecture " + ctx->get_model().arch_name() + " derives data that cannot be checked";
@@ -186,24 +183,18 @@ std::string access_check_state(
     if (std::string why = access_uncheckable(ctx); !why.empty()) {
         return why;
     }
-    const llama_memory_i * mem = llama_get_memory(ctx);
+    const memory_parts parts(llama_get_memory(ctx));
     try {
         state_walk walk(ctx, data, size, n_tokens);
         walk.header();
-        if (typeid(*mem) == typeid(llama_kv_cache)) {
-            walk.cache(*static_cast<const llama_kv_cache *>(mem), false);
-        } else if (typeid(*mem) == typeid(llama_kv_cache_iswa)) {
-            const auto * iswa = static_cast<const llama_kv_cache_iswa *>(mem);
-            if (!partial) {
-                walk.cache(*iswa->get_base(), false);
-            }
-            walk.cache(*iswa->get_swa(), true);
-        } else {
-            const auto * hybrid = static_cast<const llama_memory_hybrid *>(mem);
-            if (!partial) {
-                walk.cache(*hybrid->get_mem_attn(), false);
-            }
-            walk.states(*hybrid->get_mem_recr());
+        if (!partial || (!parts.window && !parts.states)) {
+            walk.cache(*parts.kv, false);
+        }
+        if (parts.window) {
+            walk.cache(*parts.window, true);
+        }
+        if (parts.states) {
+            walk.states(*parts.states);
         }
         walk.end();
     } catch (const std::exception & e) {

@@ -5,9 +5,8 @@
 #include "llama-io.h"
 #include "llama-memory-recurrent.h"
 #include "llama-model.h"
-#include "llama/llama_tree.h"
+#include "llama/kv_trees.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -37,10 +36,7 @@ bool tape_store::has_kernel(ggml_backend_dev_t device) const {
     if (std::getenv("DFLASH_GDN_COMPOSED")) {   // for tests
         return false;
     }
-    if (!device) {   // CPU buffers have no device
-        return true;
-    }
-    return ggml_gdn_has_kernel(device, head, heads_k, heads_v);
+    return !device || ggml_gdn_has_kernel(device, head, heads_k, heads_v);   // CPU buffers have no device
 }
 
 bool tape_store::on_device() const {
@@ -48,18 +44,7 @@ bool tape_store::on_device() const {
         [](const ggml_tensor * layer) { return !layer || !ggml_backend_buffer_is_host(layer->buffer); });
 }
 
-bool tape_ref::has_path(const int32_t * rows, int32_t n) const {
-    if (!open() || n < 0 || (n > 0 && !rows)) {
-        return false;
-    }
-    for (int32_t k = 0; k < n; ++k) {
-        const int32_t before = k == 0 ? (int32_t) LLAMA_PARENT_NONE : rows[k - 1];
-        if (rows[k] < 0 || rows[k] >= (int32_t) parents.size() || parents[rows[k]] != before) {
-            return false;
-        }
-    }
-    return true;
-}
+bool tape_ref::has_path(const int32_t * rows, int32_t n) const { return open() && is_path(parents, rows, n); }
 
 bool state_tapes::set_capacity(int32_t n_rows) {
     if (n_rows > 0 && n_rows == capacity) {

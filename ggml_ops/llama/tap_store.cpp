@@ -4,6 +4,7 @@
 #include "llama-graph.h"
 #include "llama-model.h"
 #include "llama/access.h"
+#include "llama/devices.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -15,11 +16,6 @@ namespace {
 
 bool is_host(ggml_backend_dev_t device) {
     return !device || ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device));
-}
-
-bool is_rpc(ggml_backend_dev_t device) {
-    ggml_backend_reg_t reg = device ? ggml_backend_dev_backend_reg(device) : nullptr;
-    return reg && ggml_backend_reg_name(reg) == std::string("RPC");
 }
 
 // One layer's part of the rows: [n_embd, cells], with the rows' stride.
@@ -71,22 +67,21 @@ class input_tap_cells : public llm_graph_input_i {
 
 ggml_backend_dev_t tap_store::device_for(
     const llama_model * target, const std::vector<int32_t> & layers, const ggml_tensor * fc) {
-    const auto         devices   = access_devices(target);
-    ggml_backend_dev_t device    = nullptr;
-    const auto         device_of = [&](int32_t layer) {
+    const auto         devices  = access_devices(target);
+    ggml_backend_dev_t device   = nullptr;
+    const auto         layer_on = [&](int32_t layer) {
         return target->dev_layer(std::min(layer, llama_model_n_layer(target) - 1));
     };
     for (const int32_t layer : layers) {   // the last layer that is not computed on the host decides
-        device = is_host(device_of(layer)) ? device : device_of(layer);
+        device = is_host(layer_on(layer)) ? device : layer_on(layer);
     }
-    ggml_backend_dev_t drafters =
-        fc && fc->buffer ? ggml_backend_buft_get_device(ggml_backend_buffer_get_type(fc->buffer)) : nullptr;
+    ggml_backend_dev_t drafters = fc && fc->buffer ? device_of(fc) : nullptr;
     if (device && !is_host(drafters) && std::find(devices.begin(), devices.end(), drafters) != devices.end()) {
         device = drafters;
     }
     // With RPC servers, each copy and each row is a round trip; the host gets all outputs of a pass in one.
     const bool crosses = std::any_of(layers.begin(), layers.end(),
-        [&](int32_t layer) { return is_rpc(device_of(layer)) && device_of(layer) != device; });
+        [&](int32_t layer) { return is_rpc(layer_on(layer)) && layer_on(layer) != device; });
     if (crosses || (is_rpc(device) && drafters != device)) {
         return nullptr;
     }
@@ -112,16 +107,19 @@ tap_store::tap_store(ggml_backend_dev_t device, const std::vector<int32_t> & lay
 
 size_t tap_store::memory_bytes() const { return ggml_backend_buffer_get_size(buffer_.get()); }
 
-tap_cell tap_store::take() {
-    if (free_->empty()) {
-        throw std::runtime_error("no cell for taps is free");
+std::vector<tap_cell> tap_store::take(int32_t n) {
+    if (n > n_free()) {
+        throw std::runtime_error("too few cells for taps are free");
     }
-    const int32_t cell = free_->back();
-    free_->pop_back();
-    return tap_cell(new int32_t(cell), [free = free_](const int32_t * held) {
-        free->push_back(*held);
-        delete held;
-    });
+    std::vector<tap_cell> cells;
+    for (int32_t i = 0; i < n; ++i) {
+        cells.emplace_back(new int32_t(free_->back()), [free = free_](const int32_t * held) {
+            free->push_back(*held);
+            delete held;
+        });
+        free_->pop_back();
+    }
+    return cells;
 }
 
 int32_t tap_store::pass_cell(int32_t row) const {
@@ -129,18 +127,18 @@ int32_t tap_store::pass_cell(int32_t row) const {
 }
 
 std::vector<float> tap_store::read(const std::vector<tap_cell> & cells) const {
-    const size_t       width = rows_->ne[0];
-    std::vector<float> data(cells.size() * width);
+    const size_t       row_size = rows_->ne[0];
+    std::vector<float> data(cells.size() * row_size);
     for (size_t i = 0; i < cells.size(); ++i) {
-        ggml_backend_tensor_get(rows_, data.data() + i * width, *cells[i] * rows_->nb[1], width * sizeof(float));
+        ggml_backend_tensor_get(rows_, data.data() + i * row_size, *cells[i] * rows_->nb[1], row_size * sizeof(float));
     }
     return data;
 }
 
 void tap_store::write(const std::vector<tap_cell> & cells, const float * data) {
-    const size_t width = rows_->ne[0];
+    const size_t row_size = rows_->ne[0];
     for (size_t i = 0; i < cells.size(); ++i) {
-        ggml_backend_tensor_set(rows_, data + i * width, *cells[i] * rows_->nb[1], width * sizeof(float));
+        ggml_backend_tensor_set(rows_, data + i * row_size, *cells[i] * rows_->nb[1], row_size * sizeof(float));
     }
 }
 

@@ -149,6 +149,13 @@ llm_graph_input_tape * add_tape_input(llm_graph_result & res, ggml_context * ctx
     return (llm_graph_input_tape *) res.add_input(std::make_unique<llm_graph_input_tape>(ctx, ubatch, mctx));
 }
 
+// Copies the sequences' states [size, n] to their place among all.
+static void write_back(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * states,
+    ggml_tensor * all, int64_t size, int64_t n) {
+    ggml_build_forward_expand(gf, ggml_cpy(ctx, ggml_reshape_2d(ctx, states, size, n),
+                                      ggml_view_2d(ctx, all, size, n, all->nb[1], inp->mctx->get_head() * all->nb[1])));
+}
+
 static ggml_tensor * take_in_conv(
     ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, int il) {
     const tape_store & tapes = inp->tape->tapes();
@@ -179,10 +186,7 @@ ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_gr
     const tape_store & tapes = inp->tape->tapes();
     const int64_t      d = tapes.d_conv - 1, C = tapes.channels, T = qkv->ne[1], n = qkv->ne[2];
 
-    ggml_tensor * all = inp->mctx->get_r_l(il);
-    ggml_build_forward_expand(
-        gf, ggml_cpy(ctx, ggml_reshape_2d(ctx, conv_states, d * C, n),
-                ggml_view_2d(ctx, all, d * C, n, all->nb[1], inp->mctx->get_head() * all->nb[1])));
+    write_back(ctx, gf, inp, conv_states, inp->mctx->get_r_l(il), d * C, n);
 
     ggml_tensor * rows = ggml_reshape_2d(ctx, qkv, C, T * n);
     ggml_build_forward_expand(
@@ -225,9 +229,7 @@ ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_gra
     const int64_t      n = state->ne[3], rows = k->ne[2] * n;
 
     ggml_tensor * all = inp->mctx->get_s_l(il);
-    ggml_build_forward_expand(
-        gf, ggml_cpy(ctx, ggml_reshape_2d(ctx, state, all->ne[0], n),
-                ggml_view_2d(ctx, all, all->ne[0], n, all->nb[1], inp->mctx->get_head() * all->nb[1])));
+    write_back(ctx, gf, inp, state, all, all->ne[0], n);
 
     gdn_tree_parts tree;
     if (tapes.composed[il]) {
@@ -237,9 +239,9 @@ ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_gra
         tree               = { ggml_gdn_tree_output(ctx, both), ggml_gdn_tree_delta(ctx, both) };
     }
 
-    const auto keep = [&](int64_t at, ggml_tensor * t, int64_t width) {
-        ggml_build_forward_expand(gf, ggml_set_rows(ctx, part(ctx, tapes.layers[il], at, width),
-                                          ggml_reshape_2d(ctx, t, width, rows), inp->tape->new_rows));
+    const auto keep = [&](int64_t at, ggml_tensor * t, int64_t row_size) {
+        ggml_build_forward_expand(gf, ggml_set_rows(ctx, part(ctx, tapes.layers[il], at, row_size),
+                                          ggml_reshape_2d(ctx, t, row_size, rows), inp->tape->new_rows));
     };
     keep(0, k, tapes.n_k());
     keep(tapes.n_k(), tree.delta, tapes.n_delta());

@@ -1,31 +1,17 @@
 #include "llama/tree_memory.h"
 
-#include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
-#include "llama-memory-hybrid.h"
+#include "llama-memory-recurrent.h"
 #include "llama/llama_tree.h"
-
-#include <typeinfo>
+#include "llama/memory_parts.h"
 
 namespace dflash {
 
 tree_memory::tree_memory(llama_memory_i * mem) : mem_(mem) {
-    if (!mem) {
-        return;
-    }
-    if (typeid(*mem) == typeid(llama_kv_cache)) {
-        kv_ = &static_cast<llama_kv_cache *>(mem)->trees;
-    } else if (typeid(*mem) == typeid(llama_kv_cache_iswa)) {
-        const auto * iswa = static_cast<const llama_kv_cache_iswa *>(mem);
-
-        kv_  = &iswa->get_base()->trees;
-        swa_ = &iswa->get_swa()->trees;
-    } else if (typeid(*mem) == typeid(llama_memory_hybrid)) {
-        const auto * hybrid = static_cast<const llama_memory_hybrid *>(mem);
-
-        kv_    = &hybrid->get_mem_attn()->trees;
-        tapes_ = &hybrid->get_mem_recr()->tapes;
-    }
+    const memory_parts parts(mem);
+    kv_    = parts.kv ? &parts.kv->trees : nullptr;
+    swa_   = parts.window ? &parts.window->trees : nullptr;
+    tapes_ = parts.states ? &parts.states->tapes : nullptr;
 }
 
 bool tree_memory::can_tree() const {
@@ -70,11 +56,9 @@ bool llama_memory_set_tree_capacity(llama_memory_t mem, int32_t n_rows) {
 
 bool llama_memory_seq_commit(llama_memory_t mem, llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
     dflash::tree_memory trees(mem);
-    if (!trees.has_path(seq_id, path, n_path)) {
-        return false;
+    const bool          can_commit = trees.has_path(seq_id, path, n_path);
+    if (can_commit) {
+        trees.commit(seq_id, path, n_path);
     }
-
-    trees.commit(seq_id, path, n_path);
-
-    return true;
+    return can_commit;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 #ifdef _WIN32
 #define WIN32_LEAN_AND_MEAN

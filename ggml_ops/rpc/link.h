@@ -10,7 +10,6 @@
 #include "rpc/failures.h"
 #include "transport.h"
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>

@@ -14,7 +14,6 @@
 #endif
 
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 
 namespace dflash {

@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <cctype>
 #include <regex>
-#include <set>
-#include <unordered_set>
 
 namespace dflash {
 

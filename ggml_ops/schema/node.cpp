@@ -3,7 +3,6 @@
 #include "schema/pattern.h"
 
 #include <algorithm>
-#include <set>
 
 namespace dflash {
 
@@ -167,9 +166,8 @@ class node_reader {
         static const std::set<std::string> maps = { "properties", "patternProperties", "$defs", "definitions",
             "dependentSchemas" };
         if (schema.is_array()) {
-            for (size_t i = 0; i < schema.size(); ++i) {
-                find_anchors(schema.at(i), base, member(path, i), false);
-            }
+            each_element(schema, path,
+                [&](const json & one, const std::string & where) { find_anchors(one, base, where, false); });
         }
         if (!schema.is_object()) {
             return;
@@ -201,11 +199,7 @@ class node_reader {
     }
 
     const schema_node * target(const json & schema, const std::string & path) {
-        const json & value = schema.at("$ref");
-        if (!value.is_string()) {
-            throw field_error(path, "must be a string");
-        }
-        const std::string ref  = value.get<std::string>();
+        const std::string ref  = string_of(schema.at("$ref"), path);
         const size_t      hash = std::min(ref.find('#'), ref.size());
         const json *      at   = bases_.at(&schema);
         if (hash > 0) {
@@ -245,6 +239,28 @@ class node_reader {
 
     // ---- values of keywords ----
 
+    static std::string string_of(const json & value, const std::string & path) {
+        return value.is_string() ? value.get<std::string>() : throw field_error(path, "must be a string");
+    }
+
+    static const json & object_of(const json & value, const std::string & path) {
+        return value.is_object() ? value : throw field_error(path, "must be an object");
+    }
+
+    // The value of a keyword, null if it is absent.
+    static const json * find(const json & schema, const char * key) {
+        return schema.contains(key) ? &schema.at(key) : nullptr;
+    }
+
+    // The schema of a keyword, null if it is absent.
+    const schema_node * part(const json & schema, const schema_node & n, const char * key) {
+        const json * value = find(schema, key);
+        return value ? node_at(*value, member(n.path, key)) : nullptr;
+    }
+
+    // Notes a keyword that the grammar does not enforce.
+    void leave_out(const schema_node & n, const std::string & key) { document_.unheld_.push_back(member(n.path, key)); }
+
     static uint64_t count(const json & value, const std::string & path) {
         const bool whole = value.is_number() && as_decimal(value.dump()).fraction.empty();
         if (!whole || value.get<double>() < 0) {
@@ -279,9 +295,8 @@ class node_reader {
             throw field_error(path, "must be a non-empty array of schemas");
         }
         std::vector<const schema_node *> all;
-        for (size_t i = 0; i < value.size(); ++i) {
-            all.push_back(node_at(value.at(i), member(path, i)));
-        }
+        each_element(
+            value, path, [&](const json & one, const std::string & where) { all.push_back(node_at(one, where)); });
         return all;
     }
 
@@ -320,7 +335,7 @@ class node_reader {
                 (name == "if" && only_if(schema)) ||
                 ((name == "nullable" || name == "uniqueItems" || name == "not") && entry.value() == false);
             if (UNHELD.count(name) && !is_off && (keyword == KEYWORDS.end() || (keyword->second & n.types))) {
-                document_.unheld_.push_back(member(n.path, name));
+                leave_out(n, name);
             }
         }
     }
@@ -328,45 +343,42 @@ class node_reader {
     static bool only_if(const json & schema) { return !schema.contains("then") && !schema.contains("else"); }
 
     static void read_types(const json & schema, schema_node & n) {
-        if (!schema.contains("type")) {
+        const json * value = find(schema, "type");
+        if (!value) {
             return;
         }
-        const json &      value = schema.at("type");
-        const std::string path  = member(n.path, "type");
-        n.typed                 = true;
-        n.types                 = 0;
-        const auto add          = [&](const json & one, const std::string & where) {
+        const std::string path = member(n.path, "type");
+        n.typed                = true;
+        n.types                = 0;
+        const auto add         = [&](const json & one, const std::string & where) {
             const auto found = one.is_string() ? TYPES.find(one.get<std::string>()) : TYPES.end();
             if (found == TYPES.end()) {
                 throw field_error(where, "must be null, boolean, integer, number, string, array or object");
             }
             n.types |= found->second;
         };
-        if (!value.is_array()) {
-            add(value, path);
-        } else if (value.empty()) {
+        if (!value->is_array()) {
+            add(*value, path);
+        } else if (value->empty()) {
             throw field_error(path, "is empty");
-        }
-        for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
-            add(value.at(i), member(path, i));
+        } else {
+            each_element(*value, path, add);
         }
     }
 
     static void read_values(const json & schema, schema_node & n) {
         for (const char * key : { "enum", "const" }) {
-            if (!schema.contains(key)) {
+            const json * value = find(schema, key);
+            if (!value) {
                 continue;
             }
-            const json &      value = schema.at(key);
             std::vector<json> all;
             if (std::string(key) == "const") {
-                all.push_back(value);
-            } else if (!value.is_array() || value.empty()) {
+                all.push_back(*value);
+            } else if (!value->is_array() || value->empty()) {
                 throw field_error(member(n.path, key), "must be a non-empty array");
             } else {
-                for (size_t i = 0; i < value.size(); ++i) {
-                    all.push_back(value.at(i));
-                }
+                each_element(*value, key, [&](const json & one, const std::string &) { all.push_back(one); });
             }
             const bool                  both   = n.values.has_value();
             const std::set<std::string> before = n.value_texts;
@@ -393,16 +405,17 @@ class node_reader {
     void read_numbers(const json & schema, schema_node & n) {
         const auto bound = [&](const char * key, bool exclusive, std::optional<number_limits::bound> & to,
                                int32_t sign) {
-            const std::string path = member(n.path, key);
-            // draft 4's exclusiveMinimum: true
-            const bool is_flag = exclusive && schema.contains(key) && schema.at(key).is_boolean();
-            if (!schema.contains(key) || is_flag) {
-                if (is_flag && to) {
-                    to->exclusive = schema.at(key).get<bool>();
+            const json * value = find(schema, key);
+            if (!value) {
+                return;
+            }
+            if (exclusive && value->is_boolean()) {   // draft 4's exclusiveMinimum: true
+                if (to) {
+                    to->exclusive = value->get<bool>();
                 }
                 return;
             }
-            const number_limits::bound b     = { number(schema.at(key), path), exclusive };
+            const number_limits::bound b     = { number(*value, member(n.path, key)), exclusive };
             const int32_t              order = to ? sign * compare(b.value, to->value) : 1;
             if (order > 0 || (order == 0 && exclusive)) {
                 to = b;
@@ -419,9 +432,9 @@ class node_reader {
                     "leaves no number below the maximum");
             }
         }
-        if (schema.contains("multipleOf")) {
+        if (const json * divisor = find(schema, "multipleOf")) {
             const std::string path = member(n.path, "multipleOf");
-            const decimal     d    = number(schema.at("multipleOf"), path);
+            const decimal     d    = number(*divisor, path);
             if (d.negative || d.is_zero()) {
                 throw field_error(path, "must be above 0");
             }
@@ -439,50 +452,40 @@ class node_reader {
     // A lower limit above MAX_REPETITIONS is rejected, an upper one is dropped.
     void read_counts(
         const json & schema, const schema_node & n, const std::string & what, uint64_t & min, uint64_t & max) {
-        if (schema.contains("min" + what)) {
-            min = count(schema.at("min" + what), member(n.path, "min" + what));
-        }
-        if (schema.contains("max" + what)) {
-            max = count(schema.at("max" + what), member(n.path, "max" + what));
-        }
+        const std::string low = "min" + what, high = "max" + what;
+        min = schema.contains(low) ? count(schema.at(low), member(n.path, low)) : min;
+        max = schema.contains(high) ? count(schema.at(high), member(n.path, high)) : max;
         if (min > max) {
-            throw field_error(member(n.path, "min" + what), "is larger than max" + what);
+            throw field_error(member(n.path, low), "is larger than ", high);
         }
         if (min > MAX_REPETITIONS) {
-            throw field_error(member(n.path, "min" + what),
-                "is above " + std::to_string(MAX_REPETITIONS) + ": no grammar holds so many");
+            throw field_error(member(n.path, low), "is above ", MAX_REPETITIONS, ": no grammar holds so many");
         }
         if (max != NO_LIMIT && max > MAX_REPETITIONS) {
-            document_.unheld_.push_back(member(n.path, "max" + what));
+            leave_out(n, high);
             max = NO_LIMIT;
         }
     }
 
     void read_string(const json & schema, schema_node & n) {
         read_counts(schema, n, "Length", n.min_length, n.max_length);
-        if (schema.contains("pattern")) {
+        if (const json * text = find(schema, "pattern")) {
             const std::string path = member(n.path, "pattern");
-            if (!schema.at("pattern").is_string()) {
-                throw field_error(path, "must be a string");
-            }
-            n.pattern = pattern(schema.at("pattern").get<std::string>(), path);
+            n.pattern              = pattern(string_of(*text, path), path);
             if (n.pattern->is_empty()) {
                 throw field_error(path, "matches no string");
             }
         }
-        if (!schema.contains("format")) {
+        const json * name = find(schema, "format");
+        if (!name) {
             return;
         }
-        const std::string path = member(n.path, "format");
-        if (!schema.at("format").is_string()) {
-            throw field_error(path, "must be a string");
-        }
-        const auto format = FORMATS.find(schema.at("format").get<std::string>());
+        const std::string path   = member(n.path, "format");
+        const auto        format = FORMATS.find(string_of(*name, path));
         if (format == FORMATS.end()) {
-            if (!(n.types & TYPE_STRING) || n.values) {
-                return;   // a format of numbers, such as int32
+            if ((n.types & TYPE_STRING) && !n.values) {   // not a format of numbers, such as int32
+                leave_out(n, "format");
             }
-            document_.unheld_.push_back(path);
             return;
         }
         n.spoken |= TYPE_STRING;
@@ -495,11 +498,11 @@ class node_reader {
 
     void read_array(const json & schema, schema_node & n) {
         read_counts(schema, n, "Items", n.min_items, n.max_items);
-        n.says_min_items = schema.contains("minItems");
-        const char * tuple =
-            schema.contains("prefixItems") && schema.at("prefixItems").is_array() ? "prefixItems" : nullptr;
-        if (!tuple && schema.contains("items") && schema.at("items").is_array()) {
-            tuple = "items";   // array form, before draft 2020-12
+        n.says_min_items   = schema.contains("minItems");
+        const char * tuple = nullptr;
+        for (const char * key : { "items", "prefixItems" }) {   // items: before draft 2020-12
+            const json * value = find(schema, key);
+            tuple              = value && value->is_array() ? key : tuple;
         }
         if (tuple) {
             n.prefix = schemas(schema.at(tuple), member(n.path, tuple), true);
@@ -508,19 +511,16 @@ class node_reader {
         }
         const bool   old  = tuple && std::string(tuple) == "items";
         const char * rest = old ? "additionalItems" : "items";
-        if (schema.contains(rest)) {
-            n.rest = node_at(schema.at(rest), member(n.path, rest));
-        }
+        n.rest            = part(schema, n, rest);
         if (schema.contains("unevaluatedItems")) {
-            const bool is_rest = !n.rest && plain(schema);
-            if (is_rest) {
-                n.rest = node_at(schema.at("unevaluatedItems"), member(n.path, "unevaluatedItems"));
+            if (!n.rest && plain(schema)) {
+                n.rest = part(schema, n, "unevaluatedItems");
             } else if (schema.at("unevaluatedItems") != true) {
-                document_.unheld_.push_back(member(n.path, "unevaluatedItems"));
+                leave_out(n, "unevaluatedItems");
             }
         }
         if (!old && schema.contains("additionalItems") && schema.at("additionalItems") != true && tuple) {
-            document_.unheld_.push_back(member(n.path, "additionalItems"));
+            leave_out(n, "additionalItems");
         }
     }
 
@@ -533,35 +533,23 @@ class node_reader {
 
     void read_object(const json & schema, schema_node & n) {
         read_counts(schema, n, "Properties", n.min_properties, n.max_properties);
-        if (schema.contains("properties")) {
+        if (const json * all = find(schema, "properties")) {
             const std::string path = member(n.path, "properties");
-            const json &      all  = schema.at("properties");
-            if (!all.is_object()) {
-                throw field_error(path, "must be an object");
-            }
-            for (const auto & entry : all.items()) {
+            for (const auto & entry : object_of(*all, path).items()) {
                 n.properties.emplace_back(entry.key(), node_at(entry.value(), member(path, entry.key())));
                 n.property_of.emplace(n.properties.back());
             }
         }
-        if (schema.contains("patternProperties")) {
+        if (const json * all = find(schema, "patternProperties")) {
             const std::string path = member(n.path, "patternProperties");
-            const json &      all  = schema.at("patternProperties");
-            if (!all.is_object()) {
-                throw field_error(path, "must be an object");
-            }
-            for (const auto & entry : all.items()) {
+            for (const auto & entry : object_of(*all, path).items()) {
                 const std::string where = member(path, entry.key());
                 n.pattern_properties.push_back(
                     { entry.key(), pattern(entry.key(), where), node_at(entry.value(), where) });
             }
         }
-        if (schema.contains("additionalProperties")) {
-            n.additional = node_at(schema.at("additionalProperties"), member(n.path, "additionalProperties"));
-        }
-        if (schema.contains("propertyNames")) {
-            n.property_names = node_at(schema.at("propertyNames"), member(n.path, "propertyNames"));
-        }
+        n.additional     = part(schema, n, "additionalProperties");
+        n.property_names = part(schema, n, "propertyNames");
         if (schema.contains("required")) {
             read_required(schema.at("required"), member(n.path, "required"), n);
         }
@@ -569,11 +557,11 @@ class node_reader {
             return;
         }
         if (plain(schema) && !n.additional) {
-            n.additional = node_at(schema.at("unevaluatedProperties"), member(n.path, "unevaluatedProperties"));
+            n.additional = part(schema, n, "unevaluatedProperties");
         } else if (schema.at("unevaluatedProperties") == false && &n == document_.nodes_.front().get()) {
             n.closed = true;
         } else {
-            document_.unheld_.push_back(member(n.path, "unevaluatedProperties"));
+            leave_out(n, "unevaluatedProperties");
         }
     }
 
@@ -584,12 +572,8 @@ class node_reader {
         if (!value.is_array()) {
             throw field_error(path, "must be an array of names");
         }
-        for (size_t i = 0; i < value.size(); ++i) {
-            if (!value.at(i).is_string()) {
-                throw field_error(member(path, i), "must be a string");
-            }
-            n.required.push_back(value.at(i).get<std::string>());
-        }
+        each_element(value, path,
+            [&](const json & one, const std::string & where) { n.required.push_back(string_of(one, where)); });
     }
 
     void read_applicators(const json & schema, schema_node & n) {

@@ -104,13 +104,7 @@ std::vector<std::string> character_texts(const ranges & points) {
     return ways;
 }
 
-std::string joined(const std::vector<std::string> & all) {
-    std::string text;
-    for (const std::string & one : all) {
-        text += (text.empty() ? "" : " | ") + one;
-    }
-    return text;
-}
+std::string joined(const std::vector<std::string> & all) { return dflash::joined(all, " | "); }
 
 }   // namespace
 
@@ -259,7 +253,7 @@ std::string schema_writer::choices(const form_alternative & a, uint32_t types) {
 }
 
 // One rule per state; a string ends with a quotation mark.
-std::string schema_writer::text_rule(const automaton & texts, bool quoted) {
+std::string schema_writer::text_rule(const automaton & texts, bool as_string) {
     const auto [place, added] = texts_.emplace(&texts, "");
     if (!added) {
         return place->second;
@@ -269,7 +263,7 @@ std::string schema_writer::text_rule(const automaton & texts, bool quoted) {
         names.push_back(rules_.reserve());
     }
     for (size_t i = 0; i < texts.states.size(); ++i) {
-        if (quoted && texts.takes_all(int32_t(i))) {
+        if (as_string && texts.takes_all(int32_t(i))) {
             rules_.set(names[i], rules_.known("schema-char") + "* \"\\\"\"");
             continue;
         }
@@ -280,14 +274,14 @@ std::string schema_writer::text_rule(const automaton & texts, bool quoted) {
         std::vector<std::string> all;
         for (const auto & [to, points] : targets) {
             const std::vector<std::string> ways =
-                quoted ? character_texts(points) : std::vector<std::string>{ class_text(points) };
+                as_string ? character_texts(points) : std::vector<std::string>{ class_text(points) };
             for (const std::string & way : ways) {
                 all.push_back(way + " " + names[to]);
             }
         }
         std::string body = joined(all);
         if (texts.states[i].accepts) {
-            if (quoted) {
+            if (as_string) {
                 body.append(body.empty() ? "" : " | ").append("\"\\\"\"");
             } else {
                 body = body.empty() ? "\"\"" : std::string("(").append(body).append(")?");
@@ -295,7 +289,7 @@ std::string schema_writer::text_rule(const automaton & texts, bool quoted) {
         }
         rules_.set(names[i], body);
     }
-    return place->second = quoted ? rules_.add("\"\\\"\" " + names[0]) : names[0];
+    return place->second = as_string ? rules_.add("\"\\\"\" " + names[0]) : names[0];
 }
 
 std::string schema_writer::string_of(const form_alternative & a) {

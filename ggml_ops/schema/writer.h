@@ -46,7 +46,7 @@ class schema_writer {
     void        write_open();
     std::string choices(const form_alternative & a, uint32_t types);
     std::string name_of(int32_t form);
-    std::string text_rule(const automaton & texts, bool quoted);
+    std::string text_rule(const automaton & texts, bool as_string);
     std::string string_of(const form_alternative & a);
     std::string array_of(const form_array & array);
     std::string object_of(const form_object & object);

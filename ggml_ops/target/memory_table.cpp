@@ -1,16 +1,17 @@
 #include "target/memory_table.h"
 
+#include "llama/devices.h"
+
 #include <algorithm>
 
 namespace dflash {
 
 void memory_table::add(const std::string & part, const buffer_bytes & bytes) {
     for (const auto & [type, size] : bytes) {
-        ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
-        const bool         on_host =
-            ggml_backend_buft_is_host(type) || !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
-        auto &     parts = bytes_[on_host ? nullptr : device];
-        const auto found =
+        ggml_backend_dev_t device  = ggml_backend_buft_get_device(type);
+        const bool         on_host = ggml_backend_buft_is_host(type) || is_cpu(device);
+        auto &             parts   = bytes_[on_host ? nullptr : device];
+        const auto         found =
             std::find_if(parts.begin(), parts.end(), [&](const auto & other) { return other.first == part; });
         if (found != parts.end()) {
             found->second += size;

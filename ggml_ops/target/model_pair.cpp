@@ -35,10 +35,7 @@ llama_load_mode load_mode(const dflash_engine_params & p) {
 
 llama_model * load_model(const char * path, const char * what, const placement & placed, const dflash_engine_params & p,
     load_progress progress) {
-    std::string why;
-    if (!gguf_check(path, why)) {
-        throw status_error(DFLASH_ERROR_MODEL, why);
-    }
+    check_gguf(path);
     logged_error();   // forget what went wrong before
     llama_model_params mp          = llama_model_default_params();
     mp.no_alloc                    = progress.options.plans;

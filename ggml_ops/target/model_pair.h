@@ -9,9 +9,7 @@
 
 #include "llama-cpp.h"
 
-#include <cstddef>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace dflash {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "common/common.h"
 #include "llama/access.h"
+#include "llama/devices.h"
 
 #include "ggml-backend.h"
 
@@ -10,22 +11,15 @@
 #include <cmath>
 #include <map>
 #include <regex>
-#include <sstream>
 
 namespace dflash {
 
 namespace {
 
-std::string quoted(const std::string & text) { return "'" + text + "'"; }
-
-bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
-
 std::string names_of(const std::vector<ggml_backend_dev_t> & devices) {
-    std::string names;
-    for (ggml_backend_dev_t device : devices) {
-        names += (names.empty() ? "" : ", ") + std::string(ggml_backend_dev_name(device));
-    }
-    return names;
+    std::vector<std::string> names(devices.size());
+    std::transform(devices.begin(), devices.end(), names.begin(), ggml_backend_dev_name);
+    return joined(names, ", ");
 }
 
 std::vector<std::string> parts_of(const std::string & text, const char * separators) {
@@ -47,8 +41,8 @@ ggml_backend_dev_t find_device(
         return device;
     }
     const std::string there = names_of(known);
-    const char *      why   = device ? ", which is no device to offload to" : ", which is not here";
-    throw status_error(DFLASH_ERROR_ARG, field, " names ", quoted(name), why, ": give ",
+    const char *      why   = device ? "', which is no device to offload to" : "', which is not here";
+    throw status_error(DFLASH_ERROR_ARG, field, " names '", name, why, ": give ",
         (there.empty() ? "" : there + ", or "), "none to use the CPU");
 }
 
@@ -59,7 +53,7 @@ std::vector<ggml_backend_dev_t> find_devices(
     for (const std::string & name : text == "none" ? std::vector<std::string>() : parts_of(text, ",")) {
         ggml_backend_dev_t device = find_device(name, field, known);
         if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
-            throw status_error(DFLASH_ERROR_ARG, field, " names ", quoted(name), " twice");
+            throw status_error(DFLASH_ERROR_ARG, field, " names '", name, "' twice");
         }
         devices.push_back(device);
     }
@@ -120,13 +114,13 @@ void check_pattern(const std::string & pattern, const char * field) {
     try {
         (void) std::regex(pattern);
     } catch (const std::regex_error & e) {
-        throw status_error(DFLASH_ERROR_ARG, field, " has the pattern ", quoted(pattern),
-            ", which is no regular expression: ", e.what());
+        throw status_error(
+            DFLASH_ERROR_ARG, field, " has the pattern '", pattern, "', which is no regular expression: ", e.what());
     }
 }
 
 bool has_split_buffers(ggml_backend_dev_t device) {
-    return ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_split_buffer_type");
+    return backend_function<void()>(device, "ggml_backend_split_buffer_type");
 }
 
 }   // namespace
@@ -235,12 +229,10 @@ void placement::read_overrides(const char * text, const char * field, const std:
         const size_t equals = part.find('=');
         const auto   type   = equals == std::string::npos ? types.end() : types.find(part.substr(equals + 1));
         if (type == types.end()) {
-            std::string names;
-            for (const auto & [name, known] : types) {
-                names += (names.empty() ? "" : ", ") + name;
-            }
-            throw status_error(DFLASH_ERROR_ARG, field, " has ", quoted(part),
-                ", must be PATTERN=BUFFER with one of the buffers ", names);
+            std::vector<std::string> names(types.size());
+            std::transform(types.begin(), types.end(), names.begin(), [](const auto & known) { return known.first; });
+            throw status_error(DFLASH_ERROR_ARG, field, " has '", part,
+                "', must be PATTERN=BUFFER with one of the buffers ", joined(names, ", "));
         }
         check_pattern(part.substr(0, equals), field);
         check_reach(type->second, field);
@@ -251,8 +243,7 @@ void placement::read_overrides(const char * text, const char * field, const std:
 // A pass uses the model's devices and the CPU: llama.cpp aborts if a tensor is elsewhere.
 void placement::check_reach(ggml_backend_buffer_type_t type, const char * field) const {
     ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
-    if (!device || is_cpu(device) || devices_.empty() ||
-        std::find(devices_.begin(), devices_.end(), device) != devices_.end()) {
+    if (is_cpu(device) || devices_.empty() || std::find(devices_.begin(), devices_.end(), device) != devices_.end()) {
         return;
     }
     throw status_error(DFLASH_ERROR_ARG, field, " puts tensors on ", ggml_backend_dev_name(device),
@@ -282,10 +273,7 @@ void placement::add_override(const std::string & pattern, ggml_backend_buffer_ty
 }
 
 bool placement::splits_tensors_over_rpc() const {
-    return split_mode_ == LLAMA_SPLIT_MODE_TENSOR &&
-           std::any_of(devices_.begin(), devices_.end(), [](ggml_backend_dev_t device) {
-               return device && ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)) == std::string("RPC");
-           });
+    return split_mode_ == LLAMA_SPLIT_MODE_TENSOR && std::any_of(devices_.begin(), devices_.end(), is_rpc);
 }
 
 void placement::apply(llama_model_params & params) const {

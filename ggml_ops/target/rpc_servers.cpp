@@ -2,11 +2,11 @@
 
 #include "base/error.h"
 #include "common/common.h"
+#include "llama/devices.h"
 
 #include "ggml-rpc.h"
 
 #include <algorithm>
-#include <sstream>
 
 namespace dflash {
 
@@ -14,12 +14,10 @@ namespace {
 
 // A function of the RPC backend, which a build may lack.
 template <class F> F * rpc_function(const char * name) {
-    ggml_backend_reg_t reg   = ggml_backend_reg_by_name("RPC");
-    void *             found = reg ? ggml_backend_reg_get_proc_address(reg, name) : nullptr;
-    if (!found) {
-        throw status_error(DFLASH_ERROR_RPC, "rpc: this build has no RPC backend, build it without -DGGML_RPC=OFF");
-    }
-    return (F *) found;
+    F * found = backend_function<F>(ggml_backend_reg_by_name("RPC"), name);
+    return found ? found
+                 : throw status_error(
+                       DFLASH_ERROR_RPC, "rpc: this build has no RPC backend, build it without -DGGML_RPC=OFF");
 }
 
 // Why a server failed, null: it did not. forget: first drop what is known of connections that still live.
@@ -58,24 +56,15 @@ std::vector<ggml_backend_dev_t> local_devices_of(enum ggml_backend_dev_type type
         [type](ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == type && !is_rpc(device); });
 }
 
-std::vector<std::string> split(const char * text) {
-    std::vector<std::string> parts;
-    std::stringstream        in(text ? text : "");
-    for (std::string part; std::getline(in, part, ',');) {
-        parts.push_back(part);
-    }
-    return parts;
-}
-
 ggml_backend_dev_t device_of_name(const std::string & name) {
     if (ggml_backend_dev_t device = ggml_backend_dev_by_name(name.c_str())) {
         return device;
     }
-    std::string known;
-    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-        known += std::string(i ? ", " : "") + ggml_backend_dev_name(ggml_backend_dev_get(i));
+    std::vector<std::string> known;
+    for (ggml_backend_dev_t device : devices_that([](ggml_backend_dev_t) { return true; })) {
+        known.emplace_back(ggml_backend_dev_name(device));
     }
-    throw status_error(DFLASH_ERROR_ARG, "devices: there is no '", name, "', only ", known);
+    throw status_error(DFLASH_ERROR_ARG, "devices: there is no '", name, "', only ", joined(known, ", "));
 }
 
 std::vector<ggml_backend_dev_t> served_devices(const char * names) {
@@ -93,10 +82,6 @@ std::vector<ggml_backend_dev_t> served_devices(const char * names) {
 }
 
 }   // namespace
-
-bool is_rpc(ggml_backend_dev_t device) {
-    return std::string(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device))) == "RPC";
-}
 
 std::vector<ggml_backend_dev_t> local_devices() {
     std::vector<ggml_backend_dev_t> devices = local_devices_of(GGML_BACKEND_DEVICE_TYPE_GPU);
@@ -152,10 +137,9 @@ std::vector<ggml_backend_dev_t> rpc_servers::devices() const {
     if (devices_that(is_rpc).empty()) {
         return {};
     }
-    std::vector<ggml_backend_dev_t> all = devices_;
-    for (ggml_backend_dev_t device : local_devices()) {
-        all.push_back(device);
-    }
+    std::vector<ggml_backend_dev_t>       all   = devices_;
+    const std::vector<ggml_backend_dev_t> local = local_devices();
+    all.insert(all.end(), local.begin(), local.end());
     all.push_back(nullptr);
     return all;
 }

@@ -47,9 +47,6 @@ class rpc_servers {
     std::vector<ggml_backend_dev_t> devices_;
 };
 
-// Whether a device is an RPC server's.
-bool is_rpc(ggml_backend_dev_t device);
-
 // The devices of this machine that take layers, as llama.cpp chooses them.
 std::vector<ggml_backend_dev_t> local_devices();
 

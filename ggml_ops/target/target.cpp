@@ -3,7 +3,6 @@
 #include "base/abort_guard.h"
 #include "base/log.h"
 #include "llama/access.h"
-#include "llama/cache_access.h"
 #include "llama/embedding_rows.h"
 #include "target/cache_type.h"
 #include "target/context_size.h"
@@ -182,27 +181,13 @@ void target::set_tapped_layers(const std::vector<int32_t> & layers) {
 }
 
 void target::read_taps(int32_t row, int32_t n, float * out) const {
-    const size_t n_embd = llama_model_n_embd(model()), width = tapped_layers_.size() * n_embd;
+    const size_t n_embd = llama_model_n_embd(model()), row_size = tapped_layers_.size() * n_embd;
     for (size_t k = 0; k < tapped_layers_.size(); ++k) {
         const float * rows = llama_get_embeddings_layer_inp(ctx_.get(), tapped_layers_[k]);
         for (int32_t i = 0; i < n; ++i) {
-            std::memcpy(out + i * width + k * n_embd, rows + (size_t) (row + i) * n_embd, n_embd * sizeof(float));
+            std::memcpy(out + i * row_size + k * n_embd, rows + (size_t) (row + i) * n_embd, n_embd * sizeof(float));
         }
     }
-}
-
-// There are enough cells when no sequence holds any (create_tap_store).
-void target::give_tap_cells() {
-    if (!taps_) {
-        return;
-    }
-    end_pass();
-    std::vector<tap_cell> cells(batch_.n_rows() - batch_.n_padding());
-    if (taps_->n_free() < (int32_t) cells.size()) {
-        free_tap_cells();
-    }
-    std::generate(cells.begin(), cells.end(), [this] { return taps_->take(); });
-    taps_->set_pass(std::move(cells));
 }
 
 void target::end_pass() {
@@ -220,7 +205,10 @@ target::tree_rows target::add_tree(
 }
 
 int target::process() {
-    give_tap_cells();
+    end_pass();
+    if (taps_) {
+        taps_->set_pass(taps_->take(batch_.n_rows() - batch_.n_padding()));
+    }
     const abort_guard guard(abort_guard::phase::pass);
     const int32_t     n_reused = llama_perf_context(ctx_.get()).n_reused;
     const int         rc       = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());

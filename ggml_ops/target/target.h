@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,8 +57,6 @@ class target {
     void set_tapped_layers(const std::vector<int32_t> & layers);
     // Copies the taps of rows [row, row + n) of the last pass from the host's memory: [n, layers * n_embd].
     void read_taps(int32_t row, int32_t n, float * out) const;
-    // Frees cells of the tap store before a pass that would find too few.
-    std::function<void()> free_tap_cells;
 
     // ---- a pass ----
 
@@ -72,7 +69,8 @@ class target {
     // Adds a tree (batch::add_tree). rolls_back: the walk may leave a part of it; tapes roll a chain back as a tree.
     tree_rows add_tree(
         int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool rolls_back, int32_t padded_size = 0);
-    // Computes the rows of the batch. Returns llama_process()'s code; throws where an RPC server has failed.
+    // Computes the rows of the batch; their taps need free cells of the store (draft_memory::make_room). Returns
+    // llama_process()'s code; throws where an RPC server has failed.
     int  process();
     void process(const char * what);   // throws DFLASH_ERROR_COMPUTE that names `what`
     // Frees the tap store's cells of the last pass that no sequence keeps.
@@ -91,7 +89,6 @@ class target {
     void create_context(dflash_engine_params & params);
     void create_logit_store();
     void set_tree_support(const dflash_engine_params & params);
-    void give_tap_cells();
 
     const model_pair &              models_;
     pass_limits                     limits_;

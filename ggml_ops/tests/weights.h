@@ -22,6 +22,14 @@ inline ggml_backend_buffer_type_t panels() {
     return nullptr;
 }
 
+// A matrix [k, m] as weights of a type. Its columns matter alike: some types cannot be quantized without such a row.
+inline std::vector<char> quantize(ggml_type type, const std::vector<float> & x, int64_t k, int64_t m) {
+    const std::vector<float> importance(k, 1.0f);
+    std::vector<char>        out(m * ggml_row_size(type, k));
+    ggml_quantize_chunk(type, x.data(), out.data(), 0, m, k, importance.data());
+    return out;
+}
+
 // Rows of d floats, stored as `type`; x becomes the stored values.
 inline std::vector<char> pack(ggml_type type, std::vector<float> & x, int64_t d) {
     const int64_t     rows = (int64_t) x.size() / d;

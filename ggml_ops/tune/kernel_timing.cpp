@@ -1,10 +1,11 @@
 #include "tune/kernel_timing.h"
 
 #include "base/abort_guard.h"
-#include "base/error.h"
-#include "base/log.h"
 #include "base/backends.h"
+#include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "llama/devices.h"
 
 #include "common/common.h"
 #include "ggml-cpp.h"
@@ -49,31 +50,10 @@ ggml_type quantized_type(const std::string & name) {
         DFLASH_ERROR_ARG, "type is '", name, "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
 }
 
-template <class F> F * find(ggml_backend_dev_t device, const char * name) {
-    return (F *) ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name);
-}
-
 ggml_context_ptr new_context(size_t n_tensors) {
     ggml_context_ptr ctx(ggml_init(
         { n_tensors * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_tensors, false), nullptr, true }));
     return ctx ? std::move(ctx) : throw std::bad_alloc();
-}
-
-// The buffer type that the model loader (llama_model_loader) would choose: the first of the device's own that supports
-// the product.
-ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type type, int32_t m, int32_t k) {
-    const auto get = find<ggml_backend_buffer_type_t *(ggml_backend_dev_t)>(device, "ggml_backend_dev_get_extra_bufts");
-    for (ggml_backend_buffer_type_t * buft = get ? get(device) : nullptr; buft && *buft; ++buft) {
-        const ggml_context_ptr        ctx = new_context(3);
-        ggml_tensor *                 w   = ggml_new_tensor_2d(ctx.get(), type, k, m);
-        const ggml_backend_buffer_ptr none(ggml_backend_buft_alloc_buffer(*buft, 0));
-        w->buffer = none.get();
-        if (ggml_backend_dev_supports_op(
-                device, ggml_mul_mat(ctx.get(), w, ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, k, 512)))) {
-            return *buft;
-        }
-    }
-    return ggml_backend_dev_buffer_type(device);
 }
 
 std::vector<float> random_floats(size_t n) {
@@ -104,9 +84,7 @@ class bench {
         if (!backend_) {
             throw status_error(DFLASH_ERROR_MEMORY, "the device ", p.device, " could not be started: ", logged_error());
         }
-        if (const auto set_threads = find<void(ggml_backend_t, int)>(kernel.device(), "ggml_backend_set_n_threads")) {
-            set_threads(backend_.get(), p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math());
-        }
+        set_threads(kernel.device(), backend_.get(), p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math());
         const std::vector<char> data = random_weight(kernel.type(), p.m, p.k);
         const size_t            n    = std::clamp<size_t>(((size_t) p.megabytes << 20) / data.size(), 2, MAX_WEIGHTS);
         weights_.resize(n);
@@ -115,7 +93,7 @@ class bench {
             w = ggml_new_tensor_2d(weights_ctx_.get(), kernel.type(), p.k, p.m);
         }
         buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(
-            weights_ctx_.get(), best_buffer_type(kernel.device(), kernel.type(), p.m, p.k)));
+            weights_ctx_.get(), best_buffer_type(kernel.device(), kernel.type(), p.k, p.m)));
         if (!buffer_) {
             throw status_error(DFLASH_ERROR_MEMORY, n, " weights of ", data.size() >> 20, " MiB do not fit ", p.device,
                 ": ", logged_error());
@@ -213,9 +191,9 @@ matrix_rows::matrix_rows(const char * device, const char * type) :
     if (!device_) {
         throw status_error(DFLASH_ERROR_ARG, "device is '", (device ? device : ""), "', which is not here");
     }
-    gpu_rows_              = find<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
-    tile_rows_             = find<int(ggml_type)>(device_, "dflash_tile_rows");
-    set_tile_rows_         = find<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
+    gpu_rows_              = backend_function<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
+    tile_rows_             = backend_function<int(ggml_type)>(device_, "dflash_tile_rows");
+    set_tile_rows_         = backend_function<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device_);
     const int          n   = (int) ggml_backend_reg_dev_count(reg);   // without the devices of RPC servers
     while (gpu_rows_ && index_ < n && ggml_backend_reg_dev_get(reg, index_) != device_) {
@@ -286,49 +264,3 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
 }
 
 }   // namespace dflash
-
-// ---- C entry points ----
-
-void dflash_tune_params_default(dflash_tune_params * p) {
-    *p           = {};
-    p->device    = "CPU";
-    p->type      = "q4_K";
-    p->m         = 12288;
-    p->k         = 4096;
-    p->n_max     = DFLASH_MAX_NODES;
-    p->megabytes = 512;
-    p->ms        = 100;
-}
-
-char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status) {
-    char * out = nullptr;
-    int    rc  = DFLASH_OK;
-    try {
-        dflash::set_error("");
-        dflash::backends_init();
-        if (!params) {
-            throw dflash::status_error(DFLASH_ERROR_ARG, "params is NULL");
-        }
-        out = dflash::dup_string(dflash::tune(*params, progress, user));
-    } catch (...) {
-        rc = dflash::take_exception();
-    }
-    if (status) {
-        *status = rc;
-    }
-    return out;
-}
-
-int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows) {
-    try {
-        dflash::set_error("");
-        dflash::backends_init();
-        const dflash::matrix_rows kernel(device, type);
-        if (rows >= 0) {
-            kernel.set(rows);
-        }
-        return kernel.get();
-    } catch (...) {
-        return dflash::take_exception();
-    }
-}

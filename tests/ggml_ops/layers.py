@@ -17,8 +17,8 @@ from .tidy import INCLUDE, SOURCES
 
 # From the top down. Folders of one layer do not know each other.
 LAYERS = (
-    ("api", "tune"),
-    ("engine",),
+    ("api",),
+    ("engine", "tune"),
     ("cache",),
     ("target",),
     ("accept",),

@@ -54,7 +54,7 @@ ENGINE = [
     ),
     *mutants_of(
         "ggml_ops/cache/draft_memory.cpp",
-        ("drafter_->put_context(to, drafter_->take_context(from, n_past));", ";"),
+        ("drafter_->context().put(to, drafter_->context().take(from, n_past));", ";"),
         ("taps.clear(taps.pos + taps.rows);", ";"),
         ("while (to < n && path[to] == path[to - 1] + 1) {", "while (to < n) {"),
         tests=("tests/lossless/test_tokens.py", "tests/rpc/test_rpc.py -k drafter_that_fails", *CACHE),
@@ -66,8 +66,12 @@ ENGINE = [
         tests=CACHE,
     ),
     *mutants_of(
+        "ggml_ops/engine/slot.h",
+        ("{ return a->t_submit_us < b->t_submit_us; }", "{ return a->t_submit_us > b->t_submit_us; }"),
+        tests=("tests/lossless/test_tokens.py", "tests/engine/test_pocket.py", *CACHE),
+    ),
+    *mutants_of(
         "ggml_ops/engine/step.cpp",
-        ("{ return a->t_submit_us < b->t_submit_us; });", "{ return a->t_submit_us > b->t_submit_us; });"),
         (
             "} else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts",
             "} else if (s.n_past() >= limits_.n_ctx_slot) {",
@@ -150,9 +154,9 @@ DRAFT = [
         ("if (nodes[i].parent != i - 1) {", "if (nodes[i].parent > i - 1) {"),
         ("return n.parent > o.n.parent;", "return n.parent < o.n.parent;"),
         ("next.n.value = std::min(next.n.value * n.value, max_value);", "next.n.value = next.n.value * n.value;"),
-        ("if (n.depth >= rules_.depth || c.children >= rules_.width) {", "if (n.depth >= rules_.depth) {"),
-        ("if (!(c.quoted >> k & 1)) {", "if (c.quoted == 0) {"),
-        ("k >= 0 && (c.quoted >> k & 1)) {", "k > 0 && (c.quoted >> k & 1)) {"),
+        ("if (n.depth >= rules_.depth || c.children >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),
+        ("if (!(c.listed >> k & 1)) {", "if (c.listed == 0) {"),
+        ("k >= 0 && (c.listed >> k & 1)) {", "k > 0 && (c.listed >> k & 1)) {"),
         tests=("native tree",),
     ),
     *mutants_of(
@@ -184,7 +188,11 @@ DRAFT = [
     *mutants_of(
         "ggml_ops/draft/lookup.cpp",
         ("const int32_t at = place + 1 + i % period;", "const int32_t at = place + i % period;"),
-        ("while (m < MAX_MATCH && place >= m && m <= n &&", "while (m < MAX_MATCH && place > m && m <= n &&"),
+        tests=("native lookup",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/hash_chains.h",
+        ("place - m >= oldest &&", "place - m > oldest &&"),
         tests=("native lookup",),
     ),
     *mutants_of(
@@ -229,11 +237,6 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/selector.cpp",
-        ("ids->nb[1], ids->nb[1] * n_pos, 0);", "ids->nb[1], ids->nb[1], 0);"),
-        tests=BLOCKS,
-    ),
-    *mutants_of(
-        "ggml_ops/draft/markov.cpp",
         ("ids->nb[1], ids->nb[1] * n_pos, 0);", "ids->nb[1], ids->nb[1], 0);"),
         tests=BLOCKS,
     ),
@@ -315,8 +318,8 @@ LLAMA = [
         ("} else if (!cells.is_empty(rows[i]) && cells.seq_has(rows[i], seq_id)) {", "} else if (false) {"),
         ("const bool can_move = on_host();", "const bool can_move = false;"),
         (
-            "if (path[k] < 0 || path[k] >= (int32_t) parent.size() || parent[path[k]] != before) {",
-            "if (path[k] < 0 || path[k] >= (int32_t) parent.size()) {",
+            "if (path[k] < 0 || path[k] >= (int32_t) parents.size() || parents[path[k]] != before) {",
+            "if (path[k] < 0 || path[k] >= (int32_t) parents.size()) {",
         ),
         ("cells.pos_set(dst + i, cells.pos_get(src + i));", "cells.pos_set(dst + i, cells.pos_get(src));"),
         tests=("tests/trees/test_batch.py", *TREES),

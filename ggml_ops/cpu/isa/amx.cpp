@@ -4,22 +4,12 @@
 
 #if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12) && !defined(DFLASH_NO_AMX)
 
-#include "cpu/gemm/weight_types.h"
-#include "cpu/isa/features_x86.h"
 #include "cpu/isa/vectors.h"
 #include "cpu/switches.h"
 
-#include <cpuid.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"   // in gcc's own intrinsics (bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <type_traits>
 #include <vector>
 

@@ -4,19 +4,7 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(DFLASH_NO_AVX512)
 
-#include "cpu/gemm/weight_types.h"
-#include "cpu/isa/features_x86.h"
 #include "cpu/isa/vectors.h"
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"   // in gcc's own intrinsics (bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
-#include <cmath>
-#include <cstring>
-#include <utility>
 
 namespace dflash {
 

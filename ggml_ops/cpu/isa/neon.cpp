@@ -4,15 +4,7 @@
 
 #if defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
 
-#include "cpu/gemm/weight_types.h"
-#include "cpu/isa/features_arm.h"
 #include "cpu/isa/vectors.h"
-
-#include <arm_neon.h>
-
-#include <cmath>
-#include <cstring>
-#include <utility>
 
 // Some compilers can enable these instructions per function; older ones only for the whole build.
 #if !defined(__clang__) || __clang_major__ >= 16

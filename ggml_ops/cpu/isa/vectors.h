@@ -39,6 +39,26 @@
 
 #pragma once
 
+#include "cpu/gemm/weight_types.h"
+
+#if defined(__x86_64__)
+#include "cpu/isa/features_x86.h"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"   // in gcc's own intrinsics (bug 105593)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#else
+#include "cpu/isa/features_arm.h"
+
+#include <arm_neon.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
 #define ISA_FUNCTION      ISA_ATTRIBUTE static
 #define ISA_INLINE        ISA_ATTRIBUTE __attribute__((always_inline)) static inline
 #define ISA_INLINE_MEMBER ISA_ATTRIBUTE __attribute__((always_inline)) inline

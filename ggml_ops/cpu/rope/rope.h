@@ -5,7 +5,6 @@
 
 #include "ggml.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <utility>
 

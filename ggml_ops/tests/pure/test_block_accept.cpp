@@ -16,10 +16,10 @@ using text = std::vector<int32_t>;
 using law  = std::map<text, double>;   // probabilities of texts
 
 // Runs a function once for every sequence of decisions that it can make, with the sequence's probability.
-class every_chance : public chance {
+class every_decision : public random_decisions {
   public:
     template <class F> static void run(F && f) {
-        every_chance all;
+        every_decision all;
         do {
             all.at_          = 0;
             all.probability_ = 1;
@@ -162,7 +162,7 @@ struct outcome {
 template <class Claim>
 static outcome enumerate(const target & t, const draft & d, int32_t length, const draft_shape & shape, Claim && claim) {
     outcome out;
-    every_chance::run([&](chance & random, auto && probability) {
+    every_decision::run([&](random_decisions & random, auto && probability) {
         drawn_chain c = draw_chain(d, 99, length, shape, random);
         claim(c);
         double single = 1, joint = 1, sum_single = 0, sum_joint = 0;
@@ -287,7 +287,7 @@ static void the_papers_example() {
     }
     double                        block = 0, w_sum = 0;
     const std::vector<token_prob> p = { { 0, 1 / 3.0 }, { 1, 2 / 3.0 } };
-    every_chance::run([&](chance & random, auto && probability) {
+    every_decision::run([&](random_decisions & random, auto && probability) {
         const drawn_chain  c = draw_chain(d, 9, 2, {}, random);
         const block_result r = block_accept(c, [&](int32_t) -> const std::vector<token_prob> & { return p; }, random);
         block += probability() * r.accepted;
@@ -298,7 +298,7 @@ static void the_papers_example() {
 }
 
 static void edges() {
-    seeded_chance                 random(1);
+    seeded_decisions              random(1);
     const std::vector<token_prob> p = { { 7, 0.25 }, { 3, 0.75 } };
     std::vector<int32_t>          asked;
     const target_rows             rows = [&](int32_t i) -> const std::vector<token_prob> & {
@@ -368,7 +368,7 @@ static void edges() {
 }
 
 static void seeds() {
-    seeded_chance             a(5), b(5), other(6);
+    seeded_decisions          a(5), b(5), other(6);
     const std::vector<double> weights = { 0, 1, 0, 2.5, 1e-300, 0.5, 0 };
     std::vector<int32_t>      counts(weights.size());
     int32_t                   differ = 0, happened = 0;
@@ -385,7 +385,8 @@ static void seeds() {
     CHECK(counts[0] == 0 && counts[2] == 0 && counts[6] == 0);
     CHECK(std::abs(counts[1] - 10000) < 450 && std::abs(counts[3] - 25000) < 500);
     CHECK(std::abs(happened - 12000) < 500 && !a.happens(0) && a.happens(1));
-    seeded_chance known(42);   // the same on every platform: std::mt19937_64 is specified, and the rest is our own code
+    seeded_decisions known(
+        42);   // the same on every platform: std::mt19937_64 is specified, and the rest is our own code
     CHECK(known.pick({ 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }) == 7);
 }
 

@@ -41,11 +41,11 @@ static sequence & holding(slot & s, int32_t n_past) {
 
 static slot writer(int32_t id, int32_t budget = 0, int32_t n_past = 100) {
     slot s;
-    s.id             = id;
-    s.state          = DFLASH_WRITING;
-    s.request.budget = budget;
-    s.request.width  = DFLASH_MAX_NODES;
-    s.request.depth  = 15;
+    s.id                   = id;
+    s.state                = DFLASH_WRITING;
+    s.request.budget       = budget;
+    s.request.max_children = DFLASH_MAX_NODES;
+    s.request.depth        = 15;
     holding(s, n_past);
     s.drafts.begin(7);
     return s;
@@ -58,11 +58,11 @@ static void draft_chain(controller & c, slot & s, int32_t length, float prob) {
     s.drafts.block.ids.assign(length - 1, 3);
     s.drafts.block.probs.assign(length - 1, prob);
     growth rules;
-    rules.budget  = c.max_nodes(s);
-    rules.width   = s.request.width;
-    rules.depth   = std::min(c.max_depth(s), s.request.depth);
-    rules.odds    = &s.learned.odds;
-    s.drafts.tree = grow(s.drafts.block, s.drafts.anchor, rules);
+    rules.budget       = c.max_nodes(s);
+    rules.max_children = s.request.max_children;
+    rules.depth        = std::min(c.max_depth(s), s.request.depth);
+    rules.odds         = &s.learned.odds;
+    s.drafts.tree      = grow(s.drafts.block, s.drafts.anchor, rules);
 }
 
 static bool same(const char * reason, const char * expected) { return std::string(reason) == expected; }
@@ -94,7 +94,7 @@ static void bounds() {
     CHECK(c.max_depth(slots[1]) == 0 && c.max_nodes(slots[1]) == 1);    // plain
     CHECK(c.max_nodes(slots[2]) == 5);                                  // fixed
     CHECK(c.max_depth(slots[3]) == 8 && c.max_nodes(slots[3]) == 10);   // the end of the slot's context
-    slots[3].request.width = 1;
+    slots[3].request.max_children = 1;
     CHECK(c.max_nodes(slots[3]) == 9);   // a chain: anchor and path
     CHECK(c.max_nodes(slots[0]) == DFLASH_MAX_NODES);
     pass_limits few = l;
@@ -270,8 +270,8 @@ static void block_lengths() {
     set_costs(c);   // 16 tokens cost a millisecond more than 4
     std::vector<slot> slots  = { writer(0, 5) };
     const auto        length = [&](int32_t depth) {
-        slots[0].request.width = 1;
-        slots[0].request.depth = depth;
+        slots[0].request.max_children = 1;
+        slots[0].request.depth        = depth;
         return c.choose_length(slots);
     };
     CHECK(length(4) == 8 && length(3) == 8);
@@ -303,7 +303,7 @@ static void fixed_budgets() {
     CHECK(same(slots[0].drafts.reason, REASON_FIXED) && same(slots[2].drafts.reason, REASON_PAYS));
     std::vector<slot> alone = { writer(0, 10) };
     CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
-    alone[0].request.width = 1;
+    alone[0].request.max_children = 1;
     CHECK(c.choose_length(alone) == 10);   // a chain of ten
     l.n_outputs = 3;                       // one per anchor, and no more
     c.choose_length(slots);

@@ -59,7 +59,7 @@ static void what_is_counted() {
     tree & t             = s.drafts.tree;
     t                    = chain_of_three();
     t.nodes[1].candidate = -1;
-    t.nodes[1].quoted    = 1;
+    t.nodes[1].entry     = 1;
     s.drafts.quoted      = chain_quotation({ 3 }, 0.5f, quote_source::corpus);
     t.nodes.push_back({ 4, 2, 3, 0, 0.9f, 0.7f, true });
     t.nodes.push_back({ 5, 0, 1, 0, 0.1f, 0.1f, true });

@@ -13,10 +13,10 @@
 
 using namespace dflash;
 
-static growth width(int32_t budget, int32_t width) {
+static growth limits(int32_t budget, int32_t max_children) {
     growth g;
-    g.budget = budget;
-    g.width  = width;
+    g.budget       = budget;
+    g.max_children = max_children;
     return g;
 }
 
@@ -88,7 +88,7 @@ static void against_brute_force() {
         const draft   d      = random_draft(rng, 2 + round % 4, 1 + round % 4, round % 2);
         const auto    best   = all_prefixes(d);
         const int32_t budget = 1 + round % 23;
-        const tree    t      = grow(d, 42, width(budget, d.top_k));
+        const tree    t      = grow(d, 42, limits(budget, d.top_k));
         CHECK(t.size() == std::min<int32_t>(budget, 1 + (int32_t) best.size()));
         CHECK(t.nodes[0].token == 42 && t.nodes[0].parent == -1);
         double                         sum = 0, want = 0;
@@ -112,7 +112,7 @@ static void chains() {
     std::mt19937 rng(1);
     for (const bool lattice : { false, true }) {
         const draft d = random_draft(rng, 9, 5, lattice);
-        const tree  t = grow(d, 1, width(100, 1));
+        const tree  t = grow(d, 1, limits(100, 1));
         CHECK(t.size() == 9 && t.is_chain());
         int32_t pred = 0;
         for (int32_t depth = 1; depth < 9; ++depth) {   // the greedy path
@@ -120,11 +120,11 @@ static void chains() {
             pred            = (int32_t) (std::max_element(p, p + 5) - p);
             CHECK(t.nodes[depth].token == d.id(depth, pred));
         }
-        CHECK(!grow(d, 1, width(9, 5)).is_chain() || lattice);
+        CHECK(!grow(d, 1, limits(9, 5)).is_chain() || lattice);
         CHECK(grow(d, 1, growth{ 100, 5, 3, nullptr, nullptr }).depth() == 3);
     }
-    CHECK(grow(draft{}, 5, width(16, 8)).size() == 1);                         // nothing drafted
-    CHECK(grow(random_draft(rng, 4, 3, false), 5, width(1, 8)).size() == 1);   // budget 1 is plain decoding
+    CHECK(grow(draft{}, 5, limits(16, 8)).size() == 1);                         // nothing drafted
+    CHECK(grow(random_draft(rng, 4, 3, false), 5, limits(1, 8)).size() == 1);   // budget 1 is plain decoding
     CHECK(tree{}.is_chain());
 }
 
@@ -135,7 +135,7 @@ static void ties() {
     d.top_k      = 2;
     d.ids        = { 10, 11, 20, 21 };
     d.probs      = { 0.5f, 0.5f, 0.5f, 0.5f };
-    const tree t = grow(d, 1, width(7, 2));
+    const tree t = grow(d, 1, limits(7, 2));
     CHECK(t.size() == 7);
     const std::vector<std::pair<int32_t, int32_t>> order = { { 0, 10 }, { 0, 11 }, { 1, 20 }, { 1, 21 }, { 2, 20 },
         { 2, 21 } };
@@ -160,7 +160,7 @@ static void quotations() {
             }
         }
         const quotation q                = quote(1, found, {}, 9);
-        growth          g                = width(2 + round % 30, 4);
+        growth          g                = limits(2 + round % 30, 4);
         g.quoted                         = &q;
         const tree                     t = grow(d, 1, g);
         std::set<std::vector<int32_t>> seen;
@@ -168,18 +168,18 @@ static void quotations() {
         std::vector<float>             below(t.size(), 0);   // of each node, its children's values
         for (int32_t i = 1; i < t.size(); ++i) {
             const node &  n      = t.nodes[i];
-            const int32_t before = t.nodes[n.parent].quoted, entry = before < 0 ? -1 : q.after(before, n.token);
+            const int32_t before = t.nodes[n.parent].entry, entry = before < 0 ? -1 : q.after(before, n.token);
             CHECK(seen.insert(path_tokens(t, i)).second);    // no token twice below the same parent
             CHECK(n.value <= t.nodes[i - 1].value + 1e-7);   // still ordered
             CHECK(n.value <= t.nodes[n.parent].value + 1e-7);
             CHECK((n.candidate >= 0) == (n.prob > 0));
-            CHECK(n.candidate >= 0 || n.quoted > 0);   // somebody proposed it
-            CHECK(n.quoted == entry);                  // wherever the quotation says so, it is quoted
-            n_quoted += n.quoted > 0;
+            CHECK(n.candidate >= 0 || n.entry > 0);   // somebody proposed it
+            CHECK(n.entry == entry);                  // wherever the quotation says so, it is quoted
+            n_quoted += n.entry > 0;
             below[n.parent] += n.value;
         }
         for (int32_t i = 0; i < t.size(); ++i) {   // one token follows: what the drafter and a quotation say shares it
-            const int32_t quoted = t.nodes[i].quoted;
+            const int32_t quoted = t.nodes[i].entry;
             CHECK(quoted < 0 || q.empty() || q.entries[quoted].n_after == 0 || below[i] <= t.nodes[i].value + 1e-5);
         }
         CHECK(
@@ -188,7 +188,7 @@ static void quotations() {
     }
     // nothing drafted: the quotation alone
     const quotation q = chain_quotation({ 7, 8, 9 }, 0.5f);
-    growth          g = width(16, 8);
+    growth          g = limits(16, 8);
     g.quoted          = &q;
     const tree t      = grow(draft{}, 1, g);
     CHECK(t.size() == 4 && t.is_chain() && t.nodes[3].token == 9 && std::fabs(t.nodes[3].value - 0.125f) < 1e-6);
@@ -200,7 +200,7 @@ static void quotations() {
     CHECK(both.size() == (int32_t) two.entries.size() && both.size() >= 5 && !both.is_chain());
     const int32_t shared = both.child(0, 3);
     CHECK(both.child(shared, 4) > 0 && both.child(shared, 6) > 0 && both.child(shared, 4) < both.child(shared, 6));
-    g.width          = 1;
+    g.max_children   = 1;
     const tree chain = grow(draft{}, 1, g);
     CHECK(chain.is_chain() && chain.size() == 4 && chain.nodes[3].token == 5);
 }
@@ -215,7 +215,7 @@ static void calibrated() {
     }
     for (const bool lattice : { false, true }) {
         const draft d = random_draft(rng, 8, 6, lattice);
-        growth      g = width(40, 6);
+        growth      g = limits(40, 6);
         g.odds        = &odds;
         const tree t  = grow(d, 1, g);
         CHECK(t.size() == 40);

@@ -44,9 +44,9 @@ static void measure(int32_t k, bool lattice, float sharpness) {
     constexpr int32_t DRAFTS = 16, RUNS = 100;
     const calibration odds;   // with its look-ups, as in the engine
     growth            how;
-    how.budget = 64;
-    how.width  = 64;
-    how.odds   = &odds;
+    how.budget       = 64;
+    how.max_children = 64;
+    how.odds         = &odds;
     std::mt19937       rng(1);
     std::vector<draft> drafts;
     for (int32_t i = 0; i < DRAFTS; ++i) {

@@ -6,7 +6,7 @@
 #include "cpu/isa/kernels.h"
 #include "cpu/quantize_rows/quantize_rows.h"
 
-#include "ggml-cpu.h"
+#include "weights.h"
 
 #include <algorithm>
 #include <atomic>
@@ -81,10 +81,8 @@ struct problem {
         row(quantized_row_size(type, k)), matrix((n_panels * n_blocks * panel_block_bytes(type) + 63) / 64 * 64),
         copies((int) (120000000 / matrix) + 1), weights(aligned(weights_memory, matrix * copies)),
         rows(aligned(rows_memory, MAX_ROWS * row)) {
-        const size_t             weight_row = ggml_row_size(type, k);
-        std::vector<char>        quantized(weight_row * m);
-        const std::vector<float> importance(k, 1.0f);   // some types cannot be quantized without
-        ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, importance.data());
+        const size_t            weight_row = ggml_row_size(type, k);
+        const std::vector<char> quantized  = quantize(type, w, k, m);
         for (int64_t p = 0; p < n_panels; ++p) {
             pack_panel(type, quantized.data() + p * PANEL * weight_row, weight_row, n_blocks,
                 weights + p * n_blocks * panel_block_bytes(type));

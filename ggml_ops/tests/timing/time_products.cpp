@@ -3,6 +3,7 @@
 // megabytes of weights, types. Prints a table.
 
 #include "graphs.h"
+#include "weights.h"
 
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
@@ -74,12 +75,10 @@ int main(int argc, char ** argv) {
         std::printf(" %d |", n);
     }
     std::printf("\n");
-    const std::vector<float> importance(k, 1.0f);   // some types cannot be quantized without
     for (int a = 5; a < argc; ++a) {
-        const ggml_type   type = type_of(argv[a]);
-        std::vector<char> quantized(ggml_row_size(type, k) * m);
-        ggml_quantize_chunk(type, values.data(), quantized.data(), 0, m, k, importance.data());
-        const int copies = std::max(2, (int) (bytes / quantized.size()));
+        const ggml_type         type      = type_of(argv[a]);
+        const std::vector<char> quantized = quantize(type, values, k, m);
+        const int               copies    = std::max(2, (int) (bytes / quantized.size()));
         for (const ggml_backend_buffer_type_t place : places) {
             if (!takes(device, place, type, k, m)) {
                 continue;

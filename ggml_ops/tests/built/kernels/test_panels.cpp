@@ -7,6 +7,7 @@
 #include "cpu/quantize_rows/quantize_rows.h"
 
 #include "check.h"
+#include "weights.h"
 
 #include "ggml-cpu.h"
 
@@ -119,9 +120,7 @@ struct problem {
             v = normal(rng) * (rng() % 50 == 0 ? 20.0f : 1.0f);
         }
         std::fill_n(x.begin() + 3 * k, k, 0.0f);   // and a row of zeros
-        quantized.resize(weight_row * m);
-        const std::vector<float> importance(k, 1.0f);   // some types cannot be quantized without
-        ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, importance.data());
+        quantized = quantize(type, w, k, m);
         if (s.wild) {
             fill_with_any_integers(rng);
             for (float & v : x) {

@@ -31,13 +31,6 @@ static std::vector<float> read(const ggml_tensor * t) {
     return x;
 }
 
-// All columns matter alike; some types need to know.
-static void quantize(ggml_type type, const std::vector<float> & w, std::vector<char> & bytes, int64_t m, int64_t k) {
-    const std::vector<float> importance(k, 1.0f);
-    ggml_quantize_chunk(
-        type, w.data(), bytes.data(), 0, m, k, ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);
-}
-
 // Computes a product of rows x columns in every possible way.
 static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t k, int64_t m, int64_t n,
     int64_t n_experts, int64_t slots) {
@@ -75,8 +68,7 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
 
     auto              w_floats = random_floats(ggml_nelements(w), 0.05f);
     const auto        x_floats = random_floats(ggml_nelements(x), 1.0f);
-    std::vector<char> bytes(ggml_nbytes(w));
-    quantize(type, w_floats, bytes, ggml_nrows(w), k);
+    std::vector<char> bytes    = quantize(type, w_floats, k, ggml_nrows(w));
     if (type == GGML_TYPE_F32) {
         std::memcpy(bytes.data(), w_floats.data(), bytes.size());
     } else {
@@ -165,7 +157,7 @@ static void fuzz(ggml_backend_buffer_type_t in_panels) {
     if (type == GGML_TYPE_F32) {
         std::memcpy(bytes.data(), w_floats.data(), bytes.size());
     } else {
-        quantize(type, w_floats, bytes, m, k);
+        bytes = quantize(type, w_floats, k, m);
         ggml_get_type_traits(type)->to_float(bytes.data(), w_floats.data(), k * m);
     }
     ggml_backend_tensor_set(w, bytes.data(), 0, bytes.size());

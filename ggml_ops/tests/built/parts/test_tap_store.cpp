@@ -12,20 +12,12 @@ using namespace dflash;
 
 static constexpr int32_t N_LAYERS = 2, N_EMBD = 4, N_ROWS = 5;
 
-static std::vector<tap_cell> take_all(tap_store & store) {
-    std::vector<tap_cell> cells;
-    while (store.n_free() > 0) {
-        cells.push_back(store.take());
-    }
-    return cells;
-}
-
 int main() {
     ggml_backend_dev_t host = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     tap_store          store(host, { 3, 5 }, N_EMBD, N_ROWS);
     CHECK(store.n_free() == N_ROWS);
 
-    std::vector<tap_cell> cells = take_all(store);
+    std::vector<tap_cell> cells = store.take(store.n_free());
     std::set<int32_t>     numbers;
     for (const tap_cell & cell : cells) {
         numbers.insert(*cell);
@@ -35,7 +27,7 @@ int main() {
     CHECK(*numbers.rbegin() < store.rows()->ne[1]);
     bool thrown = false;
     try {
-        store.take();
+        store.take(1);
     } catch (const std::runtime_error &) {
         thrown = true;
     }
