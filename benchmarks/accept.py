@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/accept.py [--temperatures 0.6 1.0] [--repeats 20]
 
-Both give the target's distribution, but not the same text. So the two means are over different answers, with many seeds
-per prompt and the standard error of each mean. The small pocket pair (f16), whole blocks, no prompt lookup.
+The two rules give different texts, so each mean is over its own answers, with many seeds per prompt and a standard
+error. The small pocket pair (f16), whole blocks, no prompt lookup.
 """
 
 from __future__ import annotations
@@ -56,11 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             row: dict[str, Any] = {"temperature": temperature}
             for rule in RULES:
                 completions = list(answers(engine, prompts, args.n_predict, temperature, args.repeats, accept=rule))
-                row[rule] = {
-                    "al": acceptance_length(completions),
-                    "error": standard_error(completions),
-                    "answers": len(completions),
-                }
+                al, error = acceptance_length(completions), standard_error(completions)
+                row[rule] = {"al": al, "error": error, "answers": len(completions)}
             row["ratio"] = row["block"]["al"] / row["match"]["al"]
             row["ratio_error"] = row["ratio"] * math.hypot(*(row[rule]["error"] / row[rule]["al"] for rule in RULES))
             record.say(f"T{temperature:g}: block over match {row['ratio']:.3f}")

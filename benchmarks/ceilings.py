@@ -70,13 +70,8 @@ class Meter:
     def measure(self, threads: int, sizes: Iterable[int] = (), quick: bool = False) -> Ceilings:
         """`sizes`: bytes of buffers to read, besides MEMORY. Takes a few seconds; if `quick` half a second, without
         MEMORY."""
-        argv = [
-            str(self._program),
-            str(threads),
-            "2" if quick else "5",
-            *map(str, sorted({*sizes} if quick else {MEMORY, *sizes})),
-        ]
-        figures = json.loads(self._run(argv))
+        times, wanted = ("2", {*sizes}) if quick else ("5", {MEMORY, *sizes})
+        figures = json.loads(self._run([str(self._program), str(threads), times, *map(str, sorted(wanted))]))
         read = {int(size): speed for size, speed in figures["read"].items()}
         return Ceilings(read, figures["int8"], figures["f32"], figures["tile"], figures["instruction"])
 

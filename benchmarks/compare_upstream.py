@@ -3,11 +3,9 @@
 
 Usage: python benchmarks/compare_upstream.py [--drafters dflash ...] [--types q4_0 ...] [--temperatures 0 1] [--resume]
 
-The pairs are the bundled pocket pairs inflated to the 0.6b shape, with the acceptance of a trained drafter and the cost
-of a larger model. Upstream is built from the unpatched pinned source (dflash_local/build/peer.py). docs/benchmarks.md
-says what is held equal and why. Writes the table (Markdown) and the figures of each answer (JSON) after each cell;
-`--resume` continues an interrupted run. `--one-by-one` is for devices that cannot hold five servers at once: each runs
-alone and answers everything, plain and ours first.
+docs/benchmarks.md says what is compared, what is held equal and why. The table (Markdown) and the figures of each
+answer (JSON) are written after each cell; `--resume` continues an interrupted run. `--one-by-one` is for devices that
+cannot hold five servers at once: each runs alone and answers everything, plain and ours first.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 import time
 import zlib
 from collections.abc import Collection, Iterator, Sequence
@@ -186,7 +183,7 @@ def measure(
 
 
 def measure_apart(
-    setting: Setting, logs: Path, prompts: Sequence[dict[str, Any]], cells: Sequence[Cell], n: int, repeats: int
+    setting: Setting, prompts: Sequence[dict[str, Any]], cells: Sequence[Cell], n: int, repeats: int
 ) -> Iterator[Sequence[Cell]]:
     """One server after the other answers all prompts of all `cells`, which have no runs yet, `repeats` times. Yields
     the filled cells once plain and ours are in them, and after each further system.
@@ -199,7 +196,7 @@ def measure_apart(
         cell.left_out.update(dict.fromkeys(names, "not measured yet"))
     for name in names:
         try:
-            with Systems({name: commands[name]}, logs) as systems:
+            with Systems({name: commands[name]}) as systems:
                 for cell in cells:
                     cell.runs[name] = list(_alone(systems, name, prompts, cell, n, repeats))
                     del cell.left_out[name]
@@ -250,27 +247,23 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
         for name in (cell.best, OURS):
             speeds[name] = f"**{speeds[name]}**"
         ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in (cell.best, PLAIN)]
-        rows.append(
-            [cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios]
-            + [f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"]
-        )
+        als = f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"
+        rows.append([cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios, als])
     s = summary(cells)
-    lines = [
+    parts = [
         record.table(head, rows),
-        "",
         f"Over {len(cells)} cells: ours over upstream's best {s['over_best_mean']:.3f} (geometric mean; lowest "
         f"{s['over_best_min']:.3f}), over the better of plain and upstream's best {s['over_better_mean']:.3f}, over "
         f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); over upstream's best with prompts and "
         f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
-        "",
         f"Tokens after the first over the time since; in brackets the lowest and highest repeat. {footer}",
         *(
-            f"\nLeft out of T{cell.temperature:g}: {name}, {why.splitlines()[0]}"
+            f"Left out of T{cell.temperature:g}: {name}, {why.splitlines()[0]}"
             for cell in cells
             for name, why in cell.left_out.items()
         ),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:
@@ -311,13 +304,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measured(
-    args: argparse.Namespace, setting: Setting, cells: Sequence[Cell], prompts: Sequence[dict[str, Any]], logs: Path
+    args: argparse.Namespace, setting: Setting, cells: Sequence[Cell], prompts: Sequence[dict[str, Any]]
 ) -> Iterator[Sequence[Cell]]:
     """Yields `cells`, which have no runs yet, as they are filled."""
     if args.one_by_one:
-        yield from measure_apart(setting, logs, prompts, cells, args.n_predict, args.repeats)
+        yield from measure_apart(setting, prompts, cells, args.n_predict, args.repeats)
         return
-    with Systems(setting.commands(), logs) as systems:
+    with Systems(setting.commands()) as systems:
         for i, cell in enumerate(cells, 1):
             systems.warm_up(requests(prompts[:2], args.n_predict, cell.temperature))
             where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}"
@@ -342,13 +335,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             pair = pairs.make(args.work, args.shape, ftype, drafter)
             setting = Setting(pair, bins, threads=args.threads, n_gpu_layers=args.ngl)
-            with tempfile.TemporaryDirectory(prefix="compare-") as logs:
-                for filled in measured(args, setting, missing, prompts, Path(logs)):
-                    seconds = round(before + time.monotonic() - start)
-                    known = [*cells, *filled]
-                    results = {**env, "seconds": seconds, "summary": summary(known)}
-                    results["cells"] = [cell.to_json() for cell in known]
-                    record.save(args.out, results, markdown(known, record.footer(env)))
+            for filled in measured(args, setting, missing, prompts):
+                known = [*cells, *filled]
+                results = {**env, "seconds": round(before + time.monotonic() - start), "summary": summary(known)}
+                results["cells"] = [cell.to_json() for cell in known]
+                record.save(args.out, results, markdown(known, record.footer(env)))
             cells += missing
     print(markdown(cells, record.footer(env)))
     return 0

@@ -3,9 +3,7 @@ turns.
 
 Usage: python benchmarks/concurrency.py [--clients 1 2 4 8 16] [--drafter dflash] [--type q4_0] [--temperature 0]
 
-Every server has a slot per client. A turn answers the whole prompt set (at least three prompts per client, so that the
-tail with idle clients stays short); throughput is all tokens over the wall time of the turn, with prompts and HTTP.
-Ratios are medians over the repeats, since the machine's speed drifts between them.
+docs/benchmarks.md says what a turn is and what counts.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 import itertools
 import statistics
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,10 +77,8 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
         for name in (r["best_upstream"], OURS):
             speeds[name] = f"**{speeds[name]}**"
         lines.append([str(r["clients"]), *speeds.values(), f"{r['over_best']:.2f}", f"{r['over_plain']:.2f}"])
-    return (
-        record.table(head, lines)
-        + f"\n\nTokens per second of all clients together, prompts and HTTP included. {footer}\n"
-    )
+    note = "Tokens per second of all clients together, prompts and HTTP included."
+    return f"{record.table(head, lines)}\n\n{note} {footer}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,10 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for clients in args.clients:
         setting = Setting(pair, bins, clients, args.threads)
         load_prompts = enough(prompts, clients)
-        with (
-            tempfile.TemporaryDirectory(prefix="concurrency-") as logs,
-            Systems(setting.commands(), Path(logs), clients) as systems,
-        ):
+        with Systems(setting.commands(), clients) as systems:
             systems.warm_up(requests(load_prompts[: 2 * clients], args.n_predict, args.temperature))
             table.add(row(clients, measure(systems, load_prompts, args.temperature, args.n_predict, args.repeats)))
     return table.show()

@@ -4,9 +4,8 @@ Usage: python benchmarks/convert_memory.py [--gigabytes 3] [--outtypes f16 q8_0]
 
 Writes a sharded DFlash checkpoint (bfloat16, the shapes of a drafter for an 8b model, with as many layers as the size
 requires) and the GGUF header of a target with 151,936 tokens, converts in a separate process and reads that process's
-peak resident memory. The limit is twice the largest tensor plus 300 MB. Prints a Markdown table, writes
-benchmarks/results/convert_memory.json, and fails if a peak is above the limit. Needs about twice the size on disk (in
-DIR, default the system's temporary folder), freed at the end.
+peak resident memory. The limit is twice the largest tensor plus 300 MB. Exits with 1 if a peak is above it. Needs about
+twice the size on disk, freed at the end.
 """
 
 from __future__ import annotations
@@ -34,10 +33,11 @@ from benchmarks import record
 from dflash_local.convert import OUTTYPES
 from dflash_local.convert.gguf_metadata import array, string, u32
 from dflash_local.convert.writer import write_gguf
+from dflash_local.demo.shapes import SHAPES, Shape
 
 RESULT = record.RESULTS / "convert_memory"
 MB = 1_000_000
-N_TARGET_LAYER = 36
+N_TAPS = 5
 CHILD = """
 import json, re, sys
 from pathlib import Path
@@ -57,19 +57,6 @@ print(json.dumps([before, peak()]))
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Sizes of the synthetic drafter; the defaults are those of a drafter for an 8b model."""
-
-    n_embd: int = 4096
-    n_ff: int = 12288
-    n_head: int = 32
-    n_head_kv: int = 8
-    head_dim: int = 128
-    n_taps: int = 5
-    n_vocab: int = 151_936
-
-
-@dataclass(frozen=True)
 class Measurement:
     """One conversion. Sizes in bytes; `idle` is the process's peak before it."""
 
@@ -82,14 +69,12 @@ class Measurement:
     seconds: float
 
     @property
-    def row(self) -> str:
+    def row(self) -> list[str]:
         sizes = (self.checkpoint, self.largest_tensor, self.limit, self.idle, self.peak)
-        return f"| {self.outtype} | " + " | ".join(f"{size / MB:,.0f}" for size in sizes) + f" | {self.seconds:.1f} |"
+        return [self.outtype, *(f"{size / MB:,.0f}" for size in sizes), f"{self.seconds:.1f}"]
 
 
-HEADER = """\
-| outtype | checkpoint MB | largest tensor MB | limit MB | idle process MB | peak MB | seconds |
-|---|---:|---:|---:|---:|---:|---:|"""
+HEAD = ("outtype", "checkpoint MB", "largest tensor MB", "limit MB", "idle process MB", "peak MB", "seconds")
 
 
 def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int) -> tuple[int, int]:
@@ -101,15 +86,15 @@ def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int)
     config = {
         "architectures": ["DFlashDraftModel"],
         "block_size": 16,
-        "dflash_config": {"mask_token_id": 3, "target_layer_ids": list(range(1, 7 * shape.n_taps, 7))},
-        "head_dim": shape.head_dim,
+        "dflash_config": {"mask_token_id": 3, "target_layer_ids": list(range(1, 7 * N_TAPS, 7))},
+        "head_dim": shape.head,
         "hidden_size": shape.n_embd,
         "intermediate_size": shape.n_ff,
         "max_position_embeddings": 40960,
         "num_attention_heads": shape.n_head,
         "num_hidden_layers": n_layer,
         "num_key_value_heads": shape.n_head_kv,
-        "num_target_layers": N_TARGET_LAYER,
+        "num_target_layers": shape.n_layer,
         "rms_norm_eps": 1e-6,
         "rope_theta": 1e6,
         "vocab_size": shape.n_vocab,
@@ -137,9 +122,10 @@ def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int)
 def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of a DFlash checkpoint."""
     n_embd, n_ff = shape.n_embd, shape.n_ff
-    n_q, n_kv = shape.n_head * shape.head_dim, shape.n_head_kv * shape.head_dim
+    assert shape.head
+    n_q, n_kv = shape.n_head * shape.head, shape.n_head_kv * shape.head
     yield from {
-        "fc.weight": (n_embd, shape.n_taps * n_embd),
+        "fc.weight": (n_embd, N_TAPS * n_embd),
         "hidden_norm.weight": (n_embd,),
         "norm.weight": (n_embd,),
     }.items()
@@ -151,8 +137,8 @@ def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]
             "self_attn.k_proj": (n_kv, n_embd),
             "self_attn.v_proj": (n_kv, n_embd),
             "self_attn.o_proj": (n_embd, n_q),
-            "self_attn.q_norm": (shape.head_dim,),
-            "self_attn.k_norm": (shape.head_dim,),
+            "self_attn.q_norm": (shape.head,),
+            "self_attn.k_norm": (shape.head,),
             "mlp.gate_proj": (n_ff, n_embd),
             "mlp.up_proj": (n_ff, n_embd),
             "mlp.down_proj": (n_embd, n_ff),
@@ -162,11 +148,8 @@ def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]
 
 def write_shard(path: Path, part: list[tuple[str, tuple[int, ...]]]) -> None:
     """Weights repeat a block of 16 MB, since only their size matters."""
-    block = (
-        (np.random.default_rng(0).normal(size=8_000_000).astype(np.float32).view(np.uint32) >> 16)
-        .astype(np.uint16)
-        .tobytes()
-    )
+    numbers = np.random.default_rng(0).normal(size=8_000_000).astype(np.float32)
+    block = (numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     header: dict[str, Any] = {}
     end = 0
     for name, size in part:
@@ -184,7 +167,7 @@ def write_target(path: Path, shape: Shape) -> Path:
     tokens = [f"token{i}" for i in range(shape.n_vocab)]
     metadata = {
         "general.architecture": string("qwen3"),
-        "qwen3.block_count": u32(N_TARGET_LAYER),
+        "qwen3.block_count": u32(shape.n_layer),
         "qwen3.embedding_length": u32(shape.n_embd),
         "tokenizer.ggml.model": string("gpt2"),
         "tokenizer.ggml.tokens": array(GGUFValueType.STRING, tokens),
@@ -196,10 +179,9 @@ def write_target(path: Path, shape: Shape) -> Path:
 
 
 def measure(
-    folder: Path, outtypes: list[str], n_bytes: int, shape: Shape | None = None, shard_bytes: int = 1000 * MB
+    folder: Path, outtypes: list[str], n_bytes: int, shape: Shape = SHAPES["8b"], shard_bytes: int = 1000 * MB
 ) -> Iterator[Measurement]:
     """Convert a checkpoint of `n_bytes` in the empty `folder` to each of `outtypes`, and empty `folder` again."""
-    shape = shape or Shape()
     checkpoint, output = folder / "checkpoint", folder / "out.gguf"
     target = write_target(folder / "target.gguf", shape)
     try:
@@ -208,9 +190,8 @@ def measure(
             start = time.monotonic()
             command = [sys.executable, "-c", CHILD, str(checkpoint), str(target), str(output), outtype]
             idle, peak = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-            yield Measurement(
-                outtype, size, largest, 2 * largest + 300 * MB, idle, peak, round(time.monotonic() - start, 1)
-            )
+            seconds = round(time.monotonic() - start, 1)
+            yield Measurement(outtype, size, largest, 2 * largest + 300 * MB, idle, peak, seconds)
             output.unlink()
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -219,30 +200,21 @@ def measure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Peak memory of `dflash-local convert` on a large synthetic checkpoint."
-    )
-    parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the checkpoint (default: %(default)s)")
-    parser.add_argument(
-        "--outtypes",
-        nargs="+",
-        choices=OUTTYPES,
-        default=["f16", "q8_0"],
-        help="types to convert to (default: f16 q8_0)",
-    )
-    parser.add_argument("--folder", type=Path, help="where to put the files (default: the system's temporary folder)")
-    args = parser.parse_args()
+    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    ap.add_argument("--gigabytes", type=float, default=3.0, help="size of the checkpoint (default: %(default)s)")
+    types, default = "types to convert to (default: f16 q8_0)", ["f16", "q8_0"]
+    ap.add_argument("--outtypes", nargs="+", choices=OUTTYPES, default=default, help=types)
+    ap.add_argument("--folder", type=Path, help="where to put the files (default: the system's temporary folder)")
+    args = ap.parse_args()
     origin, done = record.origin(), list[Measurement]()
-    print(HEADER)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for measurement in measure(Path(folder), args.outtypes, int(args.gigabytes * 1000 * MB)):
             done.append(measurement)
-            print(measurement.row, flush=True)
-    table = "\n".join([HEADER, *(measurement.row for measurement in done)])
-    rows = [asdict(measurement) for measurement in done]
-    record.save(RESULT, {**origin, "rows": rows}, f"{table}\n\n{record.place(origin)}; {record.code(origin)}.\n")
+            record.say(str(measurement))
+    text = f"{record.table(HEAD, [one.row for one in done])}\n\n{record.place(origin)}; {record.code(origin)}.\n"
+    record.publish(RESULT, {**origin, "rows": [asdict(one) for one in done]}, text)
     return int(any(measurement.peak > measurement.limit for measurement in done))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record.run(main)

@@ -3,10 +3,9 @@ ours with the same drafter, chains and trees.
 
 Usage: python benchmarks/eagle3.py [--shapes small 0.6b] [--types q4_0] [--head HEAD.gguf]
 
-The head is trained for the pocket target by train_eagle3.py; pocket-eagle3.gguf is one, as Q4_0. "small" is the bundled
-pair itself (f16); every other shape is the inflated pair with an inflated head, which have the acceptance of the small
-ones and the cost of models of that size. All systems answer each prompt in turns, at temperature 0. A speed is over all
-answers of a repeat; tables have the median of the repeats.
+train_eagle3.py trains heads for the pocket target; pocket-eagle3.gguf is one, as Q4_0. "small" is the bundled pair
+itself (f16); every other shape is the inflated pair with an inflated head. All systems answer each prompt in turns, at
+temperature 0. A speed is over all answers of a repeat; tables have the median of the repeats.
 """
 
 from __future__ import annotations
@@ -74,16 +73,12 @@ def markdown(cells: Sequence[dict[str, Any]], footer: str) -> str:
     parts = []
     for cell in cells:
         rows = cell["rows"]
-        lines = [
-            [
-                row["system"],
-                f"{row['tokens_per_second']:.1f}",
-                "{:.2f} ({:.2f}-{:.2f})".format(row["speedup"], *row["speedup_range"]),
-                "-" if row["system"] == PLAIN else f"{row['al']:.2f}",
-                f"{row['same_as_plain']} of {cell['prompts']}",
-            ]
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            over = "{:.2f} ({:.2f}-{:.2f})".format(row["speedup"], *row["speedup_range"])
+            al, same = f"{row['al']:.2f}", f"{row['same_as_plain']} of {cell['prompts']}"
+            speed = f"{row['tokens_per_second']:.1f}"
+            lines.append([row["system"], speed, over, "-" if row["system"] == PLAIN else al, same])
         eagle, *others = (best(rows, prefix) for prefix in ("upstream eagle3", "upstream dflash", CHAINS, TREES))
         ratios = ", ".join(f"{row['system']}: {row['speedup'] / eagle['speedup']:.2f}" for row in others)
         parts += [
@@ -111,15 +106,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 n_layer = Target.read(pair.target).n_layer
                 head = inflate_head(head, n_layer, shape_of(shape, "dflash"), ftype, Path(scratch) / "head.gguf")
                 pair = pairs.make(args.work, shape, ftype, "dflash")
-            setting = Setting(pair, bins, threads=args.threads)
-            with Systems(commands(setting, head), Path(scratch)) as systems:
+            with Systems(commands(Setting(pair, bins, threads=args.threads), head)) as systems:
                 systems.warm_up(requests(prompts[:2], args.n_predict, 0.0))
                 runs = measure(systems, prompts, 0.0, args.n_predict, args.repeats, f"{shape} {ftype}", may_lose=())
         rows = [row(name, found, runs[PLAIN]) for name, found in runs.items()]
         cells.append({"shape": shape, "ftype": ftype, "prompts": len(prompts), "rows": rows})
         record.save(args.out, {**env, "cells": cells}, markdown(cells, record.footer(env)))
-    print(markdown(cells, record.footer(env)))
-    return 0
+    return record.publish(args.out, {**env, "cells": cells}, markdown(cells, record.footer(env)))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,8 @@
 """A theoretical roofline for GPUs: the lowest possible cost of a pass and a step, and what it means for drafting.
 
-Computed, not measured: nothing here runs on a GPU.
-
 Usage: python benchmarks/gpu_roofline.py
 
-A pass of n rows reads all weights once (of experts the chosen ones) and the context's K and V, multiplies n rows with
-them, and launches its kernels. Its time is the longer of reading and multiplying, plus the gaps between kernels.
-docs/roofline.md says what is left out.
+Computed, not measured: docs/roofline.md says how, and what is left out.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import record
 from dflash_local.build.commit import running_commit
+from dflash_local.convert.writer import OutputTensor
 from dflash_local.demo.inflate import InflatedFile, inflated_files
 from dflash_local.demo.pocket import HYBRID, bundled_pair
 from dflash_local.demo.shapes import SHAPES, Shape
@@ -130,18 +127,16 @@ class Weights:
     file_bytes: int = 0
 
 
-def weights_of(file: InflatedFile) -> Weights:
-    """The weights as `demo.inflate` would write them."""
-    n_bytes = numbers = expert_bytes = expert_numbers = file_bytes = 0
-    for tensor in file.tensors:
-        file_bytes += tensor.n_bytes
-        if len(tensor.shape) < 2 or tensor.name == "token_embd.weight":
-            continue
-        if "_exps" in tensor.name:
-            expert_bytes, expert_numbers = expert_bytes + tensor.n_bytes, expert_numbers + prod(tensor.shape)
-        else:
-            n_bytes, numbers = n_bytes + tensor.n_bytes, numbers + prod(tensor.shape)
-    return Weights(n_bytes, numbers, expert_bytes, expert_numbers, file_bytes)
+def weights_of(file: InflatedFile, *borrowed: OutputTensor) -> Weights:
+    """The weights as `demo.inflate` would write them, and those of another file that a pass reads as well."""
+    own = list(file.tensors)
+    read = [one for one in (*own, *borrowed) if len(one.shape) > 1 and one.name != "token_embd.weight"]
+
+    def size(of_experts: bool) -> tuple[int, int]:
+        some = [one for one in read if ("_exps" in one.name) == of_experts]
+        return sum(one.n_bytes for one in some), sum(prod(one.shape) for one in some)
+
+    return Weights(*size(False), *size(True), sum(one.n_bytes for one in own))
 
 
 @dataclass(frozen=True)
@@ -209,18 +204,12 @@ def pair_of(name: str, ftype: str, context: int) -> tuple[Model, Model]:
     launches = (shape.n_layer - n_delta) * LAYER[kind].launches + n_delta * LAYER["delta-net"].launches + REST.launches
     plain = Shape(shape.n_layer_drafter, shape.n_embd, shape.n_ff, shape.n_head, shape.n_head_kv, shape.n_vocab, 0, 128)
     n_draft = shape.n_layer_drafter
-    # The drafter uses the target's head, and reads it once more.
-    head = [tensor for tensor in target.tensors if tensor.name == "output.weight"]
-    own = weights_of(drafter)
-    if not any(tensor.name == "output.weight" for tensor in drafter.tensors):
-        own = Weights(
-            own.n_bytes + sum(t.n_bytes for t in head),
-            own.numbers + sum(prod(t.shape) for t in head),
-            file_bytes=own.file_bytes,
-        )
+    # A drafter without a head uses the target's, and reads it once more.
+    head, own = ([one for one in file.tensors if one.name == "output.weight"] for file in (target, drafter))
+    read = weights_of(drafter, *([] if own else head))
     return (
         Model(shape, weights_of(target), shape.n_layer - n_delta, n_delta, launches, context),
-        Model(plain, own, n_draft, 0, n_draft * LAYER["drafter"].launches + 11, context),
+        Model(plain, read, n_draft, 0, n_draft * LAYER["drafter"].launches + 11, context),
     )
 
 
@@ -280,27 +269,26 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
         return f"{f['shape']} {f['type'].upper()}{'' if f['fits'] else ' (does not fit)'}"
 
     parts = ["Computed, not measured. GB that a pass reads, and milliseconds it takes at least, by rows:"]
-    for gpu in GPUS:
-        mine = [f for f in found if f["gpu"] == gpu.name]
-        head = [gpu.name, "GB, 1 row", "16", "64", *(f"ms, {n}" for n in ROWS), "bound at 1", "at 16", "at 64", "knee"]
+    by_gpu = {gpu.name: [f for f in found if f["gpu"] == gpu.name] for gpu in GPUS}
+    for name, mine in by_gpu.items():
+        head = [name, "GB, 1 row", "16", "64", *(f"ms, {n}" for n in ROWS), "bound at 1", "at 16", "at 64", "knee"]
         rows = [
             [label(f), *(f"{f['gb'][n]:.2f}" for n in (1, 16, 64)), *(f"{f['ms'][n]:.2f}" for n in ROWS)]
             + [*(f["bound"][n] for n in (1, 16, 64)), f"{f['knee']:.0f}"]
             for f in mine
         ]
-        parts += ["", record.table(head, rows)]
-    parts += ["", "A step of a tree of 16 nodes and a block of 16, and what it asks for:"]
-    for gpu in GPUS:
-        head = [gpu.name, "launches, target", "drafter", "gdn, ms", "drafter, ms", "step, ms", "AL for 5 x plain"]
+        parts.append(record.table(head, rows))
+    parts.append("A step of a tree of 16 nodes and a block of 16, and what it asks for:")
+    for name, mine in by_gpu.items():
+        head = [name, "launches, target", "drafter", "gdn, ms", "drafter, ms", "step, ms", "AL for 5 x plain"]
         head += ["x plain at AL 8", "over upstream's best at equal AL 8", "AL for 1.3 x of it"]
         rows = [
             [label(f), str(f["launches"]), str(f["drafter_launches"]), f"{f['gdn_ms']:.2f}", f"{f['drafter_ms']:.2f}"]
             + [f"{f['step_ms']:.2f}", f"{f['al_for_5']:.1f}", f"{f['over_plain_at_8']:.1f}"]
             + [f"{f['over_upstream_at_equal_al']:.2f}", f"{f['al_for_1_3']:.1f}"]
-            for f in found
-            if f["gpu"] == gpu.name
+            for f in mine
         ]
-        parts += ["", record.table(head, rows)]
+        parts.append(record.table(head, rows))
     head = ["rows", "gdn_tree: operations", "exp", "KB read", "KB written", "gdn_commit: operations", "KB read"]
     rows = []
     for n in ROWS:
@@ -308,9 +296,8 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
         kb = [f"{tree[key] * 4 / 1e3:.0f}" for key in ("read", "written")]
         rows.append([str(n), f"{tree['operations']:,}", f"{tree['exp']:,}", *kb])
         rows[-1] += [f"{commit['operations']:,}", f"{commit['read'] * 4 / 1e3:.0f}"]
-    parts += ["", "Our kernels, one head of 128 channels, one layer, as the emulation counts them:", ""]
-    parts += [record.table(head, rows), "", footer]
-    return "\n".join(parts) + "\n"
+    parts.append("Our kernels, one head of 128 channels, one layer, as the emulation counts them:")
+    return "\n\n".join([*parts, record.table(head, rows), footer]) + "\n"
 
 
 def main() -> int:
@@ -320,11 +307,8 @@ def main() -> int:
     args = ap.parse_args()
     found = [figures(gpu, name, ftype, args.context) for gpu in GPUS for name in SHAPE_NAMES for ftype in TYPES]
     text = markdown(found, f"Context {args.context}; commit {running_commit()}. `python benchmarks/gpu_roofline.py`")
-    record.save(
-        args.out, {"commit": running_commit(), "context": args.context, "gap_us": 1e6 * GAP, "figures": found}, text
-    )
-    print(text)
-    return 0
+    head = {"commit": running_commit(), "context": args.context, "gap_us": 1e6 * GAP}
+    return record.publish(args.out, {**head, "figures": found}, text)
 
 
 if __name__ == "__main__":

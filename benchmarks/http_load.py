@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,16 +177,21 @@ def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> LoadR
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
+    wall = together(client, clients)
+    if errors:
+        raise LoadError(f"a request failed: {errors[0]!r}") from errors[0]
+    return LoadResult(wall, tuple(answers[i] for i in range(len(bodies))))
+
+
+def together(work: Callable[[], None], n: int) -> float:
+    """Run it in `n` threads at once. Returns the seconds until all have ended."""
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(n)]
     start = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    wall = time.perf_counter() - start
-    if errors:
-        raise LoadError(f"a request failed: {errors[0]!r}") from errors[0]
-    return LoadResult(wall, tuple(answers[i] for i in range(len(bodies))))
+    return time.perf_counter() - start
 
 
 def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer:

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import statistics
-import subprocess
 import sys
-import threading
-import time
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
+
+from benchmarks.gpu_proof.unpacked import link_package
+from benchmarks.http_load import HOST, Server, together
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say something. " * 40}]
@@ -35,6 +36,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SERVER = """
 import asyncio, socket, sys
+sys.path[0] = sys.argv[1]  # the checkout in its installed shape, before the installed package
 from dflash_local.engine import Engine
 from dflash_local.server.app import create_app
 from dflash_local.server.process import make_server
@@ -43,48 +45,20 @@ from tests.fake_native import FakeNative
 # Our own socket, since older checkouts open theirs elsewhere. Without the protocol argument, asyncio would leave Nagle
 # on.
 sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-sock.bind(("127.0.0.1", 0))
+sock.bind(("127.0.0.1", int(sys.argv[-1])))
 sock.listen(2048)
-print(sock.getsockname()[1], flush=True)
 app = create_app(lambda _progress: Engine.over(FakeNative(b"hello world, said", n_slots=8)))
 sys.setswitchinterval(0.0005)
 asyncio.run(make_server(app, drain_timeout=5).serve(sockets=[sock]))
 """
 
 
-class Server:
-    """A checkout's server in its own process."""
-
-    def __init__(self, tree: Path) -> None:
-        # The installed package belongs to one checkout; links give another checkout the same shape.
-        env = {**os.environ, "PYTHONPATH": str(shape_of(tree))}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True, env=env, cwd=shape_of(tree)
-        )
-        assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
-        self._cpu = psutil.Process(self.process.pid)
-        while b"ok" not in exchange(self.connect(), request("/health", {}, self.port)):
-            time.sleep(0.05)
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port))
-
-    def cpu(self) -> float:
-        """CPU seconds used so far."""
-        times = self._cpu.cpu_times()
-        return times.user + times.system
-
-
-def shape_of(tree: Path) -> Path:
-    """The checkout in its installed shape: convert/ and server/ are packages of dflash_local."""
-    shape = tree / "build" / "http_requests"
-    if not shape.is_dir():
-        (shape / "dflash_local").mkdir(parents=True)
-        for path in [*(tree / "dflash_local").iterdir(), tree / "convert", tree / "server"]:
-            (shape / "dflash_local" / path.name).symlink_to(path)
-        (shape / "tests").symlink_to(tree / "tests")
-    return shape
+def server_of(tree: Path, folder: Path) -> Server:
+    """A checkout's server in a process of its own; `folder` gets the checkout in its installed shape, and the log."""
+    folder.mkdir()
+    link_package(folder, tree)
+    (folder / "tests").symlink_to(tree / "tests")
+    return Server(tree.name, [sys.executable, "-c", SERVER, str(folder)], folder / "log")
 
 
 def request(path: str, body: dict[str, Any], port: int) -> bytes:
@@ -104,7 +78,7 @@ def exchange(connection: socket.socket, message: bytes) -> bytes:
             continue
         length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
         if len(body) >= int(length) if length else body.endswith(b"0\r\n\r\n"):
-            assert head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 503")), answer
+            assert head.startswith(b"HTTP/1.1 200"), answer
             return answer
 
 
@@ -113,17 +87,13 @@ def measure(server: Server, path: str, body: dict[str, Any], n_requests: int, n_
     message = request(path, body, server.port)
 
     def client() -> None:
-        with server.connect() as connection:
+        with socket.create_connection((HOST, server.port)) as connection:
             for _ in range(n_requests // n_clients):
                 exchange(connection, message)
 
-    threads = [threading.Thread(target=client) for _ in range(n_clients)]
-    cpu, begun = server.cpu(), time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return n_requests / (time.perf_counter() - begun), 1e3 * (server.cpu() - cpu) / n_requests
+    cpu = server.cpu_seconds()
+    wall = together(client, n_clients)
+    return n_requests / wall, 1e3 * (server.cpu_seconds() - cpu) / n_requests
 
 
 def main() -> None:
@@ -133,8 +103,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     parser.add_argument("--tree", type=Path, nargs="+", default=[ROOT], help="checkouts (default: this one)")
     args = parser.parse_args()
-    servers = {tree.resolve(): Server(tree.resolve()) for tree in args.tree}
-    try:
+    trees = [tree.resolve() for tree in args.tree]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="http-requests-")))
+        servers = {tree: stack.enter_context(server_of(tree, folder / str(i))) for i, tree in enumerate(trees)}
         for name, (path, body) in REQUESTS.items():
             found: dict[Path, list[tuple[float, float]]] = {tree: [] for tree in servers}
             for turn in range(args.rounds):
@@ -143,9 +115,6 @@ def main() -> None:
             for tree, rounds in found.items():
                 speed, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
                 print(f"{name:12} {tree.name:10} {speed:7.0f} requests/s  {cpu:6.3f} ms CPU", flush=True)
-    finally:
-        for server in servers.values():
-            server.process.kill()
 
 
 if __name__ == "__main__":

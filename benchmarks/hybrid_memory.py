@@ -2,9 +2,8 @@
 
 Usage: python benchmarks/hybrid_memory.py [--shape hybrid-0.6b] [--type q4_0] [--rows 16 32]
 
-Loads the inflated hybrid pair with budgets of --rows nodes and reads the bytes that the engine has allocated for a slot
-besides the committed state. They must equal the formula, which is then used for the 27B shape. Upstream keeps a state
-for each of 15 draft tokens.
+Measured with budgets of --rows nodes on the inflated pair, where the formula must match, and computed for the 27B
+shape.
 """
 
 from __future__ import annotations
@@ -63,9 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines += [line("hybrid-27b", "computed", rows, state, rows * row) for rows in args.rows]
     head = ["shape", "", "nodes", "state, MiB", "tape, MiB", f"{SNAPSHOTS} snapshots, MiB", "tape over snapshots"]
     text = record.table(head, lines) + f"\n\nOf one slot, beside the one committed state. {record.footer(env)}\n"
-    record.save(args.out, {**env, "rows": measured}, text)
-    print(text)
-    return 0
+    return record.publish(args.out, {**env, "rows": measured}, text)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.systems import IDLE_CPU_LIMIT, SETTLE
+from benchmarks.systems import SETTLE, check_idle
 from dflash_local.engine import Engine, TreeRows
 from dflash_local.errors import DFlashError
 from dflash_local.native import BUILD_HINT, MAX_NODES
@@ -48,22 +49,17 @@ def switched() -> str:
 
 
 def open_all(both: Processes, path: Path, threads: int, n_ctx: int, cells: int = 0) -> None:
-    """Load a target in all processes, in place of the last one, with `cells` tokens in its cache.
-
-    Raises:
-        DFlashError: an idle process uses the CPU, which would make the measurement unfair.
-    """
+    """Load a target in all processes, in place of the last one, with `cells` tokens in its cache. Raises LoadError if
+    an idle process uses the CPU."""
     for process in both.values():
         process.submit(_load, path, threads, n_ctx, cells).result()
     time.sleep(0.2)
-    before = {name: process.submit(time.process_time).result() for name, process in both.items()}
-    time.sleep(0.5)
-    for name, process in both.items():
-        if (idle := (process.submit(time.process_time).result() - before[name]) / 0.5) > IDLE_CPU_LIMIT:
-            raise DFlashError(
-                f"the process with {name} kernels uses {idle:.0%} of a core while it is idle",
-                hint="unset OMP_WAIT_POLICY",
-            )
+    clocks = {f"the process with {name} kernels": partial(_cpu_seconds, process) for name, process in both.items()}
+    check_idle(clocks, 0.5)
+
+
+def _cpu_seconds(process: ProcessPoolExecutor) -> float:
+    return process.submit(time.process_time).result()
 
 
 def close_all(both: Processes) -> None:

@@ -2,10 +2,7 @@
 
 Usage: python benchmarks/load.py [--minutes 10] [--clients 32] [--slots 8] [--other PYTHON --repeats 5 --minutes 1]
 
-Each client requests one answer after the other, with endpoint and prompt drawn by its own seed, and reads it to the
-end. With `--other`, the interpreter of another release's environment, both serve the same pair and take turns, in
-alternating order, with the requests that both support (chats and completions); the ratio is the median over the
-repeats. Memory is that of the server process, every five seconds.
+docs/benchmarks.md says what clients ask, and what `--other`, the interpreter of another release's environment, does.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import json
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -34,6 +30,7 @@ from dflash_local.demo.shapes import SHAPES, Pair
 
 Json = dict[str, Any]
 OTHER = "the other release"
+CHAT = "/v1/chat/completions"
 KEY = {"Content-Type": "application/json"}
 MEMORY_EVERY = 5.0  # seconds
 # Share of a run that is ignored for memory, while caches and the allocator fill.
@@ -48,41 +45,30 @@ class Mix:
     """Requests drawn by a seed. `known`: only those that older releases support."""
 
     def __init__(self, prompts: Sequence[Json], n: int, *, known: bool) -> None:
-        self.prompts = prompts
-        self.n = n
-        self.kinds = [self._chat, self._chat, self._answer, self._completion]
-        if not known:
-            self.kinds += [self._message, self._response, self._tool, self._count]
+        self.prompts, self.n, self.known = prompts, n, known
 
     def draw(self, seed: int) -> Iterator[tuple[str, Json]]:
         """An endless stream of paths and bodies."""
         rng = random.Random(seed)
         while True:
-            messages = rng.choice(self.prompts)["messages"]
-            yield rng.choice(self.kinds)(messages)
+            yield rng.choice(self._requests(rng.choice(self.prompts)["messages"]))
 
-    def _chat(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/chat/completions", {**self._answer(messages)[1], "stream": True}
-
-    def _answer(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/chat/completions", {"messages": messages, "max_tokens": self.n, "temperature": 0}
-
-    def _completion(self, messages: list[Json]) -> tuple[str, Json]:
-        prompt = messages[-1]["content"]
-        return "/v1/completions", {"prompt": prompt, "max_tokens": self.n, "temperature": 0.7, "stream": True}
-
-    def _message(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/messages", {"model": "m", "messages": messages, "max_tokens": self.n, "stream": True}
-
-    def _response(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/responses", {"input": messages, "max_output_tokens": self.n, "stream": True}
-
-    def _tool(self, messages: list[Json]) -> tuple[str, Json]:
-        tools = [{"type": "function", "function": TOOL}]
-        return "/v1/chat/completions", {**self._answer(messages)[1], "stream": True, "tools": tools}
-
-    def _count(self, messages: list[Json]) -> tuple[str, Json]:
-        return "/v1/messages/count_tokens", {"model": "m", "messages": messages}
+    def _requests(self, messages: list[Json]) -> list[tuple[str, Json]]:
+        """All that may be asked about a prompt; a streamed chat twice, so that it is drawn twice as often."""
+        completion = {"prompt": messages[-1]["content"], "max_tokens": self.n, "temperature": 0.7, "stream": True}
+        answer = {"messages": messages, "max_tokens": self.n, "temperature": 0}
+        chat = {**answer, "stream": True}
+        known = [(CHAT, chat), (CHAT, chat), (CHAT, answer), ("/v1/completions", completion)]
+        if self.known:
+            return known
+        message = {"model": "m", "messages": messages}
+        return [
+            *known,
+            ("/v1/messages", {**message, "max_tokens": self.n, "stream": True}),
+            ("/v1/responses", {"input": messages, "max_output_tokens": self.n, "stream": True}),
+            (CHAT, {**chat, "tools": [{"type": "function", "function": TOOL}]}),
+            ("/v1/messages/count_tokens", message),
+        ]
 
 
 @dataclass
@@ -201,17 +187,11 @@ def row(name: str, tallies: Sequence[Tally]) -> Json:
 
 
 def markdown(rows: Sequence[Json], footer: str) -> str:
-    lines = [
-        [
-            r["release"],
-            f"{statistics.median(r['tokens_per_second']):.1f}",
-            str(sum(r["answers"].values())),
-            str(r["refused"]),
-            f"{max(r['growth_mib']):+.1f}",
-            f"{max(m for memory in r['memory_mib'] for m in memory)}",
-        ]
-        for r in rows
-    ]
+    lines = []
+    for r in rows:
+        speed, answers = statistics.median(r["tokens_per_second"]), sum(r["answers"].values())
+        memory = [f"{max(r['growth_mib']):+.1f}", f"{max(m for turn in r['memory_mib'] for m in turn)}"]
+        lines.append([r["release"], f"{speed:.1f}", str(answers), str(r["refused"]), *memory])
     head = ["release", "tok/s", "answers", "503s", "memory, MiB more", "most memory, MiB"]
     text = record.table(head, lines)
     if len(rows) == 2:
@@ -243,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands[OURS] += ["--cache-ram", str(args.cache_ram)]
     tallies: dict[str, list[Tally]] = {name: [] for name in commands}
     mix = Mix(prompts, args.n_predict, known=bool(args.other))
-    with tempfile.TemporaryDirectory(prefix="load-") as logs, Systems(commands, Path(logs)) as systems:
+    with Systems(commands) as systems:
         for repeat in range(args.repeats):
             for name in order(systems.names, repeat):
                 server = systems.servers[name]
@@ -254,10 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 tallies[name].append(tally)
                 say(f"{repeat + 1}/{args.repeats} {name}: {tally.speed:.1f} tok/s, {tally.growth / 2**20:+.1f} MiB")
     rows = [row(*item) for item in tallies.items()]
-    text = markdown(rows, record.footer(env))
-    record.save(args.out, {**env, "rows": rows}, text)
-    print(text)
-    return 0
+    return record.publish(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ repacking.
 Usage: python benchmarks/load_cost.py [--shapes 0.6b,4b] [--types q4_0,q4_k_m,q8_0] [--json OUT]
 
 Each load is a separate process, timed until a first pass of two rows is done, since that pass reads a memory-mapped
-file. Cold: the file's pages were dropped from the page cache before. `ours` packs weights into panels, `stock` repacks
-like ggml for this CPU (our switches off), `mapped` is llama.cpp with use_extra_bufts off, so that all weights stay in
-the file. Memory is what the load added: the process's own (anonymous) and pages of the file, which the system shares
-between processes and can drop.
+file. Cold: the file's pages were dropped from the page cache before. `mapped` is llama.cpp with use_extra_bufts off, so
+that all weights stay in the file. Memory is what the load added: the process's own (anonymous) and pages of the file.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import multiprocessing
 import os
 import re
@@ -93,18 +93,27 @@ def measure(path: Path, how: str, threads: int, cold: bool) -> dict[str, float]:
         return child.submit(load, path, how, threads).result()
 
 
-def markdown(found: dict[str, Any]) -> str:
+def row(shape: str, kind: str, how: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """One line of the table: medians over loads of the file."""
+    cold, warm = ([measure(path, how, args.threads, cold) for _ in range(args.repeats)] for cold in (True, False))
+
+    def middle(loads: Sequence[dict[str, float]], key: str) -> float:
+        return median(one[key] for one in loads)
+
+    seconds = {"cold_seconds": round(middle(cold, "seconds"), 3), "warm_seconds": round(middle(warm, "seconds"), 3)}
+    sizes = {key: int(middle(warm, key)) for key in ("own", "file", "peak")}
+    found = {"shape": shape, "type": kind, "how": how, "file_bytes": path.stat().st_size}
+    return {**found, **seconds, **sizes, "cold_from_disk": int(middle(cold, "from_disk"))}
+
+
+def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
     lines = []
-    for row in found["rows"]:
-        sizes = [f"{row[key] / MIB:.0f}" for key in ("own", "file", "peak")]
-        first = (
-            [row["shape"], row["type"].upper(), f"{row['file_bytes'] / MIB:.0f}"]
-            if row["how"] == HOWS[0]
-            else ["", "", ""]
-        )
-        lines.append([*first, row["how"], f"{row['cold_seconds']:.2f}", f"{row['warm_seconds']:.2f}", *sizes])
+    for r in rows:
+        file = [r["shape"], r["type"].upper(), f"{r['file_bytes'] / MIB:.0f}"] if r["how"] == HOWS[0] else [""] * 3
+        sizes = [f"{r[key] / MIB:.0f}" for key in ("own", "file", "peak")]
+        lines.append([*file, r["how"], f"{r['cold_seconds']:.2f}", f"{r['warm_seconds']:.2f}", *sizes])
     head = ["shape", "type", "file, MiB", "", "cold, s", "warm, s", "own, MiB", "of the file, MiB", "peak, MiB"]
-    return f"{record.table(head, lines)}\n\n{record.footer(found)}\n"
+    return f"{record.table(head, lines)}\n\n{footer}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,25 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     if wrong := [shape for shape in args.shapes if shape not in targets.SHAPES]:
         ap.error(f"--shapes: {wrong[0]!r} is not one of {', '.join(targets.SHAPES)}")
-    figures = record.environment(ap, args) | {"rows": []}
-    for shape in args.shapes:
-        for kind in args.types:
-            path = targets.make(args.work, shape, kind)
-            for how in HOWS:
-                cold = [measure(path, how, args.threads, cold=True) for _ in range(args.repeats)]
-                warm = [measure(path, how, args.threads, cold=False) for _ in range(args.repeats)]
-                row = {"shape": shape, "type": kind, "how": how, "file_bytes": path.stat().st_size}
-                row |= {
-                    f"{name}_seconds": round(median(one["seconds"] for one in loads), 3)
-                    for name, loads in (("cold", cold), ("warm", warm))
-                }
-                row |= {key: int(median(one[key] for one in warm)) for key in ("own", "file", "peak")}
-                row["cold_from_disk"] = int(median(one["from_disk"] for one in cold))
-                figures["rows"].append(row)
-                record.say(str(row))
-                record.save(args.json, figures, markdown(figures))
-    print(markdown(figures))
-    return 0
+    table = record.Table(ap, args, markdown)
+    for shape, kind, how in itertools.product(args.shapes, args.types, HOWS):
+        table.add(row(shape, kind, how, targets.make(args.work, shape, kind), args))
+        record.say(str(table.rows[-1]))
+    return table.show()
 
 
 if __name__ == "__main__":

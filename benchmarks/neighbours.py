@@ -119,16 +119,11 @@ def row_of(case: str, speeds: dict[str, list[float]]) -> dict[str, Any]:
 
 def markdown(target: str, rows: Sequence[dict[str, Any]], footer: str) -> str:
     head = [f"{target}, tok/s", *STATES, "beside busy over alone", "of two, over alone", ""]
-    lines = [
-        [
-            row["case"],
-            *(f"{statistics.median(row['speeds'][state]):.1f}" for state in STATES),
-            f"{row['beside_busy']:.2f}",
-            f"{row['beside_engine']:.2f}",
-            record.verdict(row["held"]),
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        speeds = [f"{statistics.median(row['speeds'][state]):.1f}" for state in STATES]
+        shares = [f"{row[key]:.2f}" for key in ("beside_busy", "beside_engine")]
+        lines.append([row["case"], *speeds, *shares, record.verdict(row["held"])])
     return f"{record.table(head, lines)}\n\n{footer}\n"
 
 

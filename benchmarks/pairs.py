@@ -1,9 +1,14 @@
-"""Inflated pocket pairs, made once and kept, and a drafter with random weights."""
+"""Inflated pocket pairs, made once and kept, and a drafter with random weights.
+
+Usage: python benchmarks/pairs.py SHAPE TYPE DRAFTER DIR    (makes one of them, unless it is there)
+"""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,25 +27,32 @@ HOSTILE = "hostile-"  # prefix of a bundled drafter's name: the same with random
 
 def make(work: Path | None, shape: str | None, ftype: str, drafter: str) -> Pair:
     """The bundled pair of `drafter` in `shape`, quantized to `ftype` and kept in `work` (None: the cache); without a
-    shape the pair as it is.
-
-    A pair appears complete or not at all. The folder's name depends on the small pair and the code that inflates it.
-    """
+    shape the pair as it is."""
     if shape is None:
         return bundled_pair(drafter)
+    name = drafter.removeprefix(HOSTILE)
+    small = bundled_pair(name)
+
+    def write(folder: Path) -> None:
+        noisy = hostile(small.drafter, folder.with_name("hostile.gguf")) if drafter != name else small.drafter
+        inflate.inflate(Pair(small.target, noisy), folder, shape_of(shape, name), ftype)
+
+    made_of = b"".join(path.read_bytes() for path in (*small, *sources(), Path(__file__)))
+    folder = kept(work, f"{shape}-{ftype}-{drafter}", made_of, write)
+    return Pair(folder / "target.gguf", folder / "drafter.gguf")
+
+
+def kept(work: Path | None, name: str, made_of: bytes, write: Callable[[Path], None], suffix: str = "") -> Path:
+    """A file or folder in `work` (None: the cache) whose name depends on what it is made of. It appears complete or not
+    at all."""
     root = work or cache_dir() / "benchmarks"
-    small = bundled_pair(drafter.removeprefix(HOSTILE))
-    made_of = (*small, *sources(), Path(__file__))
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()[:12]
-    folder = root / f"{shape}-{ftype}-{drafter}-{key}"
-    if not folder.is_dir():
+    path = root / f"{name}-{hashlib.sha256(made_of).hexdigest()[:12]}{suffix}"
+    if not path.exists():
         root.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=root) as scratch:
-            if drafter.startswith(HOSTILE):
-                small = Pair(small.target, hostile(small.drafter, Path(scratch) / "hostile.gguf"))
-            inflate.inflate(small, Path(scratch) / "pair", shape_of(shape, drafter.removeprefix(HOSTILE)), ftype)
-            (Path(scratch) / "pair").rename(folder)
-    return Pair(folder / "target.gguf", folder / "drafter.gguf")
+            write(Path(scratch) / path.name)
+            (Path(scratch) / path.name).rename(path)
+    return path
 
 
 def hostile(drafter: Path, path: Path) -> Path:
@@ -58,3 +70,8 @@ def hostile(drafter: Path, path: Path) -> Path:
     metadata, tensors = read_header(drafter)
     write_gguf(path, metadata, [output(tensor) for tensor in tensors.values()])
     return path
+
+
+if __name__ == "__main__":
+    made = make(Path(sys.argv[4]), *sys.argv[1:4])
+    print(*made)

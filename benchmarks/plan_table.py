@@ -1,13 +1,12 @@
 """The memory of popular models on one and two cards of 24 GiB: python benchmarks/plan_table.py
 
-Makes sparse files of the models' shapes and types without data, plans them (`dflash-local plan`), and writes the tables
-of docs/plan.md, between its marks, and benchmarks/results/plan.json. Nothing is loaded or measured.
+Makes sparse files of the models' shapes and types without data, plans them (`dflash-local plan`), and writes
+benchmarks/results/plan.json and plan.md. Nothing is loaded or measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import tempfile
@@ -21,8 +20,8 @@ from gguf import GGMLQuantizationType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
-from benchmarks.record import origin
-from dflash_local.cli.plan import record
+from benchmarks import record
+from dflash_local.cli.plan import record as record_of
 from dflash_local.convert.gguf_metadata import Value, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
@@ -35,8 +34,7 @@ from dflash_local.plan.flags import flags
 from dflash_local.plan.memory_plan import COLUMNS, HOST
 from dflash_local.plan.slot_costs import slot_costs
 
-ROOT = Path(__file__).parents[1]
-PAGE, RESULT = ROOT / "docs" / "plan.md", ROOT / "benchmarks" / "results" / "plan.json"
+RESULT = record.RESULTS / "plan"
 GIB = 2**30
 CARDS = {"one": {"CUDA0": 24 * GIB}, "two": {"CUDA0": 24 * GIB, "CUDA1": 24 * GIB}}
 TYPES = ("q4_k_m", "q8_0")
@@ -92,10 +90,7 @@ def as_mixture(
         "qwen35moe.expert_feed_forward_length": u32(experts.n_ff),
         "qwen35moe.expert_shared_feed_forward_length": u32(experts.n_ff),
     }
-    tensors = []
-    for tensor in file.tensors:
-        if not re.search(r"\.ffn_(gate|up|down)\.weight$", tensor.name):
-            tensors.append(tensor)
+    tensors = [tensor for tensor in file.tensors if not re.search(r"\.ffn_(gate|up|down)\.weight$", tensor.name)]
     n_layer, n_embd = file.model.n_layer, file.model.shape.n_embd
     for i in range(n_layer):
         for name, shape in _expert_shapes(experts, n_embd):
@@ -115,7 +110,7 @@ def _expert_shapes(experts: Experts, n_embd: int) -> Iterator[tuple[str, tuple[i
 
 def plan_all(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """The rows of all tables; for models not in `names`, those of the record."""
-    before: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    before = record.load(RESULT)
     rows: list[dict[str, Any]] = []
     slots: dict[str, Any] = {}
     for name, model in MODELS.items():
@@ -125,29 +120,26 @@ def plan_all(folder: Path, names: Sequence[str]) -> dict[str, Any]:
             continue
         for ftype in TYPES:
             pair = hollow_pair(model, folder, ftype)
+            options = {
+                cache: EngineOptions(pair.target, pair.drafter, cache_type_k=cache, cache_type_v=cache)
+                for cache in CACHES
+            }
             for n_cards, cards in CARDS.items():
-                for cache in CACHES:
+                for cache, of_cache in options.items():
                     since = time.monotonic()
-                    options = EngineOptions(
-                        pair.target, pair.drafter, n_slots=-1, cache_type_k=cache, cache_type_v=cache
-                    )
-                    fitted = fit(replace(options, host_memory=64 * GIB), cards)
+                    fitted = fit(replace(of_cache, n_slots=-1, host_memory=64 * GIB), cards)
                     rows.append({"model": name, "type": ftype, "cards": n_cards, "cache": cache} | _row(fitted))
-                    print(name, ftype, n_cards, cache, f"{time.monotonic() - since:.1f} s", file=sys.stderr, flush=True)
+                    record.say(f"{name} {ftype} {n_cards} {cache} {time.monotonic() - since:.1f} s")
             if ftype == TYPES[0]:
                 slots[name] = {
-                    cache: slot_costs(
-                        EngineOptions(pair.target, pair.drafter, n_slots=1, cache_type_k=cache, cache_type_v=cache),
-                        CARDS["one"],
-                    )
-                    for cache in CACHES
+                    cache: slot_costs(replace(of_cache, n_slots=1), CARDS["one"]) for cache, of_cache in options.items()
                 }
     return {"rows": rows, "slots": slots}
 
 
 def _row(fitted: Fitted) -> dict[str, Any]:
     plan = fitted.plan
-    row = record(fitted)
+    row = record_of(fitted)
     devices = [*(d.name for d in plan.devices), HOST]
     row["columns"] = {d: {name: plan.column(d, name) for name in COLUMNS} for d in devices}
     row["layers"] = plan.n_layers
@@ -155,52 +147,40 @@ def _row(fitted: Fitted) -> dict[str, Any]:
     return row
 
 
-# ---- the page ----
-
-
-def tables(result: Mapping[str, Any]) -> str:
-    """The Markdown between the page's marks."""
-    rows = [row for row in result["rows"] if row["cache"] == "f16"]
-    lines = []
+def markdown(result: Mapping[str, Any]) -> str:
+    rows = {n: [row for row in result["rows"] if (row["cards"], row["cache"]) == (n, "f16")] for n in CARDS}
+    head = ["model", "type", "flags that --fit chooses", "context", "KV in q8_0", "in q4_0", "each card", "host"]
+    parts = []
     for cards, title in (("two", "Two cards of 24 GiB (a dual RTX 3090)"), ("one", "One card of 24 GiB")):
-        lines += [f"**{title}**", ""]
-        lines += ["| model | type | flags that --fit chooses | context | KV in q8_0 | in q4_0 | each card | host |"]
-        lines += ["|---|---|---|---|---|---|---|---|"]
-        for row in rows:
-            if row["cards"] == cards:
-                lines.append(_line(row, result["rows"]))
-        lines.append("")
-    lines += ["**Two cards, what lies there**, GiB, with KV in f16", ""]
-    lines += ["| model | type | where | " + " | ".join(COLUMNS) + " | all |", "|---" * (len(COLUMNS) + 4) + "|"]
-    for row in rows:
-        if row["cards"] == "two":
-            for device, columns in row["columns"].items():
-                sizes = [_gib(size) for size in [*columns.values(), sum(columns.values())]]
-                lines.append(f"| {row['model']} | {row['type'].upper()} | {device} | " + " | ".join(sizes) + " |")
-    lines += ["", "**One more slot**, MiB", ""]
+        parts += [f"**{title}**", record.table(head, [_line(row, result["rows"]) for row in rows[cards]])]
+    lines = []
+    for row in rows["two"]:
+        for device, columns in row["columns"].items():
+            sizes = [*columns.values(), sum(columns.values())]
+            lines.append([row["model"], row["type"].upper(), device, *map(_gib, sizes)])
+    parts += ["**Two cards, what lies there**, GiB, with KV in f16"]
+    parts += [record.table(["model", "type", "where", *COLUMNS, "all"], lines)]
     names = list(dict.fromkeys(name for costs in result["slots"].values() for name in costs["f16"]))
-    caches = [f"KV of 1024 tokens in {cache}" for cache in CACHES[1:]]
-    lines += ["| model | " + " | ".join([*names, *caches]) + " |", "|---" * (len(names) + len(caches) + 1) + "|"]
+    lines = []
     for model, costs in result["slots"].items():
-        sizes = [_mib(costs["f16"].get(name, 0)) for name in names]
-        sizes += [_mib(costs[cache]["KV of 1024 tokens"]) for cache in CACHES[1:]]
-        lines.append(f"| {model} | " + " | ".join(sizes) + " |")
-    return "\n".join(lines)
+        sizes = [costs["f16"].get(name, 0) for name in names]
+        lines.append([model, *map(_mib, [*sizes, *(costs[cache]["KV of 1024 tokens"] for cache in CACHES[1:])])])
+    head = ["model", *names, *(f"KV of 1024 tokens in {cache}" for cache in CACHES[1:])]
+    origin = f"{record.place(result)}; {record.code(result)}. `python benchmarks/plan_table.py`\n"
+    return "\n\n".join([*parts, "**One more slot**, MiB", record.table(head, lines), origin])
 
 
-def _line(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def _line(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     others = []
     for cache in CACHES[1:]:
         key = {"model": row["model"], "type": row["type"], "cards": row["cards"], "cache": cache}
         other = next(r for r in rows if key.items() <= r.items())
-        others.append(
-            f"{other['n_ctx']:,}" + ("" if other["typed"].split("-c")[0] == row["typed"].split("-c")[0] else "*")
-        )
+        places = [one["typed"].split("-c")[0] for one in (row, other)]
+        others.append(f"{other['n_ctx']:,}" + ("" if places[0] == places[1] else "*"))
     needs = " + ".join(_gib(device["need"]) for device in row["devices"])
     typed = f"`{row['typed']}`" if row["typed"] else "none"
     host = _gib(sum(row["columns"][HOST].values()))
-    cells = [row["model"], row["type"].upper(), typed, f"{row['n_ctx']:,}", *others, needs, host]
-    return "| " + " | ".join(cells) + " |"
+    return [row["model"], row["type"].upper(), typed, f"{row['n_ctx']:,}", *others, needs, host]
 
 
 def _gib(size: int) -> str:
@@ -213,20 +193,16 @@ def _mib(size: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    ap.add_argument("--draw", action="store_true", help="only write the page again, from the record")
+    ap.add_argument("--draw", action="store_true", help="only write the tables again, from the record")
     ap.add_argument("--only", choices=MODELS, nargs="+", default=list(MODELS), help="plan these again (default: all)")
     args = ap.parse_args(argv)
-    if not args.draw:
+    if args.draw:
+        planned = record.load(RESULT)
+    else:
         with tempfile.TemporaryDirectory() as folder:
-            planned = {**origin(), **plan_all(Path(folder), args.only)}
-        RESULT.write_text(json.dumps(planned, indent=1) + "\n", encoding="utf-8")
-    begin, end = "<!-- tables -->\n", "<!-- end of tables -->"
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(begin)
-    text = before + begin + "\n" + tables(json.loads(RESULT.read_text(encoding="utf-8"))) + "\n\n" + end
-    PAGE.write_text(text + rest.partition(end)[2], encoding="utf-8")
-    return 0
+            planned = {**record.origin(), **plan_all(Path(folder), args.only)}
+    return record.publish(RESULT, planned, markdown(planned))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record.run(main)

@@ -24,16 +24,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
 HERE = Path(__file__).resolve().parent
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-    "#777777",
-)
+BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#777777"
 PLAIN, UPSTREAM, OURS, STOCK = "plain", "upstream's best", "dflash-local", "stock kernels"
+SYSTEMS = {PLAIN: GREY, UPSTREAM: ORANGE, OURS: BLUE}
+PHASES = ("draft", "verify", "grow", "walk", "commit", "plan", "other")
 DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
 STYLE: Any = {
     "svg.hashsalt": "dflash-local",  # stable ids of clip paths
@@ -72,9 +67,8 @@ def compare_upstream(data: Data) -> Figure:
     cells = data["cells"]
     figure = Figure((max(6.0, 0.62 * len(cells) + 1.5), 4.2))
     ax = figure.subplots()
-    for k, (label, colour) in enumerate(((PLAIN, GREY), (UPSTREAM, ORANGE), (OURS, BLUE))):
-        names = [cell["best_upstream"] if label not in (PLAIN, OURS) else label for cell in cells]
-        heights = [cell["systems"][name]["tokens_per_second"] for cell, name in zip(cells, names, strict=True)]
+    for k, (label, colour) in enumerate(SYSTEMS.items()):
+        heights = [_speed(cell, label) for cell in cells]
         ax.bar([i + 0.27 * (k - 1) for i in range(len(cells))], heights, 0.25, label=label, color=colour)
     labels = [f"{cell['drafter']}\n{cell['ftype'].upper()}\nT {cell['temperature']:g}" for cell in cells]
     ax.set_xticks(range(len(cells)), labels, fontsize=7)
@@ -94,9 +88,9 @@ def speed_up(data: Data) -> Figure:
     figure = Figure((8.0, 0.8 * len(groups) + 1.0))
     figure.set_layout_engine("constrained", w_pad=0.15)  # room for labels in a wider font of the reader's
     ax = figure.subplots()
-    bars = ((PLAIN, GREY), (UPSTREAM, ORANGE), (OURS, BLUE))
-    for k, (system, colour) in enumerate(bars):
-        ratios = [statistics.geometric_mean(_over_plain(cell, system) for cell in cells) for cells in groups.values()]
+    for k, (system, colour) in enumerate(SYSTEMS.items()):
+        over_plain = ([_speed(cell, system) / _speed(cell, PLAIN) for cell in cells] for cells in groups.values())
+        ratios = list(map(statistics.geometric_mean, over_plain))
         places = [i + 0.27 * (k - 1) for i in range(len(groups))]
         ax.barh(places, ratios, 0.25, color=colour, label="plain decoding" if system == PLAIN else system)
         for place, ratio in zip(places, ratios, strict=True):
@@ -113,14 +107,18 @@ def speed_up(data: Data) -> Figure:
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    figure.legend(ncols=len(bars), loc="outside upper center")
+    figure.legend(ncols=len(SYSTEMS), loc="outside upper center")
     return figure
 
 
-def _over_plain(cell: Data, system: str) -> float:
-    """A system's speed in a cell, over that of plain decoding."""
-    speeds = {name: measured["tokens_per_second"] for name, measured in cell["systems"].items()}
-    return float(speeds[cell["best_upstream"] if system == UPSTREAM else system] / speeds[PLAIN])
+def _speed(cell: Data, system: str) -> float:
+    """Tokens per second in a cell."""
+    return float(cell["systems"][_name(cell, system)]["tokens_per_second"])
+
+
+def _name(measured: Data, system: str) -> str:
+    """What a cell or row calls one of SYSTEMS."""
+    return str(measured["best_upstream"]) if system == UPSTREAM else system
 
 
 def concurrency(data: Data) -> Figure:
@@ -129,15 +127,9 @@ def concurrency(data: Data) -> Figure:
     figure = Figure((6.4, 4.2))
     ax = figure.subplots()
     clients = [row["clients"] for row in rows]
-    for label, colour, marker in ((PLAIN, GREY, "s"), (UPSTREAM, ORANGE, "^"), (OURS, BLUE, "o")):
-        names = [row["best_upstream"] if label not in (PLAIN, OURS) else label for row in rows]
-        ax.plot(
-            clients,
-            [row["tokens_per_second"][n] for row, n in zip(rows, names, strict=True)],
-            marker=marker,
-            color=colour,
-            label=label,
-        )
+    for (label, colour), marker in zip(SYSTEMS.items(), "s^o", strict=True):
+        speeds = [row["tokens_per_second"][_name(row, label)] for row in rows]
+        ax.plot(clients, speeds, marker=marker, color=colour, label=label)
     _powers_of_two(ax, clients)
     ax.set(xlabel="concurrent clients", ylabel="tokens per second, all clients together", ylim=(0, None))
     ax.legend()
@@ -153,18 +145,10 @@ def trees(data: Data) -> Figure:
     for ax, temperature in zip(panels, temperatures, strict=True):
         for drafter in dict.fromkeys(row["drafter"] for row in rows):
             line = [row for row in rows if (row["drafter"], row["temperature"]) == (drafter, temperature)]
-            budgets = [row["budget"] for row in line]
-            for shape, dash, marker in (("tree", "-", "o"), ("chain", "--", "s")):
-                colour = DRAFTER_COLOURS.get(drafter, GREY)
-                ax.plot(
-                    budgets,
-                    [row[shape] for row in line],
-                    dash,
-                    marker=marker,
-                    ms=4,
-                    color=colour,
-                    label=f"{drafter}, {shape}",
-                )
+            budgets, colour = [row["budget"] for row in line], DRAFTER_COLOURS.get(drafter, GREY)
+            for shape, style in (("tree", "-o"), ("chain", "--s")):
+                als = [row[shape] for row in line]
+                ax.plot(budgets, als, style, ms=4, color=colour, label=f"{drafter}, {shape}")
         _powers_of_two(ax, sorted({row["budget"] for row in rows}))
         ax.set(xlabel="nodes per pass, the anchor counted", title=f"temperature {temperature:g}", ylim=(0, None))
     panels[0].set_ylabel("AL: tokens per target pass")
@@ -177,25 +161,17 @@ def steps(data: Data) -> Figure:
     bars = {"budget auto": data["auto"]["ms_per_step"], "64 nodes": data["most_nodes"]["ms_per_step"]}
     figure = Figure((6.4, 2.6))
     ax = figure.subplots()
-    colours = {
-        "draft": ORANGE,
-        "verify": BLUE,
-        "grow": GREEN,
-        "walk": PURPLE,
-        "commit": RED,
-        "plan": SKY,
-        "other": GREY,
-    }
+    colours = (ORANGE, BLUE, GREEN, PURPLE, RED, SKY, GREY)
     for title, phases in bars.items():
         left = 0.0
-        for phase, colour in colours.items():
+        for phase, colour in zip(PHASES, colours, strict=True):
             ms = phases.get(phase, 0.0)
             ax.barh(title, ms, left=left, color=colour, label=phase if title == "budget auto" else None)
             left += ms
     ax.set_xlabel("milliseconds per step")
     ax.grid(axis="y", visible=False)
     ax.invert_yaxis()
-    figure.legend(ncols=len(colours), loc="outside upper center", fontsize=8)
+    figure.legend(ncols=len(PHASES), loc="outside upper center", fontsize=8)
     return figure
 
 
@@ -205,16 +181,9 @@ def cost_curve(data: Data) -> Figure:
     ax = figure.subplots()
     labels = {"verify": "target, by rows of the pass", "draft": "drafter, by tokens of the block"}
     for (name, label), colour in zip(labels.items(), (BLUE, ORANGE), strict=True):
-        for time, style, note in (("at_load", "-o", ""), ("kept_fresh", "x", ", after some answers")):
-            points = sorted((int(n), ms) for n, ms in data["cost"][time][name].items())
-            ax.plot(
-                [n for n, _ in points],
-                [ms for _, ms in points],
-                style,
-                ms=4 if time == "at_load" else 6,
-                color=colour,
-                label=label + note,
-            )
+        for time, style, size, note in (("at_load", "-o", 4, ""), ("kept_fresh", "x", 6, ", after some answers")):
+            rows, times = zip(*sorted((int(n), ms) for n, ms in data["cost"][time][name].items()), strict=True)
+            ax.plot(rows, times, style, ms=size, color=colour, label=label + note)
     ax.set(
         xlabel="rows of a pass, or tokens of a block", ylabel="milliseconds per pass", xlim=(0, None), ylim=(0, None)
     )
@@ -231,15 +200,8 @@ def choices(data: Data) -> Figure:
     x = range(1, len(trace) + 1)
     ax.bar(x, [step["n_tokens"] for step in trace], 1.0, color=SKY, label="tokens that the step gave")
     ax.step(x, [step["n_nodes"] for step in trace], where="mid", color=BLUE, label="nodes verified, the anchor counted")
-    ax.step(
-        x,
-        [step["n_denoised"] for step in trace],
-        where="mid",
-        color=ORANGE,
-        lw=1.0,
-        ls="--",
-        label="tokens denoised (0: no drafter pass)",
-    )
+    denoised, label = [step["n_denoised"] for step in trace], "tokens denoised (0: no drafter pass)"
+    ax.step(x, denoised, where="mid", color=ORANGE, lw=1.0, ls="--", label=label)
     ax.set(ylabel="tokens or nodes", ylim=(0, None))
     figure.legend(ncols=3, loc="outside upper center", fontsize=8)
     colours = (GREEN, RED, PURPLE, GREY, ORANGE, BLUE)
@@ -262,16 +224,11 @@ def roofline(data: Data) -> Figure:
     for ax, kind in zip(panels, kinds, strict=True):
         line = [row for row in rows if row["type"] == kind]
         widths = [row["n"] for row in line]
-        for key, label, colour, style in (
-            ("stock", STOCK, GREY, "-s"),
-            ("our", "ours", BLUE, "-o"),
-            ("roofline", "roofline", RED, "--"),
-        ):
-            times = [row[f"{key}_ms"] for row in line]
-            ax.plot(widths, times, style, ms=4, color=colour, label=label)
-            if key != "roofline":
-                low, high = zip(*(row[f"{key}_spread"] for row in line), strict=True)
-                ax.fill_between(widths, low, high, color=colour, alpha=0.2, lw=0)
+        for key, label, colour, style in (("stock", STOCK, GREY, "-s"), ("our", "ours", BLUE, "-o")):
+            ax.plot(widths, [row[f"{key}_ms"] for row in line], style, ms=4, color=colour, label=label)
+            low, high = zip(*(row[f"{key}_spread"] for row in line), strict=True)
+            ax.fill_between(widths, low, high, color=colour, alpha=0.2, lw=0)
+        ax.plot(widths, [row["roofline_ms"] for row in line], "--", ms=4, color=RED, label="roofline")
         _powers_of_two(ax, [n for n in widths if n & (n - 1) == 0])
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter(ScalarFormatter())
@@ -288,47 +245,25 @@ def roofline_classic(data: Data) -> Figure:
     ceilings = data["ceilings"][str(threads)]
     figure = Figure((7.4, 5.0))
     ax = figure.subplots()
+    int8, tile = ceilings["int8"], ceilings["tile"]
     points: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
         model = data["models"][row["type"]]
         macs, n_bytes = row["n"] * sum(model["macs"].values()), sum(model["bytes"].values())
-        points.setdefault(row["type"], []).append(
-            (macs / n_bytes, macs / row["stock_ms"] / 1e6, macs / row["our_ms"] / 1e6)
-        )
+        at = (macs / n_bytes, macs / row["stock_ms"] / 1e6, macs / row["our_ms"] / 1e6)
+        points.setdefault(row["type"], []).append(at)
     first = min(x for line in points.values() for x, *_ in line) / 1.5
     last = max(x for line in points.values() for x, *_ in line) * 1.5
-    speeds = [*ceilings["read"].items()]
-    for (size, speed), style in zip(
-        sorted(speeds, key=lambda item: int(item[0])), ("-", "--", "-.", ":", ":", ":"), strict=False
-    ):
-        ax.plot(
-            [first, ceilings["int8"] / speed],
-            [first * speed, ceilings["int8"]],
-            style,
-            color=RED,
-            lw=1,
-            label=f"{speed:.0f} GB/s over {int(size) / 1e6:.0f} MB",
-        )
-    knee = ceilings["int8"] / max(speed for _, speed in speeds)
-    ax.plot([knee, last], [ceilings["int8"]] * 2, color=RED, lw=1)
-    ax.annotate(
-        f"{ceilings['instruction']}: {ceilings['int8']:.0f}",
-        (last, ceilings["int8"]),
-        ha="right",
-        va="bottom",
-        fontsize=8,
-        color=RED,
-    )
-    if ceilings["tile"]:
-        ax.axhline(ceilings["tile"], color=PURPLE, lw=1)
-        ax.annotate(
-            f"AMX tiles: {ceilings['tile']:.0f}",
-            (last, ceilings["tile"]),
-            ha="right",
-            va="bottom",
-            fontsize=8,
-            color=PURPLE,
-        )
+    speeds = sorted((int(size), speed) for size, speed in ceilings["read"].items())
+    for (size, speed), style in zip(speeds, ("-", "--", "-.", ":", ":", ":"), strict=False):
+        label = f"{speed:.0f} GB/s over {size / 1e6:.0f} MB"
+        ax.plot([first, int8 / speed], [first * speed, int8], style, color=RED, lw=1, label=label)
+    note: Data = {"ha": "right", "va": "bottom", "fontsize": 8}
+    ax.plot([int8 / max(speed for _, speed in speeds), last], [int8] * 2, color=RED, lw=1)
+    ax.annotate(f"{ceilings['instruction']}: {int8:.0f}", (last, int8), color=RED, **note)
+    if tile:
+        ax.axhline(tile, color=PURPLE, lw=1)
+        ax.annotate(f"AMX tiles: {tile:.0f}", (last, tile), color=PURPLE, **note)
     for (kind, line), colour in zip(points.items(), (BLUE, GREEN, ORANGE, SKY, PURPLE, RED, GREY), strict=False):
         x = [at for at, *_ in line]
         ax.plot(x, [ours for *_, ours in line], "-o", ms=4, color=colour, label=f"{kind.upper()}, ours")

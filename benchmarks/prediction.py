@@ -3,18 +3,13 @@ without.
 
 Usage: python benchmarks/prediction.py [--type q4_0] [--drafter dflash] [--temperature 0.6] [--kinds written]
 
-In one process, on the pair inflated to the 0.6b shape. The pocket model is too small for real edits. So the answer
-comes first, and the old file is made from it by undoing changes: names replaced, lines removed, lines inserted. That
-file is the prediction. All ways of drafting give the same text, token for token.
-Three answers:
+In one process. The pocket model is too small for real edits. So the answer comes first, and the old file is made from
+it by undoing changes: names replaced, lines removed, lines inserted. That file is the prediction. Three answers:
 
-- written: 300 lines of the model's own at `--temperature`. The file is not in the prompt; the drafter guesses as well
-  as it can.
-- forced: 300 lines of Python, made from the model's short answers and enforced by a grammar; the file is in the prompt,
-  where prompt lookup finds most of it without a prediction. The model would write something else, so the drafter is of
-  little use.
-- short: the benchmark's prompts at temperature 0, where nearly all guesses of the drafter are right: the smallest gain
-  from a prediction.
+- written: 300 lines of the model's own at `--temperature`. The file is not in the prompt.
+- forced: 300 lines of Python, made from the model's short answers and enforced by a grammar, since the model would
+  write something else; the file is in the prompt, where prompt lookup finds most of it.
+- short: the benchmark's prompts at temperature 0, where nearly all guesses of the drafter are right.
 
 Tokens per second are those after the first, without the prompt's time.
 """
@@ -228,10 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for kind, found in measure(engine, tasks, settings, args.repeats).items():
                 runs.setdefault(kind, {}).update(found)
     measured = {kind: figures(some, tasks[kind]) for kind, some in runs.items()}
-    text = markdown(measured, record.footer(env))
-    record.save(args.out, {**env, **measured}, text)
-    print(text)
-    return 0
+    return record.publish(args.out, {**env, **measured}, markdown(measured, record.footer(env)))
 
 
 if __name__ == "__main__":

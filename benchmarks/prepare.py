@@ -2,12 +2,10 @@
 
 Usage: python benchmarks/prepare.py [--label after] [--arrivals 20]
 
-One slot of the pocket pair streams endlessly while requests for the other slot arrive, one after the other: a chat with
-200 tools, a large JSON schema, a large GBNF grammar. Each wants one token and finds its prompt in the slot's cache, so
-that its grammar is the only work. For each arrival, the longest interval between two chunks of the stream in the
-following second is recorded. Two rows show effects that are not the engine's: `nothing`, without requests, and
-`hashing`, where a thread of the same process uses a core for half a second. The work of the engine's thread for one
-such request, without a stream, is given in CPU time, which other programs disturb less.
+One slot of the pocket pair streams endlessly while requests for the other slot arrive, one after the other
+(docs/benchmarks.md). Each wants one token and finds its prompt in the slot's cache, so that its grammar is the only
+work. Two rows show effects that are not the engine's: `nothing`, without requests, and `hashing`, where a thread of the
+same process uses a core for half a second.
 
 Only the public Engine API is used, so the file also runs on older states of the code: --label names the state, and a
 run replaces only the figures of its own label.

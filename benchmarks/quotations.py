@@ -3,26 +3,24 @@
 Usage: python benchmarks/quotations.py [--models qwen2.5-coder smollm2] [--temperatures 0 0.8] [--repeats 2]
 
 The models answer the prompts of lookup_prompts.jsonl without drafts. Then each token of the answers is looked up as in
-ggml_ops/draft/quotation.cpp: which continuations follow the same tokens, by how many tokens they agree and how they
-stand among each other, and was the token that came one of them? In the text itself; in the model's other answers; and
-in a corpus, the modules of Python's standard library.
+ggml_ops/draft/quotation.cpp, in the text itself, the model's other answers, and a corpus, the modules of Python's
+standard library.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# So that a script can import the package `benchmarks`.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record
 from benchmarks.answers import answers
-from benchmarks.lookup import PROMPTS
 from benchmarks.record import say
 from dflash_local.engine import Engine
 
@@ -121,12 +119,9 @@ def answers_of(
     engine: Engine, prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeats: int
 ) -> list[Answer]:
     bodies = [{"messages": prompt["messages"]} for prompt in prompts]
-    starts = [list(engine.tokenize_prompt(engine.apply_chat(body).prompt)) for body in bodies]
+    starts = itertools.cycle(list(engine.tokenize_prompt(engine.apply_chat(body).prompt)) for body in bodies)
     done = answers(engine, bodies, n, temperature, repeats, budget=1)
-    return [
-        Answer([*starts[i % len(starts)], *answer.tokens], len(starts[i % len(starts)]))
-        for i, answer in enumerate(done)
-    ]
+    return [Answer([*start, *answer.tokens], len(start)) for answer, start in zip(done, starts, strict=False)]
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -149,9 +144,9 @@ def _share(right: int, n: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "quotations", n_predict=320, repeats=2)
-    ap.set_defaults(prompts=PROMPTS)
-    ap.add_argument("--models", nargs="+", choices=real_models.MODELS, default=["qwen2.5-coder", "smollm2"])
-    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8], metavar="T")
+    ap.set_defaults(prompts=real_models.PROMPTS)
+    real_models.add_models_option(ap)
+    record.add_temperatures_option(ap, 0.0, 0.8)
     args = ap.parse_args(argv)
     prompts = record.read_prompts(args.prompts, args.limit)
     counts: Counts = defaultdict(lambda: [0, 0])
@@ -170,14 +165,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             count(counts, "corpus", answer, files)
             n_tokens += len(answer.tokens) - answer.start
         say(f"{name}: {len(mine)} answers")
-    rows: Iterable[dict[str, Any]] = [
+    rows = [
         {"source": source, "rank": rank, "matched": n, "right": right, "all": tried}
         for (source, rank, n), (right, tried) in sorted(counts.items())
     ]
-    data = {**record.environment(ap, args), "tokens": n_tokens, "rows": list(rows)}
-    record.save(args.out, data, markdown(data))
-    print(markdown(data))
-    return 0
+    data = {**record.environment(ap, args), "tokens": n_tokens, "rows": rows}
+    return record.publish(args.out, data, markdown(data))
 
 
 if __name__ == "__main__":

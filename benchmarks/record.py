@@ -7,6 +7,7 @@ import argparse
 import json
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,7 +62,7 @@ def kernel_parser(doc: str | None, stem: str) -> argparse.ArgumentParser:
     ap = _bare_parser(doc)
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
     out, what = RESULTS / f"{stem}.json", "writes OUT and beside it a .md"
-    ap.add_argument("--json", type=Path, default=out, metavar="OUT", help=what)
+    ap.add_argument("--json", type=Path, default=out, dest="out", metavar="OUT", help=what)
     return ap
 
 
@@ -216,10 +217,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
+def ratio_row(base: Sequence[float], other: Sequence[float], limit: float) -> dict[str, Any]:
+    """What a row has of two speeds in several repeats: `ratios` of the other to the base, their median `ratio`, and
+    whether it is above the limit."""
+    ratios = [b / a for a, b in zip(base, other, strict=True)]
+    ratio = statistics.median(ratios)
+    return {"ratio": ratio, "ratios": [round(one, 4) for one in ratios], "held": ratio > limit}
+
+
 def ratio_cells(row: Mapping[str, Any], limit: float) -> tuple[str, str, str]:
-    """Three cells: a row's median `ratio` with the range of its `ratios`, the lower limit, and whether it holds."""
-    ratio, ratios = row["ratio"], row["ratios"]
-    return f"{ratio:.3f} ({min(ratios):.3f}-{max(ratios):.3f})", f"more than {limit}", verdict(ratio > limit)
+    """Three cells of a `ratio_row`: the median with the range, the limit, and whether it holds."""
+    ratios = row["ratios"]
+    return f"{row['ratio']:.3f} ({min(ratios):.3f}-{max(ratios):.3f})", f"more than {limit}", verdict(row["held"])
 
 
 def verdict(held: bool) -> str:
@@ -234,6 +243,13 @@ def save(out: Path, record: Mapping[str, Any], text: str) -> None:
         unfinished = path.with_name(path.name + ".part")
         unfinished.write_text(content, encoding="utf-8")
         unfinished.replace(path)
+
+
+def publish(out: Path, record: Mapping[str, Any], text: str) -> int:
+    """Write a record, and print its text. Returns the exit status."""
+    save(out, record, text)
+    print(text)
+    return 0
 
 
 def dump(record: Mapping[str, Any]) -> str:

@@ -3,8 +3,7 @@
 Usage: python benchmarks/replicas.py [--replicas 0 1 2] [--clients 4] [--shape 0.6b] [-t 1] [-n 64]
 
 0 is a server without Ray; the difference to 1 is the gateway's cost. Each replica has a slot per client and `-t`
-threads. Replicas need their own cores for a gain (-t times the replicas at most the cores). Throughput is all tokens
-over the wall time of a turn, with prompts and HTTP.
+threads, and needs its own cores for a gain.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from benchmarks import pairs, record
 from benchmarks.concurrency import enough, throughput
 from benchmarks.http_load import Server, run_load
 from benchmarks.record import requests, say
+from benchmarks.systems import our_server
 from dflash_local.demo.shapes import SHAPES, Pair
 
 
@@ -29,7 +29,7 @@ def measure(pair: Pair, args: Any, n_replicas: int, log: Path) -> list[float]:
     """Tokens per second of each repeat, after a warm-up turn."""
     flags = ["-m", pair.target, "-md", pair.drafter, "-c", 2048 * args.clients, "-np", args.clients]
     flags += ["-t", args.threads, "--no-cost-cache", "--replicas", n_replicas, "--replica-requests", 2 * args.clients]
-    command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
+    command = our_server([*map(str, flags)])
     load = enough(record.read_prompts(args.prompts, args.limit), args.clients)
     speeds = []
     with Server(f"{n_replicas} replicas", command, log) as server:

@@ -2,13 +2,10 @@
 
 Usage: python benchmarks/rpc_delay.py [--delays 0 1 10] [--drafter dflash] [--type q4_0] [--shape pocket] [--namespace]
 
-Two servers on loopback, or in their own network namespace, hold half of the layers each; the drafter is in its default
-place, here. A proxy before each server (rpc_proxy.py), also at 0 ms, delays all bytes by the given milliseconds each
-way and counts messages and bytes, so that a round trip takes twice the delay plus the time of server and proxy. Plain
-is the same engine on the same servers without a drafter. Only the passes after the prompt's count.
-
-The slope of a pass's time over the delay, in round trips, estimates the number of sequential waits; two at once, of two
-servers, are one wait. A busy machine adds to it, but delays of 10 ms and more dominate.
+Two servers on loopback, or in their own network namespace, hold half of the layers each. A proxy before each server
+(rpc_proxy.py), also at 0 ms, delays all bytes by the given milliseconds each way and counts messages and bytes. Plain
+is the same engine on the same servers without a drafter. Only the passes after the prompt's count. The slope of a
+pass's time over the delay, in round trips, estimates the number of sequential waits; two at once are one wait.
 """
 
 from __future__ import annotations
@@ -142,22 +139,20 @@ def markdown(rows: dict[str, Any], footer: str) -> str:
         same = "yes" if row["same_text"] else "NO"
         lines.append([f"{delay} ms", *speeds, f"**{row['ratio']:.2f}**", f"{drafted['al']:.2f}", *passes, same])
     last = list(rows.values())[-1]
-    moved = "; ".join(
-        f"{name} {sum(last[name]['sent_per_pass']):,} sent and {sum(last[name]['received_per_pass']):,} received"
-        for name in SYSTEMS
-    )
-    counted = "; ".join(
-        name + " " + " and ".join(f"{one:.1f}" for one in last[name]["round_trips_per_pass"]) for name in SYSTEMS
-    )
-    waited = "; ".join(f"{name} {waits(rows, name)}" for name in SYSTEMS)
+    moved, counted, waited = [], [], []
+    for name in SYSTEMS:
+        sent, received = (sum(last[name][f"{way}_per_pass"]) for way in ("sent", "received"))
+        moved.append(f"{name} {sent:,} sent and {received:,} received")
+        counted.append(f"{name} " + " and ".join(f"{one:.1f}" for one in last[name]["round_trips_per_pass"]))
+        waited.append(f"{name} {waits(rows, name)}")
     head = [
         "delay each way", "plain, tok/s", "drafted, tok/s", "ratio", "AL", "plain pass, ms", "drafted pass, ms",
         "same text",
     ]  # fmt: skip
     return (
         record.table(head, lines)
-        + f"\n\nRound trips of a pass, by server, counted: {counted}; the slope of its time, in round trips: {waited}. "
-        + f"Bytes of a pass, both servers: {moved}. {footer}\n"
+        + f"\n\nRound trips of a pass, by server, counted: {'; '.join(counted)}; the slope of its time, in round "
+        + f"trips: {'; '.join(waited)}. Bytes of a pass, both servers: {'; '.join(moved)}. {footer}\n"
     )
 
 
@@ -180,9 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = run(pair, sorted(args.delays), prompts, args.n_predict, args.threads, network)
     found = {**env, "waits": {name: waits(rows, name) for name in SYSTEMS}, "rows": rows}
     text = markdown(rows, f"Load of the machine at the start: {env['load']:.1f}. {record.footer(env)}")
-    record.save(args.out, found, text)
-    print(text)
-    return 0
+    return record.publish(args.out, found, text)
 
 
 if __name__ == "__main__":

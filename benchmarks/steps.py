@@ -2,14 +2,9 @@
 
 Usage: python benchmarks/steps.py [--type q4_0] [--drafter dflash] [--temperature 1]
 
-In one process, on the pair inflated to the 0.6b shape. Four measurements:
-
-- phases: long answers, budget auto. The time from handing over a request to its result, less what the engine's phases
-took, is 'other':
-  scheduling, Python and the rest. The prompt's pass is one step of about a hundred.
-- growth: the same with trees of 64 nodes.
-- cost: what the engine measured for passes of each width, at load and after these answers.
-- trace: one long answer, step by step.
+In one process, on the pair inflated to the 0.6b shape: phases of long answers with budget auto, and with trees of 64
+nodes; the costs of passes at load and after these answers; one long answer step by step. docs/benchmarks.md defines
+'other'.
 """
 
 from __future__ import annotations
@@ -69,27 +64,19 @@ def markdown(found: dict[str, Any], footer: str) -> str:
     rows = []
     for title, part in (("auto", auto), (f"{MOST_NODES} nodes", most)):
         ms = part["ms_per_step"]
-        rows.append(
-            [
-                title,
-                *(f"{ms[name]:.3f}" for name in names),
-                f"{sum(ms.values()):.2f}",
-                f"{100 * part['other_share']:.2f} %",
-            ]
-        )
+        phases = [f"{ms[name]:.3f}" for name in names]
+        rows.append([title, *phases, f"{sum(ms.values()):.2f}", f"{100 * part['other_share']:.2f} %"])
     moved = ", ".join(f"{n:,} {way.replace('_', ' ')}" for way, n in auto["bytes_per_step"].items())
     reuse = ", ".join(
         f"{passes.replace('_', ' ')} {100 * share:.0f} %" for passes, share in auto["graph_reuse"].items()
     )
-    lines = [
+    parts = [
         record.table(["budget", *(f"{name}, ms" for name in names), "step, ms", "other"], rows),
-        "",
         f"Growing a tree of {MOST_NODES} nodes took {most['us_per_tree']:.0f} microseconds. "
         f"Bytes that a step moves, budget auto: {moved or 'none, the host computes'}.",
-        "",
         f"Passes whose compute graph was there already, budget auto: {reuse}. {footer}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,17 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         cost["kept_fresh"] = curves(engine)
         long = {"messages": [{"role": "user", "content": LONG}]}
         (answer,) = answers(engine, [long], args.n_predict, args.temperature, ignore_eos=True, trace=True)
-    figures = {
-        **env,
-        "auto": auto,
-        "most_nodes": most,
-        "cost": cost,
-        "trace": [step._asdict() for step in answer.steps],
-    }
-    text = markdown(figures, record.footer(env))
-    record.save(args.out, figures, text)
-    print(text)
-    return 0
+    trace = [step._asdict() for step in answer.steps]
+    figures = {**env, "auto": auto, "most_nodes": most, "cost": cost, "trace": trace}
+    return record.publish(args.out, figures, markdown(figures, record.footer(env)))
 
 
 if __name__ == "__main__":

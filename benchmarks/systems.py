@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from benchmarks.http_load import LoadError, LoadResult, Server, run_load
@@ -26,6 +27,22 @@ def upstream(n_max: int) -> str:
 
 
 UPSTREAM = tuple(upstream(n) for n in UPSTREAM_N_MAX)
+
+
+def upstream_server(bins: Path, common: Sequence[str], *flags: str) -> list[str]:
+    """argv of upstream's server with the flags of all servers and its own; it keeps no host cache of finished prompts
+    (-cram)."""
+    return [str(bins / "llama-server"), *common, *flags, "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2"]
+
+
+def our_server(common: Sequence[str], *flags: str) -> list[str]:
+    """argv of our server."""
+    return [sys.executable, "-m", "dflash_local.cli", "serve", *common, *flags]
+
+
+def one_slot(target: Path, n_ctx: int, threads: int) -> list[str]:
+    """The flags of all servers of a target without a drafter, for one client."""
+    return ["-m", str(target), "-c", str(n_ctx), "-np", "1", "-t", str(threads), "-fa", "on"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +66,8 @@ class Setting:
         return ["-md", str(self.pair.drafter), *layers]
 
     def plain(self) -> list[str]:
-        """argv of upstream's server without a drafter, with its fastest settings here: one K/V buffer for all slots
-        (--kv-unified), no host cache of finished prompts (-cram)."""
-        quiet = ["--fit", "off", "--no-webui", "-lv", "2"]
-        return [str(self.bins / "llama-server"), *self._common(), "--kv-unified", "-cram", "0", *quiet]
+        """argv of upstream's server without a drafter, with its fastest setting here: one K/V buffer for all slots."""
+        return upstream_server(self.bins, self._common(), "--kv-unified")
 
     def upstream(self, n_max: int) -> list[str]:
         """argv of upstream's server with the drafter."""
@@ -61,8 +76,7 @@ class Setting:
     def ours(self, *flags: str) -> list[str]:
         """argv of our server with the drafter, untuned; it measures this machine at its start instead of reading an old
         file."""
-        serve = [sys.executable, "-m", "dflash_local.cli", "serve", *self._common(), "--no-cost-cache"]
-        return [*serve, *self._drafter(), *flags]
+        return our_server(self._common(), "--no-cost-cache", *self._drafter(), *flags)
 
     def commands(self) -> dict[str, list[str]]:
         """argv of plain, upstream's draft lengths and ours."""
@@ -72,17 +86,17 @@ class Setting:
 class Systems:
     """Servers by name; a context manager that starts and ends them."""
 
-    def __init__(self, commands: Mapping[str, list[str]], logs: Path, clients: int = 1) -> None:
+    def __init__(self, commands: Mapping[str, list[str]], clients: int = 1) -> None:
         self.clients = clients
-        self.servers = {
-            name: Server(name, argv, logs / f"{name.replace(' ', '_')}.log") for name, argv in commands.items()
-        }
+        self.servers: dict[str, Server] = {}
+        self._commands = commands
         self._stack = ExitStack()
 
     def __enter__(self) -> Systems:
         with ExitStack() as stack:
-            for server in self.servers.values():
-                stack.enter_context(server)
+            logs = Path(stack.enter_context(TemporaryDirectory(prefix="servers-")))
+            for name, argv in self._commands.items():
+                self.servers[name] = stack.enter_context(Server(name, argv, logs / f"{name.replace(' ', '_')}.log"))
             self._stack = stack.pop_all()
         return self
 
@@ -102,17 +116,17 @@ class Systems:
         """Get a first answer from each system. Raises LoadError if an idle server uses the CPU, which is unfair."""
         for name in self.servers:
             self.turn(name, bodies)
-        self.check_idle()
-
-    def check_idle(self, seconds: float = 1.0) -> None:
-        """Raises LoadError if an idle server would slow down the working one."""
         time.sleep(0.5)
-        before = {name: server.cpu_seconds() for name, server in self.servers.items()}
-        time.sleep(seconds)
-        for name, server in self.servers.items():
-            idle = (server.cpu_seconds() - before[name]) / seconds
-            if idle > IDLE_CPU_LIMIT:
-                raise LoadError(f"{name} uses {idle:.0%} of a core while it is idle; the comparison would not be fair")
+        check_idle({name: server.cpu_seconds for name, server in self.servers.items()}, 1.0)
+
+
+def check_idle(clocks: Mapping[str, Callable[[], float]], seconds: float) -> None:
+    """Raises LoadError if one of these processes, by its CPU seconds, would slow down the working one."""
+    before = {name: clock() for name, clock in clocks.items()}
+    time.sleep(seconds)
+    for name, clock in clocks.items():
+        if (idle := (clock() - before[name]) / seconds) > IDLE_CPU_LIMIT:
+            raise LoadError(f"{name} uses {idle:.0%} of a core while it is idle; the comparison would not be fair")
 
 
 def order(items: Sequence[T], i: int) -> list[T]:

@@ -3,11 +3,9 @@ kept."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
@@ -15,7 +13,7 @@ from gguf import LlamaFileType
 
 from benchmarks import pairs
 from dflash_local import native
-from dflash_local.build.upstream import cache_dir, sha256
+from dflash_local.build.upstream import sha256
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_model, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
@@ -26,22 +24,12 @@ from dflash_local.demo.shapes import TYPES as PAIR_TYPES
 POCKET = "pocket"  # in place of a shape: the pocket target itself
 SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))
 # All matrices have one type here; llama-quantize mixes some of these, and uses MXFP4 only for experts.
-_FILE_TYPES = {
-    Type.MXFP4: LlamaFileType.MOSTLY_MXFP4_MOE,
-    Type.Q2_K: LlamaFileType.MOSTLY_Q2_K,
-    Type.Q3_K: LlamaFileType.MOSTLY_Q3_K_M,
-    Type.IQ4_XS: LlamaFileType.MOSTLY_IQ4_XS,
-    Type.IQ3_S: LlamaFileType.MOSTLY_IQ3_S,
-    Type.IQ3_XXS: LlamaFileType.MOSTLY_IQ3_XXS,
-    Type.IQ2_S: LlamaFileType.MOSTLY_IQ2_S,
-    Type.IQ2_XS: LlamaFileType.MOSTLY_IQ2_XS,
-    Type.IQ2_XXS: LlamaFileType.MOSTLY_IQ2_XXS,
-    Type.IQ1_S: LlamaFileType.MOSTLY_IQ1_S,
-    Type.IQ1_M: LlamaFileType.MOSTLY_IQ1_M,
-    Type.TQ1_0: LlamaFileType.MOSTLY_TQ1_0,
-    Type.TQ2_0: LlamaFileType.MOSTLY_TQ2_0,
-}
-OF_ONE_TYPE = {kind.name.lower(): kind for kind in _FILE_TYPES}
+_ALONE = (
+    "mxfp4", "q2_k", "q3_k", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "iq1_m", "tq1_0",
+    "tq2_0",
+)  # fmt: skip
+OF_ONE_TYPE = {name: Type[name.upper()] for name in _ALONE}
+_FILE_TYPES = {Type.MXFP4: "MXFP4_MOE", Type.Q3_K: "Q3_K_M"}  # where the file's type has another name
 TYPES = (*PAIR_TYPES, "bf16", "q4_1", "q5_0", "q5_1", "q4_k_s", "q5_k_m", "q6_k", "iq4_nl", *OF_ONE_TYPE)
 _ROWS = 4096  # quantized at once
 
@@ -53,20 +41,16 @@ def make(work: Path | None, shape: str, ftype: str) -> Path:
     source = bundled_pair().target if shape == POCKET else make(work, shape, "f16")
     if ftype == "f16":
         return source
-    root = work or cache_dir() / "benchmarks"
+
+    def write(path: Path) -> None:
+        if ftype in OF_ONE_TYPE:
+            _of_one_type(OF_ONE_TYPE[ftype], source, path)
+        else:
+            native.quantize(source, path, ftype)
+
     code = Path(__file__).read_bytes() + Path(quantizer.__file__).read_bytes()
-    key = hashlib.sha256(code + (sha256(source) if shape == POCKET else source.parent.name).encode()).hexdigest()[:12]
-    path = root / f"{shape}-{ftype}-target-{key}.gguf"
-    if not path.is_file():
-        root.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=root) as scratch:
-            unfinished = Path(scratch) / path.name
-            if ftype in OF_ONE_TYPE:
-                _of_one_type(OF_ONE_TYPE[ftype], source, unfinished)
-            else:
-                native.quantize(source, unfinished, ftype)
-            unfinished.rename(path)
-    return path
+    made_of = code + (sha256(source) if shape == POCKET else source.parent.name).encode()
+    return pairs.kept(work, f"{shape}-{ftype}-target", made_of, write, ".gguf")
 
 
 def _of_one_type(kind: Type, source: Path, path: Path) -> None:
@@ -83,7 +67,7 @@ def _of_one_type(kind: Type, source: Path, path: Path) -> None:
         return OutputTensor(tensor.name, tensor.shape, kind, chunks)
 
     metadata, tensors = read_model(source)
-    metadata["general.file_type"] = u32(_FILE_TYPES[kind])
+    metadata["general.file_type"] = u32(LlamaFileType[f"MOSTLY_{_FILE_TYPES.get(kind, kind.name)}"])
     write_gguf(path, metadata, [output(tensor) for tensor in tensors.values()])
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -24,14 +23,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType
+from gguf import GGMLQuantizationType, GGUFValueType
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, silu, softmax
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
-
-from gguf import GGUFValueType
 
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
@@ -132,21 +127,19 @@ def losses(head: Head, target: Qwen3ForCausalLM, x: Tensor, steps: int) -> tuple
     return loss, 1 + torch.stack(hits).int().cumprod(0).sum(0).float().mean().item()
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, path: Path) -> Iterator[Tensor]:
-    """[BATCH, LENGTH] tokens of the text, endlessly, without the last hundredth, which is held out."""
-    text = path.read_text(encoding="utf-8")
-    ids = torch.tensor(tokenizer(text)["input_ids"])
-    n = len(ids) * 99 // 100 // (BATCH * LENGTH)
-    while True:
-        for i in torch.randperm(n):
-            yield ids[i * BATCH * LENGTH : (i + 1) * BATCH * LENGTH].view(BATCH, LENGTH)
-
-
-def held_out(tokenizer: PreTrainedTokenizerFast, path: Path) -> Iterator[Tensor]:
+def read_text(tokenizer: PreTrainedTokenizerFast, path: Path) -> tuple[Tensor, Tensor]:
+    """The text as [n, BATCH, LENGTH] tokens, and up to eight batches of its last hundredth, which is held out."""
     ids = torch.tensor(tokenizer(path.read_text(encoding="utf-8"))["input_ids"])
-    ids = ids[len(ids) * 99 // 100 :]
-    for i in range(min(len(ids) // (BATCH * LENGTH), 8)):
-        yield ids[i * BATCH * LENGTH : (i + 1) * BATCH * LENGTH].view(BATCH, LENGTH)
+    size = BATCH * LENGTH
+    parts = ids.tensor_split([len(ids) * 99 // 100])
+    seen, unseen = (part[: len(part) // size * size].view(-1, BATCH, LENGTH) for part in parts)
+    return seen, unseen[:8]
+
+
+def shuffled(batches: Tensor) -> Iterator[Tensor]:
+    """Endlessly."""
+    while True:
+        yield from batches[torch.randperm(len(batches))]
 
 
 def train(head: Head, target: Qwen3ForCausalLM, data: Iterator[Tensor], minutes: float, steps: int) -> None:
@@ -201,10 +194,8 @@ def save(head: Head, target: Qwen3ForCausalLM, gguf: Path, out: Path) -> None:
 
 def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("target", type=Path)
-    ap.add_argument("gguf", type=Path)
-    ap.add_argument("text", type=Path)
-    ap.add_argument("out", type=Path)
+    for name in ("target", "gguf", "text", "out"):
+        ap.add_argument(name, type=Path)
     ap.add_argument("--minutes", type=float, default=15, help="of processor time (default: 15)")
     ap.add_argument("--taps", type=int, nargs=3, default=[1, 3, 5], help="layers whose inputs are read")
     ap.add_argument("--steps", type=int, default=7, help="draft tokens in training")
@@ -215,9 +206,10 @@ def main() -> None:
     target = Qwen3ForCausalLM.from_pretrained(args.target, dtype=torch.float32).eval().requires_grad_(False)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(args.target)
     head = Head(target, args.taps)
-    train(head, target, batches(tokenizer, args.text), args.minutes, args.steps)
+    seen, unseen = read_text(tokenizer, args.text)
+    train(head, target, shuffled(seen), args.minutes, args.steps)
     with torch.no_grad():
-        als = [losses(head, target, x, args.steps)[1] for x in held_out(tokenizer, args.text)]
+        als = [losses(head, target, x, args.steps)[1] for x in unseen]
     print(f"held out: acceptance length {sum(als) / len(als):.2f} of at most {args.steps + 1}", flush=True)
     save(head, target, args.gguf, args.out)
 

@@ -2,9 +2,7 @@
 
 Usage: python benchmarks/trees.py [--drafters dflash ...] [--budgets 1 2 4 8 16 32 64] [--temperatures 0 1]
 
-Acceptance does not depend on the size of the model, so this runs on the small pocket pairs (f16). The drafter denoises
-the same block for both; a chain can use at most the block's length of a budget. Texts are the same for all budgets:
-sample-and-match, a seed per prompt.
+On the small pocket pairs (f16), since acceptance does not depend on the size of the model.
 """
 
 from __future__ import annotations

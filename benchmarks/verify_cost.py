@@ -6,19 +6,7 @@ Usage: python benchmarks/verify_cost.py --shape 0.6b --types q4_0,q4_k_m,q8_0 --
        python benchmarks/verify_cost.py --md --json OUT      the tables of a file that is there already, without
        measuring anything
 
-Stock and ours are the same library and the same file in two processes, and take turns; the waiting one sleeps. A pass
-is timed from llama.cpp's taking the batch until the logits are in memory, over --context cells of K and V: up to 64
-rows as a verify pass, with logits for all; more as a chunk of a prompt, with logits for the last. The engine's own work
-is not included.
-
-The roofline of a pass is the larger of two times. Reading: the bytes of all weight matrices, as stored in the file, at
-the speed at which the same threads repeatedly read as much memory. Computing: a multiply-add per weight and row, at the
-rate of int8 multiply-adds in registers (of f32 for float weights). Both limits are measured before every turn, since
-other guests of a shared machine come and go. Attention, norms and the activations' quantization are not included.
-
-A turn begins when the cores are ours alone, and is repeated, up to twice, if they are not at its end: another guest on
-a core's other hardware thread halves its instructions per clock (see ceilings.cpp), which hardly affects dot products
-in registers, and so the roofline. The number of turns that were still disturbed is below the table.
+docs/roofline.md ("How to read it") says what is timed, what the roofline is, and when a turn counts.
 """
 
 from __future__ import annotations
@@ -144,8 +132,7 @@ LINES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 
 def markdown(figures: Mapping[str, Any]) -> str:
     """For each number of threads a table with the lines of LINES per type, then the ceilings."""
-    lines = []
-    models = figures["models"]
+    parts = []
     for threads, ceilings in figures["ceilings"].items():
         rows = [row for row in figures["rows"] if row["threads"] == int(threads)]
         if not rows:
@@ -164,33 +151,27 @@ def markdown(figures: Mapping[str, Any]) -> str:
             for size, speed in sorted(ceilings["read"].items(), key=lambda item: int(item[0]))
         )
         tile = f"; {ceilings['tile']:.0f} · 10⁹ with AMX tiles" if ceilings["tile"] else ""
-        lines += [
+        parts += [
             f"{threads} thread{plural}, milliseconds by rows of the pass:",
-            "",
             record.table(["", "", *map(str, widths)], body),
-            "",
             f"Ceilings with {threads} thread{plural}: {read}; multiply-adds per second: {ceilings['int8']:.0f} · 10⁹ "
             f"of int8 ({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
-            "",
         ]
         if turns := figures.get("turns", {}).get(threads):
-            lines += [
+            parts.append(
                 f"{turns['n']} turns; {turns['again']} were done again, because another guest computed on the same "
-                f"cores, {turns['disturbed']} stayed disturbed.",
-                "",
-            ]
-    for kind, model in models.items():
+                f"cores, {turns['disturbed']} stayed disturbed."
+            )
+    lines = []
+    for kind, model in figures["models"].items():
         n_bytes, macs, kv = sum(model["bytes"].values()), sum(model["macs"].values()), model["attention"]
         matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])})"
         work = f"{macs / 1e6:.0f} · 10⁶ multiply-adds per row"
         share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
-        attention = (
-            f" Attention over {figures['context']} cells, which the roofline leaves out, {share}."
-            if figures["context"]
-            else ""
-        )
-        lines.append(f"{kind.upper()}: {matrices}, {work}.{attention}")
-    return "\n".join([*lines, "", record.footer(figures), ""])
+        lines.append(f"{kind.upper()}: {matrices}, {work}.")
+        if figures["context"]:
+            lines[-1] += f" Attention over {figures['context']} cells, which the roofline leaves out, {share}."
+    return "\n\n".join([*parts, "\n".join(lines), record.footer(figures)]) + "\n"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -242,11 +223,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = parser()
     args = ap.parse_args(argv)
     if args.md:
-        if not (figures := record.load(args.json)):
-            ap.error(f"--md: {args.json} is not there")
-        record.save(args.json, figures, markdown(figures))
-        print(markdown(figures))
-        return 0
+        if not (figures := record.load(args.out)):
+            ap.error(f"--md: {args.out} is not there")
+        return record.publish(args.out, figures, markdown(figures))
     figures = record.environment(ap, args)
     figures["command"] = kernels.switched() + figures["command"]
     weights = {kind: Matrices.of(targets.make(args.work, args.shape, kind)) for kind in args.types}
@@ -265,9 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             for found in measured(both, args, threads, meter, weights):
                 figures["rows"] += found["rows"]
                 figures["turns"][str(threads)], figures["ceilings"][str(threads)] = found["turns"], found["ceilings"]
-                record.save(args.json, figures, markdown(figures))
-    print(markdown(figures))
-    return 0
+                record.save(args.out, figures, markdown(figures))
+    return record.publish(args.out, figures, markdown(figures))
 
 
 if __name__ == "__main__":

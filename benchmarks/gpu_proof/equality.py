@@ -2,11 +2,8 @@
 
 Usage: python benchmarks/gpu_proof/equality.py [--ngl 99] [--limit 8]
 
-For each pair, greedily: plain answers and drafted answers with trees of 16 nodes, both on the device. A pass of many
-rows rounds differently from one of a single row, so the tolerance is measured: the largest difference of a logit when
-plain answers are scored in passes of 1, 16 and 64 rows. Where a drafted answer differs from the plain one, both tokens'
-logits must be within twice that. Then a second process, which sees no device, scores the same answers on the CPU and
-runs the drafter on the same contexts.
+docs/gpu.md says what is compared and what is allowed. A second process, which sees no device, scores the same answers
+on the CPU and runs the drafter on the same contexts.
 """
 
 from __future__ import annotations

@@ -68,9 +68,9 @@ class Inflater:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("wb") as file:
                 # Measurements of other parts have priority.
-                command = ["nice", "-n", "19", sys.executable, str(HERE / "inflate_pair.py"), *astuple(pair)]
+                command = ["nice", "-n", "19", sys.executable, str(HERE.parent / "pairs.py"), *astuple(pair)]
                 process = subprocess.Popen(
-                    [*command, "--work", str(self.folder)],
+                    [*command, str(self.folder)],
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,14 +83,8 @@ class Programs:
         output, ended = self._run(command, seconds)
         cases = [match.groups() for match in map(CASE.search, output.splitlines()) if match]
         wrong = [case for case, result in cases if result.endswith("FAIL")]
-        return Op(
-            name,
-            sum(result == "OK" for _, result in cases),
-            wrong,
-            sum(result == "not supported" for _, result in cases),
-            round(time.monotonic() - start, 1),
-            ended,
-        )
+        counts = Counter(result for _, result in cases)
+        return Op(name, counts["OK"], wrong, counts["not supported"], round(time.monotonic() - start, 1), ended)
 
     def _run(self, command: Sequence[str], seconds: float) -> tuple[str, str]:
         """A program's output, and how it ended if not normally."""

@@ -77,39 +77,23 @@ def plan(device: str, out: Path, threads: int, limits: Mapping[str, float]) -> l
     sizes = SIZES[device]
     engine = ("--ngl", str(sizes.n_gpu_layers), "-t", str(threads))
     on_device = ("--device", sizes.backend, "-t", str(threads))
+
+    def own(name: str, what: str, limit: float, *flags: str) -> Part:
+        """A script of this folder."""
+        command = (sys.executable, str(HERE / f"{name}.py"), *flags, "-o", str(out / name))
+        return Part(name, what, limit, command)
+
+    equality = "parity with the CPU and drafted text equal to plain text, on the pocket pairs"
+    tuned = "from how many rows on the matrix kernels are faster (doctor --tune)"
+    steps = "where the time of a step goes, what crosses the bus, graphs that were reused"
     parts = [
-        Part(
-            "equality",
-            "parity with the CPU and drafted text equal to plain text, on the pocket pairs",
-            210.0,
-            (*_script("equality"), *engine, *sizes.equality, "-o", str(out / "equality")),
-        ),
+        own("equality", equality, 210.0, *engine, *sizes.equality),
         *_comparisons(sizes, out, engine),
-        Part(
-            "ops",
-            "every op on the device against the CPU",
-            100.0,
-            (*_script("ops"), *on_device, *sizes.ops, "-o", str(out / "ops")),
-        ),
-        Part(
-            "tuned",
-            "from how many rows on the matrix kernels are faster (doctor --tune)",
-            90.0,
-            (*_script("tuned"), *on_device, *sizes.tuned, "-o", str(out / "tuned")),
-        ),
-        Part(
-            "steps",
-            "where the time of a step goes, what crosses the bus, graphs that were reused",
-            90.0,
-            _steps(sizes, out, engine),
-            PairName(sizes.dense[0], TYPES[0], "dflash"),
-        ),
+        own("ops", "every op on the device against the CPU", 100.0, *on_device, *sizes.ops),
+        own("tuned", tuned, 90.0, *on_device, *sizes.tuned),
+        Part("steps", steps, 90.0, _steps(sizes, out, engine), PairName(sizes.dense[0], TYPES[0], "dflash")),
     ]
     return [replace(part, limit=limits.get(part.name, part.limit)) for part in parts]
-
-
-def _script(name: str) -> tuple[str, ...]:
-    return sys.executable, str(HERE / f"{name}.py")
 
 
 def _comparisons(sizes: Sizes, out: Path, engine: tuple[str, ...]) -> list[Part]:

@@ -54,17 +54,12 @@ class Record:
 
     def text(self) -> str:
         """The table, including parts that have not run."""
-        kind = (
-            "" if self._head["device"] == "cuda" else "**A rehearsal, no GPU was used: these figures say nothing.**\n\n"
-        )
-        lines = [
-            f"# {self._head['machine']}",
-            "",
-            f"{kind}{self._head['host']}; commit {self._head['commit']}, build {self._head['build']}.",
-            "",
-        ]
-        lines += ["`make gpu-proof`", ""]
-        lines += ["| part | what | how it ended | seconds | of at most |", "|---|---|---|---|---|"]
+        head = self._head
+        parts = [f"# {head['machine']}"]
+        if head["device"] != "cuda":
+            parts.append("**A rehearsal, no GPU was used: these figures say nothing.**")
+        parts += [f"{head['host']}; commit {head['commit']}, build {head['build']}.", "`make gpu-proof`"]
+        lines = ["| part | what | how it ended | seconds | of at most |", "|---|---|---|---|---|"]
         for name, what in self._plan:
             part = self._parts.get(name)
             if part is None:
@@ -74,7 +69,7 @@ class Record:
             link = f"[{name}]({name}.md)" if (self._out / f"{name}.md").is_file() else name
             cell = ended.replace("|", "\\|").replace("\n", " ")
             lines.append(f"| {link} | {what} | {cell} | {part['seconds']:.0f} | {part['limit']:.0f} |")
-        return "\n".join(lines) + "\n"
+        return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
 
 
 def _write(path: Path, text: str) -> None:

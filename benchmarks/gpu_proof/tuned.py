@@ -61,9 +61,7 @@ def main() -> int:
     env = record.environment(ap, args)
     found = tune(args.device, args.types, args.shape, args.threads)
     text = markdown(args.device, found["runs"], record.footer(env))
-    record.save(args.out, {**env, "runs": found["runs"], "findings": found["findings"]}, text)
-    print(text)
-    return 0
+    return record.publish(args.out, {**env, "runs": found["runs"], "findings": found["findings"]}, text)
 
 
 if __name__ == "__main__":

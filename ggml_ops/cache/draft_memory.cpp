@@ -127,7 +127,7 @@ void draft_memory::inject_all() {
 }
 
 // There are enough cells when no sequence holds any (target::create_tap_store).
-void draft_memory::make_room() {
+void draft_memory::free_tap_cells() {
     target_.end_pass();
     if (target_.taps() && target_.taps()->n_free() < target_.rows().n_rows() - target_.rows().n_padding()) {
         inject_all();

@@ -50,7 +50,7 @@ class draft_memory {
     // Injects every sequence's pending taps.
     void inject_all();
     // The same if the tap store has too few free cells for the rows of the target's next pass. Call it before.
-    void make_room();
+    void free_tap_cells();
 
     // ---- with the target's memory ----
 

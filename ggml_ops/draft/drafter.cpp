@@ -256,7 +256,7 @@ void drafter::run(
     const abort_guard guard(abort_guard::phase::pass);
     drafts.assign(all_jobs.size(), {});
     std::vector<draft_job> jobs = all_jobs;
-    fit_jobs(jobs);
+    inject_surplus(jobs);
     const graph_shape shape = shape_of(jobs, length, probe != nullptr);
     if (shape.n_rows() == 0) {
         return;
@@ -285,8 +285,8 @@ void drafter::skip(draft_job & job, int32_t n_rows) const {
     job.n_inject -= n_rows;
 }
 
-// Makes the jobs' rows fit into one pass: long prompts get passes of their own.
-void drafter::fit_jobs(std::vector<draft_job> & jobs) {
+// Makes the jobs' rows fit into one pass: rows of long prompts get passes of their own first.
+void drafter::inject_surplus(std::vector<draft_job> & jobs) {
     const int32_t n_most   = std::min(params_.n_batch, kv_->max_rows());   // per job
     int32_t       n_inject = 0;
     for (draft_job & job : jobs) {

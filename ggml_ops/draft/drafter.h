@@ -82,7 +82,7 @@ class drafter {
 
   private:
     void                         skip(draft_job & job, int32_t n_rows) const;
-    void                         fit_jobs(std::vector<draft_job> & jobs);
+    void                         inject_surplus(std::vector<draft_job> & jobs);
     void                         inject(draft_job & job, int32_t n_rows);
     graph_shape                  shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const;
     draft_graph &                prepare(const graph_shape & shape);

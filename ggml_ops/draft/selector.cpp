@@ -177,8 +177,9 @@ std::unique_ptr<selector> make_selector(
         case drafter_kind::DFLASH2: return std::make_unique<lattice_selector>(model);
         case drafter_kind::DOMINO: return std::make_unique<domino_selector>(model);
         case drafter_kind::LILICORR: return std::make_unique<lilicorr_selector>(model, n_slots);
-        default: return std::make_unique<marginals_selector>(model);
+        case drafter_kind::DFLASH: break;
     }
+    return std::make_unique<marginals_selector>(model);
 }
 
 }   // namespace dflash

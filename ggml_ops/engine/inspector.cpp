@@ -35,7 +35,7 @@ void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t widt
             for (int32_t k = 0; k < n_rows; ++k) {
                 rows.add_row(id, tokens[from + k], from + k, all_outputs || k == n_rows - 1);
             }
-            drafts_.make_room();
+            drafts_.free_tap_cells();
             target_.process(what);
             each_pass(from, n_rows);
             from += n_rows;
@@ -289,7 +289,7 @@ double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tr
         const int32_t n_past = cache_.at(trees[i].slot).n_past();
         placed.push_back(target_.add_tree(trees[i].slot, checked[i], n_past, all_outputs, rolls_back));
     }
-    drafts_.make_room();
+    drafts_.free_tap_cells();
     const stopwatch watch;
     target_.process("tree_pass");
     const double  pass_ms = watch.ms();

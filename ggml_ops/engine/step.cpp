@@ -172,7 +172,7 @@ void engine::add_prompt(slot & s, int32_t n_before, int32_t n_outputs) {
 // On failure every slot of the pass has lost its state.
 bool engine::verify() {
     target_.clear_interrupt();
-    draft_memory_.make_room();
+    draft_memory_.free_tap_cells();
     const int rc = target_.process();
     if (rc == 0) {
         await_logits();
@@ -302,6 +302,8 @@ void engine::commit_tree(slot & s) {
     }
 }
 
+// ---- 5. draft: one drafter forward for all slots that continue ----
+
 // What followed the same tokens before, or is predicted: known before the drafter runs, which it may spare.
 void engine::quote() {
     continuations found;
@@ -321,8 +323,6 @@ void engine::quote() {
         s.drafts.quoted = dflash::quote(s.drafts.anchor, found, s.learned.quotes, length);
     }
 }
-
-// ---- 5. draft: one drafter forward for all slots that continue ----
 
 // Injects the taps of accepted rows, and denoises a block of `length` tokens for every slot whose tree may grow. Other
 // slots inject their taps only when they hold many.

@@ -312,7 +312,13 @@ std::string access_row_variance(const llama_context * ctx) {
         const bool        is_float = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16;
         if (type != "CPU_PANELS" &&
             !(is_float && w->ne[0] % 16 == 0 && ggml_backend_buffer_is_host(w->buffer) && type.rfind("CPU", 0) == 0)) {
-            return "no row-invariant kernel for " + name + " (" + ggml_type_name(w->type) + " in " + type + ")";
+            std::string why = "no row-invariant kernel for ";
+            return why.append(name)
+                .append(" (")
+                .append(ggml_type_name(w->type))
+                .append(" in ")
+                .append(type)
+                .append(")");
         }
     }
     return {};

@@ -69,7 +69,7 @@ class target {
     // Adds a tree (batch::add_tree). rolls_back: the walk may leave a part of it; tapes roll a chain back as a tree.
     tree_rows add_tree(
         int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool rolls_back, int32_t padded_size = 0);
-    // Computes the rows of the batch; their taps need free cells of the store (draft_memory::make_room). Returns
+    // Computes the rows of the batch; their taps need free cells of the store (draft_memory::free_tap_cells). Returns
     // llama_process()'s code; throws where an RPC server has failed.
     int  process();
     void process(const char * what);   // throws DFLASH_ERROR_COMPUTE that names `what`

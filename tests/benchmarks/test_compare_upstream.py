@@ -130,12 +130,12 @@ def test_systems_take_turns_and_draft_lengths_without_a_chance_sit_out() -> None
     assert all('"cache_prompt": false' in body and '"max_tokens": 50' in body for body in bodies)
 
 
-def test_one_by_one_keeps_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never two servers at once, plain and ours first; a draft length that fails is left out, plain and ours never."""
     broken, started = {MIDDLE}, list[str]()
 
     class Alone(Scripted):
-        def __init__(self, commands: dict[str, list[str]], _logs: Path) -> None:
+        def __init__(self, commands: dict[str, list[str]]) -> None:
             super().__init__({PLAIN: 9.0, SHORT: 1.5, MIDDLE: 1.0, BEST: 1.2, OURS: 1.0} | dict.fromkeys(commands, 1.0))
             (self.name,) = commands
             started.append(self.name)
@@ -158,7 +158,7 @@ def test_one_by_one_keeps_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     filled = cells()
     seen = [
         (len(done[-1].runs), sorted(done[-1].left_out))
-        for done in compare.measure_apart(setting, tmp_path, [{"messages": []}] * 3, filled, 50, 2)
+        for done in compare.measure_apart(setting, [{"messages": []}] * 3, filled, 50, 2)
     ]
     assert started == [PLAIN, OURS, SHORT, MIDDLE, BEST]
     assert seen == [(2, sorted(UPSTREAM)), (3, [BEST, MIDDLE]), (3, [BEST, MIDDLE]), (4, [MIDDLE])]
@@ -169,7 +169,7 @@ def test_one_by_one_keeps_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert Cell.from_json(json.loads(json.dumps(cell.to_json()))) == cell
     broken.add(OURS)
     with pytest.raises(LoadError):
-        list(compare.measure_apart(setting, tmp_path, [{"messages": []}], cells(), 50, 1))
+        list(compare.measure_apart(setting, [{"messages": []}], cells(), 50, 1))
 
 
 def test_without_any_draft_length_plain_is_upstreams_best(cell: Cell) -> None:

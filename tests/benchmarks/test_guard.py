@@ -41,7 +41,7 @@ def test_limits_are_held_or_missed() -> None:
     assert (fast["held"], slow["held"], late["held"], soon["held"]) == (True, False, False, True)
     assert slow["ratio"] == pytest.approx(2 / 2.1, abs=1e-4) and slow["figures"] == {PLAIN: 100.0, OURS: 95.24}
     assert late["figures"] == {PLAIN: 1000.0, OURS: 1060.0}
-    assert "**missed**" in guard.markdown([late], "Here.") and "**missed**" not in guard.markdown([soon], "Here.")
+    assert "MISSED" in guard.markdown([late], "Here.") and "MISSED" not in guard.markdown([soon], "Here.")
 
 
 class Steady:

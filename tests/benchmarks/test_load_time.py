@@ -33,7 +33,6 @@ def test_the_table_has_medians_and_a_verdict() -> None:
     row = load_time.row("Model", starts)
     assert row["seconds"][UPSTREAM] == [0.6, 2.0, 2.0]
     assert (row["warm_over_upstream"], row["first_over_upstream"]) == (1.1, 1.5)
-    data = {"rows": [row], "options": {"threads": 2}, "command": "python x"}
-    lines = load_time.markdown(data).splitlines()
+    lines = load_time.markdown([row], "Here.").splitlines()
     assert lines[2] == "| Model | upstream | 0.60 | 2.00 | 2.00 |  |  |"
     assert [line.split(" | ")[-2:] for line in lines[3:5]] == [["1.10", "held |"], ["1.50", "MISSED |"]]

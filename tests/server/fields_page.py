@@ -24,6 +24,8 @@ WRITING = {
     "messages": "/v1/messages",
     "responses": "/v1/responses",
 }
+EMBEDDING = {"OpenAI's": "/v1/embeddings", "llama-server's": "/embeddings"}
+GROUPS = {"Endpoints that write": WRITING, "Endpoints that embed": EMBEDDING}
 SHOWN = {"read": "yes", "mapped": "mapped", "harmless": "no effect", "refused": "refused"}
 HEAD = """# Fields of requests
 
@@ -51,8 +53,10 @@ def bodies() -> dict[str, type[Fields]]:
 def text() -> str:
     """The page."""
     found = bodies()
-    parts = [HEAD, "## Endpoints that write\n", _columns(WRITING, found), _table(WRITING, found)]
-    shown = {found[path] for path in WRITING.values()}
+    parts = [HEAD]
+    for title, columns in GROUPS.items():
+        parts += [f"## {title}\n", _columns(columns, found), _table(columns, found)]
+    shown = {found[path] for columns in GROUPS.values() for path in columns.values()}
     for model in found.values():
         if model not in shown:
             shown.add(model)

@@ -27,8 +27,10 @@ export class Cell<T> {
 }
 
 /** The cell's value; the calling component is redrawn when it changes. */
-export function useCell<T>(cell: Cell<T>): T {
+export function useCell<T>(cell: Cell<T>): T;
+export function useCell<T>(cell: Cell<T> | undefined): T | undefined;
+export function useCell<T>(cell: Cell<T> | undefined): T | undefined {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
-  useLayoutEffect(() => cell.subscribe(() => redraw(undefined as never)), [cell]);
-  return cell.value;
+  useLayoutEffect(() => cell?.subscribe(() => redraw(undefined as never)), [cell]);
+  return cell?.value;
 }

@@ -1,7 +1,7 @@
 // The whole page.
 
 import { useEffect, useState } from "preact/hooks";
-import { Cell, useCell } from "../cell";
+import { useCell } from "../cell";
 import { library, runningIn } from "../chat/chat";
 import { download, toMarkdown } from "../chat/transfer";
 import { facts } from "../server/facts";
@@ -22,7 +22,6 @@ type Opened = "settings" | "help" | null;
 
 /** As in the style sheets. */
 const wide = matchMedia("(min-width: 50rem)");
-const still = new Cell(0);
 
 export function App() {
   const [opened, setOpened] = useState<Opened>(null);
@@ -66,7 +65,7 @@ export function App() {
 function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened) => void }) {
   const known = useCell(facts);
   const conversation = useCell(library.shown);
-  useCell(conversation?.changes ?? still);
+  useCell(conversation?.changes);
   const names = useCell(models);
   const isChat = useCell(shownView) === "chat";
   const heading = isChat ? conversation?.record.title : "This machine";

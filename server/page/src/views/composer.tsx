@@ -1,7 +1,7 @@
 // The composer: where questions are written.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Cell, useCell } from "../cell";
+import { useCell } from "../cell";
 import { library, running, runningIn, send } from "../chat/chat";
 import { readTextFile } from "../chat/files";
 import type { TextFile } from "../chat/turn";
@@ -10,11 +10,9 @@ import { DraftSwitches } from "./drafts/switches";
 import { Icon, IconButton } from "./icon";
 import { notify } from "./notice";
 
-const still = new Cell(0);
-
 export function Composer() {
   const conversation = useCell(library.shown);
-  useCell(conversation?.changes ?? still);
+  useCell(conversation?.changes);
   useCell(running);
   const isReady = useCell(facts).state === "ready";
   const [text, setText] = useState("");
@@ -74,9 +72,7 @@ export function Composer() {
         {answer ? (
           <IconButton icon="stop" label="Stop" class="send" onClick={() => answer.stop()} />
         ) : (
-          <button type="submit" class="icon-button send" aria-label="Send" title="Send" disabled={!isReady}>
-            <Icon name="send" />
-          </button>
+          <IconButton icon="send" label="Send" type="submit" class="send" disabled={!isReady} />
         )}
       </div>
       <DraftSwitches />

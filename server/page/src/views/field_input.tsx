@@ -1,7 +1,7 @@
 // The input for a field of a request, with its present value.
 
 import { useState } from "preact/hooks";
-import type { FieldSchema } from "../server/facts";
+import { defaultParams, type FieldSchema, requestFields } from "../server/facts";
 import { type Field, isLong, parse, toText } from "../settings/field";
 import { setField, values } from "../settings/settings";
 
@@ -9,6 +9,11 @@ import { setField, values } from "../settings/settings";
 export interface Form {
   schemas: Record<string, FieldSchema>;
   defaults: Record<string, unknown>;
+}
+
+export async function learnForm(): Promise<Form> {
+  const [schemas, defaults] = await Promise.all([requestFields(), defaultParams()]);
+  return { schemas, defaults };
 }
 
 interface Props {

@@ -39,7 +39,8 @@ export function Icon({ name }: { name: IconName }) {
 interface ButtonProps {
   icon: IconName;
   label: string;
-  onClick: () => void;
+  type?: "button" | "submit";
+  onClick?: () => void;
   disabled?: boolean;
   class?: string;
 }

@@ -2,7 +2,6 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../cell";
-import { defaultParams, requestFields } from "../server/facts";
 import { key, setKey } from "../server/keys";
 import { type Field, fieldOf, isLong, toText } from "../settings/field";
 import {
@@ -10,18 +9,13 @@ import {
   values,
 } from "../settings/settings";
 import { Dialog } from "./dialog";
-import { FieldInput, type Form } from "./field_input";
+import { FieldInput, type Form, learnForm } from "./field_input";
 
 export function SettingsDialog({ onClose }: { onClose: () => void }) {
   const [form, setForm] = useState<Form | null>(null);
   const [error, setError] = useState("");
   const [round, setRound] = useState(0);
-  useEffect(() => {
-    Promise.all([requestFields(), defaultParams()]).then(
-      ([schemas, defaults]) => setForm({ schemas, defaults }),
-      (why) => setError(String(why.message ?? why)),
-    );
-  }, []);
+  useEffect(() => void learnForm().then(setForm, (why) => setError(String(why.message ?? why))), []);
   const count = Object.keys(useCell(values)).length;
   const reset = () => {
     resetFields();

@@ -1,7 +1,7 @@
 // The thread: the shown conversation. It follows a growing answer while its end is in sight.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Cell, useCell } from "../cell";
+import { useCell } from "../cell";
 import { library, running } from "../chat/chat";
 import { IconButton } from "./icon";
 import { TurnView } from "./turn_view";
@@ -9,11 +9,10 @@ import { Welcome } from "./welcome";
 
 /** Within this distance the view counts as being at the end. */
 const NEAR_PX = 80;
-const still = new Cell(0);
 
 export function Thread() {
   const conversation = useCell(library.shown);
-  useCell(conversation?.changes ?? still);
+  useCell(conversation?.changes);
   const [box, isAtEnd, toEnd] = useEnd(conversation?.record.leaf ?? null);
   const path = conversation?.path() ?? [];
   return (

@@ -1,7 +1,7 @@
 // One turn: a question, an answer, or the result of a tool.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Cell, useCell } from "../cell";
+import { useCell } from "../cell";
 import { edit, regenerate, running, showBranch } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
 import { canBeProved } from "../chat/trial";
@@ -26,8 +26,6 @@ interface Props {
   turn: Turn;
   isLast: boolean;
 }
-
-const still = new Cell(0);
 
 export function TurnView(props: Props) {
   if (props.turn.role === "user") return <Question {...props} />;
@@ -102,7 +100,7 @@ function ToolResult({ turn }: { turn: Turn }) {
 
 function AnswerView({ conversation, turn, isLast }: Props) {
   const answer = useCell(running).get(turn.id) ?? null;
-  useCell(answer?.changes ?? still);
+  useCell(answer?.changes);
   const passes = usePasses(turn, answer);
   const isShown = useCell(showsDrafts);
   const [view, setView] = useState<AnswerLook | null>(null);

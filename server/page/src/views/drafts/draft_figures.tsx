@@ -40,7 +40,7 @@ interface FigureProps {
   children: preact.ComponentChildren;
 }
 
-function Figure({ name, title, children, ...rest }: FigureProps) {
+export function Figure({ name, title, children, ...rest }: FigureProps) {
   return (
     <div title={title} class={rest.class}>
       <dt>{name}</dt>

@@ -2,11 +2,11 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../../cell";
-import { defaultParams, type FieldSchema, requestFields } from "../../server/facts";
+import type { FieldSchema } from "../../server/facts";
 import { chosen } from "../../server/models";
 import { fieldOf, toText } from "../../settings/field";
 import { setShowsDrafts, showsDrafts, SWITCHES, values } from "../../settings/settings";
-import { FieldInput, type Form } from "../field_input";
+import { FieldInput, type Form, learnForm } from "../field_input";
 import { Icon } from "../icon";
 
 export function DraftSwitches() {
@@ -26,10 +26,7 @@ function Fields() {
   const set = useCell(values);
   const model = useCell(chosen);
   const [form, setForm] = useState<Form | null>(null);
-  useEffect(() => {
-    const learn = Promise.all([requestFields(), defaultParams()]);
-    learn.then(([schemas, defaults]) => setForm({ schemas, defaults }), () => setForm(null));
-  }, [model]);
+  useEffect(() => void learnForm().then(setForm, () => setForm(null)), [model]);
   if (!form) return null;
   const { schemas, defaults } = form;
   return (

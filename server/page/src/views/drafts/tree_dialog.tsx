@@ -7,6 +7,7 @@ import { reasonOf } from "../../drafts/reasons";
 import { milliseconds, plural } from "../../drafts/words";
 import { Dialog } from "../dialog";
 import { IconButton } from "../icon";
+import { Figure } from "./draft_figures";
 import { OriginLegend } from "./legend";
 import { TreePicture } from "./tree_picture";
 
@@ -104,20 +105,11 @@ function Costs({ pass }: { pass: Pass }) {
   const { meaning } = reasonOf(pass.reason);
   return (
     <dl class="costs">
-      {pass.number > 0 && <Cost name="why">{pass.reason}{meaning && <small> {meaning}</small>}</Cost>}
-      <Cost name="verify">{milliseconds(pass.verifyMs)}</Cost>
-      <Cost name="draft">{milliseconds(pass.draftMs)}</Cost>
-      {count > 0 && pass.number > 0 && <Cost name="per token">{milliseconds(total / count)}</Cost>}
-      {pass.plainMs > 0 && pass.number > 0 && <Cost name="plain, per token">{milliseconds(pass.plainMs)}</Cost>}
+      {pass.number > 0 && <Figure name="why">{pass.reason}{meaning && <small> {meaning}</small>}</Figure>}
+      <Figure name="verify">{milliseconds(pass.verifyMs)}</Figure>
+      <Figure name="draft">{milliseconds(pass.draftMs)}</Figure>
+      {count > 0 && pass.number > 0 && <Figure name="per token">{milliseconds(total / count)}</Figure>}
+      {pass.plainMs > 0 && pass.number > 0 && <Figure name="plain, per token">{milliseconds(pass.plainMs)}</Figure>}
     </dl>
-  );
-}
-
-function Cost({ name, children }: { name: string; children: preact.ComponentChildren }) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
   );
 }

@@ -31,12 +31,24 @@ export function TreePicture({ pass, tree }: { pass: Pass; tree: Tree }) {
 
 function Node({ tree, node, place, isAccepted }: { tree: Tree; node: number; place: Place; isAccepted: boolean }) {
   const origin = node === 0 ? "target" : ORIGINS[tree.origins[node]!]!;
-  const text = tree.texts[node]!;
-  const { x, y } = cornerOf(place);
   const share = node === 0 ? "anchor" : `${percent(tree.probs[node]!)} · ${percent(tree.values[node]!)}`;
+  const kind = `${origin} ${isAccepted ? "kept" : "refused"}`;
+  return <Box place={place} kind={kind} title={titleOf(tree, node)} text={tree.texts[node]!} share={share} />;
+}
+
+interface BoxProps {
+  place: Place;
+  kind: string;
+  title: string;
+  text: string;
+  share: string;
+}
+
+function Box({ place, kind, title, text, share }: BoxProps) {
+  const { x, y } = cornerOf(place);
   return (
-    <g class={`node ${origin} ${isAccepted ? "kept" : "refused"}`}>
-      <title>{titleOf(tree, node)}</title>
+    <g class={`node ${kind}`}>
+      <title>{title}</title>
       <rect x={x} y={y} width={BOX_WIDTH} height={BOX_HEIGHT} rx={7} />
       <text class="what" x={x + BOX_WIDTH / 2} y={y + 16}>{visible(text, TEXT_LENGTH)}</text>
       <text class="share" x={x + BOX_WIDTH / 2} y={y + 31}>{share}</text>
@@ -54,15 +66,8 @@ function titleOf(tree: Tree, node: number): string {
 }
 
 function BonusNode({ text, place }: { text: string; place: Place }) {
-  const { x, y } = cornerOf(place);
-  return (
-    <g class="node bonus">
-      <title>{visible(text)}: what the model said itself; the anchor of the next pass</title>
-      <rect x={x} y={y} width={BOX_WIDTH} height={BOX_HEIGHT} rx={7} />
-      <text class="what" x={x + BOX_WIDTH / 2} y={y + 16}>{visible(text, TEXT_LENGTH)}</text>
-      <text class="share" x={x + BOX_WIDTH / 2} y={y + 31}>the model</text>
-    </g>
-  );
+  const title = `${visible(text)}: what the model said itself; the anchor of the next pass`;
+  return <Box place={place} kind="bonus" title={title} text={text} share="the model" />;
 }
 
 function Edge({ from, to, kind }: { from: Place; to: Place; kind: string }) {

@@ -1,5 +1,6 @@
 // Devices: what computes, and the number of rows from which it uses its matrix kernel.
 
+import { Table } from "../../charts/series_table";
 import type { Machine } from "../../server/answers";
 import { bytes } from "../../machine/words";
 import { Card, Values } from "./card";
@@ -40,26 +41,10 @@ function Kernels({ machine: { kernels } }: { machine: Machine }) {
   if (!kernels.length) {
     return <p class="note">No device here has two kernels to choose between: there is no threshold to tune.</p>;
   }
-  return (
-    <div class="table" tabIndex={0} role="region" aria-label="Thresholds">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">weights</th>
-            <th scope="col">matrix kernel from</th>
-            <th scope="col">threshold</th>
-          </tr>
-        </thead>
-        <tbody>
-          {kernels.map(({ device, type, rows, tuned }) => (
-            <tr key={`${device} ${type}`}>
-              <td>{device} {type}</td>
-              <td class="right">{rows} rows</td>
-              <td>{tuned ? "tuned here" : "the device’s own"}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  const lines = kernels.map(({ device, type, rows, tuned }) => [
+    `${device} ${type}`,
+    `${rows} rows`,
+    tuned ? "tuned here" : "the device’s own",
+  ]);
+  return <Table label="Thresholds" head={["weights", "matrix kernel from", "threshold"]} rows={lines} />;
 }

@@ -15,35 +15,15 @@ const TABLE_SECONDS = 10;
 export function ThroughputCard({ machine, history }: { machine: Machine; history: History }) {
   const { totals } = machine;
   const seconds = history.all;
+  const told = { seconds, history };
+  const prompts = (second: ThroughputSecond) => second.prompt_tokens;
   return (
     <Card id="throughput" title="Throughput" aside={totals && `${duration(totals.seconds)} since the model was loaded`}>
       <Headline machine={machine} history={history} />
-      <Series
-        title="tokens written a second"
-        colour="plot-1"
-        height={150}
-        seconds={seconds}
-        history={history}
-        value={(second) => second.tokens}
-      />
+      <Series {...told} title="tokens written a second" colour="plot-1" height={150} value={(second) => second.tokens} />
       <div class="pair-of-plots">
-        <Series
-          title="tokens of prompts read a second"
-          colour="plot-2"
-          height={110}
-          seconds={seconds}
-          history={history}
-          value={(second) => second.prompt_tokens}
-        />
-        <Series
-          title="tokens a pass brought (AL)"
-          colour="plot-3"
-          height={110}
-          seconds={seconds}
-          history={history}
-          value={acceptanceLength}
-          least={1}
-        />
+        <Series {...told} title="tokens of prompts read a second" colour="plot-2" height={110} value={prompts} />
+        <Series {...told} title="tokens a pass brought (AL)" colour="plot-3" height={110} value={acceptanceLength} least={1} />
       </div>
       <Tens seconds={seconds} />
     </Card>
