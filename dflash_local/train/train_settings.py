@@ -135,7 +135,7 @@ def flag(name: str) -> str:
     return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
-_FLAGS = {"n_predict": "--predict", "model": "-m", "output": "-o"}
+_FLAGS = {"n_predict": "--predict", "model": "-m", "output": "-o", "texts": "answers to learn from:"}
 
 
 class Watcher:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from dflash_local.train.fitting import Fit
 
 _ANSWER_SHARE = 0.3  # of a run's minutes, for answering
+_LEAST_FIT = 0.3  # of a run's minutes, whatever the other stages took
+_SERVED_RUNS = 3  # answers to all held-out prompts besides the drafter's own, before and after (evaluation.measure)
+_EVALUATION = 15.0  # seconds, where nothing is known
 _LAYERS = 3  # of a new drafter
 _BLOCK = 16
 
@@ -227,6 +230,8 @@ class _Run:
             state["checks"] = {path.name: [None, None] for path in s.checks}
             with workspace.timed("measure"), fit.parked():
                 self._measure_init(state)
+            state["measured_first"] = workspace.seconds("measure")
+            workspace.save()
         run_fit(fit, workspace, s, self._fit_seconds(), self.watcher, self._evaluate)
         if not state["evaluations"] or state["evaluations"][-1]["share"] < 1 or not workspace.best.exists():
             self._evaluate(fit, 1.0)
@@ -284,7 +289,7 @@ class _Run:
         with fit.parked():
             runs = self._measured(candidate, self.examples.held_out, served=False).runs
         evaluation = Evaluation.of(runs, share, fit.step, self._minutes())
-        best = max((e["al"] for e in state["evaluations"] if e["step"] > 0), default=0.0)
+        best = max((e["al"] for e in self._own_evaluations()), default=0.0)
         if evaluation.al > best or not workspace.best.exists():
             fit.file.write(workspace.best, values, s.outtype, self._history(fit, evaluation), _quantizer(s.outtype))
             if s.hf:
@@ -299,11 +304,21 @@ class _Run:
         s, workspace = self.settings, self.workspace
         if s.minutes is None:
             return None
-        measured = workspace.seconds("measure")
-        n_done = max(1, len(workspace.state["evaluations"]))
-        one = measured / n_done if measured else 15.0
-        to_come = one * (s.evaluations + 2)
-        return max(60 * s.minutes - workspace.seconds("answer") - workspace.seconds("tap") - to_come, 30 * s.minutes)
+        spent = workspace.seconds("answer") + workspace.seconds("tap") + workspace.seconds("measure")
+        one, left = self._measuring_time(), s.evaluations - len(self._own_evaluations())
+        to_come = one * (max(left, 0) + 1 + _SERVED_RUNS + len(s.checks))
+        return max(60 * s.minutes - spent - to_come, 60 * s.minutes * _LEAST_FIT)
+
+    def _measuring_time(self) -> float:
+        """Seconds that the answers of one evaluation take, by those of the drafter to go on from."""
+        state = self.workspace.state
+        if not state.get("before"):
+            return _EVALUATION
+        return float(state["measured_first"]) / (1 + _SERVED_RUNS + len(self.settings.checks))
+
+    def _own_evaluations(self) -> list[dict[str, Any]]:
+        """Those of what was fitted."""
+        return [e for e in self.workspace.state["evaluations"] if e["step"] > 0]
 
     def _minutes(self) -> float:
         return (self.before_now + time.monotonic() - self.begun) / 60
@@ -336,7 +351,7 @@ class _Run:
 
         s, workspace, state = self.settings, self.workspace, self.workspace.state
         check_gguf(workspace.best)
-        with fit.parked():
+        with workspace.timed("measure"), fit.parked():
             served = self._measured(workspace.best, self.examples.held_out, served=True).served
             assert served
             for path in s.checks:

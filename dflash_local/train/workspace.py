@@ -128,7 +128,9 @@ class Workspace:
                     path.unlink(missing_ok=True)
         if stage == "answer":
             self.state.pop("held_out", None)
-        self.state.pop("evaluations", None)
+        for name in ("evaluations", "before"):
+            self.state.pop(name, None)
+        self.state["seconds"].pop("measure", None)
         self.save()
 
     def _files(self, stage: str) -> tuple[Path, ...]:
