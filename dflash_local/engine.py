@@ -627,6 +627,10 @@ class Engine:
             raise RequestError(f"tokens are {len(ids)}, but a slot's context holds {self.n_ctx_slot}", param="tokens")
         if not 0 <= top_k <= self.n_vocab:
             raise RequestError(f"top_k must be between 0 and {self.n_vocab}, got {top_k}", param="top_k")
+        try:
+            layers = array("i", layers)
+        except (TypeError, OverflowError):
+            raise RequestError("layers must be numbers of layers", param="layers") from None
         n_embd = int(self._info["target"]["n_embd"])
         return self._scheduler.call_on_slot(
             lambda slot: Taps(*self._native.tap(slot, ids, layers, n_embd, top_k))

@@ -50,8 +50,9 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
     }
 }
 
-ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type type, int64_t k, int64_t m) {
-    const auto own =
+ggml_backend_buffer_type_t best_buffer_type(ggml_backend_buffer_type_t plain, ggml_type type, int64_t k, int64_t m) {
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(plain);
+    const auto         own =
         backend_function<ggml_backend_buffer_type_t *(ggml_backend_dev_t)>(device, "ggml_backend_dev_get_extra_bufts");
     for (ggml_backend_buffer_type_t * found = own ? own(device) : nullptr; found && *found; ++found) {
         const ggml_context_ptr        ctx(ggml_init({ 3 * ggml_tensor_overhead(), nullptr, true }));
@@ -63,7 +64,7 @@ ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type
             return *found;
         }
     }
-    return ggml_backend_dev_buffer_type(device);
+    return plain;
 }
 
 }   // namespace dflash

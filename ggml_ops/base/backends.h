@@ -21,6 +21,6 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
 
 // The buffer type in which a device multiplies best with weights [k, m] of this type, as llama.cpp's model loader
 // chooses it: the first of the device's own layouts that supports the product, else the plain one.
-ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type type, int64_t k, int64_t m);
+ggml_backend_buffer_type_t best_buffer_type(ggml_backend_buffer_type_t plain, ggml_type type, int64_t k, int64_t m);
 
 }   // namespace dflash

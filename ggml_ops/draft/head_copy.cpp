@@ -17,9 +17,8 @@ head_copy::head_copy(const ggml_tensor * source, const ggml_tensor * weight) {
     ctx_.reset(ggml_init({ ggml_tensor_overhead(), nullptr, true }));
     tensor_ = ggml_dup_tensor(ctx_.get(), source);
     ggml_set_name(tensor_, source->name);
-    ggml_backend_dev_t device = ggml_backend_buft_get_device(memory_beside(weight));
     buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(
-        ctx_.get(), best_buffer_type(device, source->type, source->ne[0], source->ne[1])));
+        ctx_.get(), best_buffer_type(memory_beside(weight), source->type, source->ne[0], source->ne[1])));
     if (!buffer_) {
         throw std::runtime_error("not enough memory for the drafter's copy of the target's output projection: place "
                                  "the drafter on the RPC server (-devd)");

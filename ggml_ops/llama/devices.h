@@ -24,12 +24,12 @@ inline ggml_backend_dev_t device_of(const ggml_tensor * tensor) {
     return ggml_backend_buft_get_device(ggml_backend_buffer_get_type(tensor->buffer));
 }
 
-// A function of a backend by its name, null: it has none.
+// A function of a backend by its name, null: it has none, or there is no device.
 template <class F> F * backend_function(ggml_backend_reg_t reg, const char * name) {
     return reg ? (F *) ggml_backend_reg_get_proc_address(reg, name) : nullptr;
 }
 template <class F> F * backend_function(ggml_backend_dev_t device, const char * name) {
-    return backend_function<F>(ggml_backend_dev_backend_reg(device), name);
+    return device ? backend_function<F>(ggml_backend_dev_backend_reg(device), name) : nullptr;
 }
 
 }   // namespace dflash

@@ -92,8 +92,8 @@ class bench {
         for (ggml_tensor *& w : weights_) {
             w = ggml_new_tensor_2d(weights_ctx_.get(), kernel.type(), p.k, p.m);
         }
-        buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(
-            weights_ctx_.get(), best_buffer_type(kernel.device(), kernel.type(), p.k, p.m)));
+        buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(weights_ctx_.get(),
+            best_buffer_type(ggml_backend_dev_buffer_type(kernel.device()), kernel.type(), p.k, p.m)));
         if (!buffer_) {
             throw status_error(DFLASH_ERROR_MEMORY, n, " weights of ", data.size() >> 20, " MiB do not fit ", p.device,
                 ": ", logged_error());
