@@ -163,7 +163,7 @@ class Fit:
     def loss(self, number: int) -> tuple[Tensor, float, float]:
         """Of batch `number`: the loss, the mean cross-entropy, and what a greedy chain brings."""
         batch = self.sampler.batch(number)
-        with torch.enable_grad(), self.precision():  # whoever calls may have turned gradients off
+        with self.precision():
             hidden = self.network(batch.blocks if self._bf16 else _widened(batch.blocks))
             score = self._objective.score(hidden, batch.wanted, self._head.classes(self.step))
         return score.loss, score.entropy, score.chain

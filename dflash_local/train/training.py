@@ -113,13 +113,17 @@ class _Run:
     begun: float = field(default_factory=time.monotonic)
 
     def run(self) -> Result:
+        import torch
+
         s = self.settings
         self.target = Target.read(s.model)
         self.init = None if s.init is None else DrafterFile.read(s.init, self.target, self.workspace.folder)
         self._check_init()
         self.before_now = sum(self.workspace.state["seconds"].values())
         self.examples = self._answer()
-        return self._fit(*self._tap())
+        texts, shards = self._tap()
+        with torch.enable_grad():  # whoever calls may have turned gradients off
+            return self._fit(texts, shards)
 
     # ---- settings that depend on the drafter to go on from ----
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,13 @@ PROMPTS = Path(__file__).parents[1] / "parity" / "prompts.jsonl"
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def gradients() -> Iterator[None]:
+    """Parity tests, which the same process may have run before, turn them off for good."""
+    with torch.enable_grad():
+        yield
 
 
 @pytest.fixture(scope="session")
