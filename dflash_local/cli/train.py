@@ -207,11 +207,13 @@ class _Terminal(Watcher):
     def __init__(self, stream: Any = None) -> None:
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
-        self._name, self._began, self._first, self._last, self._open = "", 0.0, 0.0, 0.0, False
+        self._name, self._began, self._first, self._last = "", 0.0, 0.0, 0.0
+        self._open = self._ended = False
 
     def stage(self, name: str, text: str) -> None:
         self.close()
         self._name, self._began, self._first, self._last = name, time.monotonic(), -1.0, 0.0
+        self._ended = False
         self._print(f"{name} ({STAGES.index(name) + 1} of {len(STAGES)}): {text}")
 
     def note(self, text: str) -> None:
@@ -222,9 +224,10 @@ class _Terminal(Watcher):
         now, share = time.monotonic(), done / total if total else 1.0
         if self._first < 0:
             self._first, self._began = share, now
-        if now - self._last < (0.1 if self._live else self._PERIOD) and share < 1:
+        ends = share >= 1 and not self._ended
+        if now - self._last < (0.1 if self._live else self._PERIOD) and not ends:
             return
-        self._last = now
+        self._last, self._ended = now, share >= 1
         gained = share - self._first
         left = (now - self._began) * (1 - share) / gained if gained > 0 else 0.0
         line = f"  {share:4.0%} {text}" + (f", {_duration(left)} left" if left else "")
