@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +15,7 @@ from gguf import GGML_QUANT_SIZES, GGUF_VERSION, GGMLQuantizationType
 
 from dflash_local.errors import ConvertError
 
+from .complete_file import complete_or_absent
 from .gguf_metadata import StoredGgufTensor, Value, alignment_of, pack_metadata, pack_string
 from .gguf_parts import MAGIC
 
@@ -89,7 +88,7 @@ def write_gguf(
     An existing file stays until the new one is complete. `gguf.GGUFWriter` would need each tensor whole in memory.
     """
     alignment = alignment_of(metadata)
-    with _complete_or_absent(path) as file:
+    with complete_or_absent(path) as file:
         file.write(MAGIC + struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata)) + pack_metadata(metadata))
         offset = 0
         for tensor in tensors:
@@ -108,16 +107,3 @@ def write_gguf(
                 progress(tensor.name, chunk.nbytes)
             assert written == tensor.n_bytes, tensor.name
             file.write(bytes(-written % alignment))
-
-
-@contextmanager
-def _complete_or_absent(path: Path) -> Iterator[BinaryIO]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.engine_flags import add_flag, count
+from dflash_local.cli.engine_flags import add_flag, count, numbers
 from dflash_local.cli.model_flags import add_access_flags, local_header, local_target, note
 from dflash_local.cli.progress import Progress
 from dflash_local.cli.usage import Commands, add_command
@@ -57,7 +57,7 @@ def add_parser(commands: Commands) -> None:
         "--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)"
     )
     parser.add_argument(
-        "--target-layer-ids", type=_layers, metavar="ID,...",
+        "--target-layer-ids", type=numbers(int), metavar="ID,...",
         help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
         "none",
     )  # fmt: skip
@@ -73,13 +73,6 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
     add_access_flags(partial(add_flag, parser))
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {text!r}") from None
 
 
 def run(args: argparse.Namespace) -> int:

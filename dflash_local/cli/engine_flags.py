@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from dflash_local.cli.model_flags import add_hub_flags, suggest, take_models
 from dflash_local.drafting import Draft
@@ -23,6 +23,8 @@ from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
+
+Number = TypeVar("Number", int, float)
 
 # llama-server's other spellings of sampling flags, and its variables for them.
 _SAMPLING_ALIASES = {
@@ -105,6 +107,18 @@ def count(low: int = 0) -> Callable[[str], int]:
         if number < low:
             raise argparse.ArgumentTypeError(f"must be at least {low}, got {number}")
         return number
+
+    return parse
+
+
+def numbers(kind: Callable[[str], Number]) -> Callable[[str], tuple[Number, ...]]:
+    """Numbers of this kind with commas between them."""
+
+    def parse(text: str) -> tuple[Number, ...]:
+        try:
+            return tuple(kind(part) for part in text.split(","))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {text!r}") from None
 
     return parse
 

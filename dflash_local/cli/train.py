@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.engine_flags import count
+from dflash_local.cli.engine_flags import count, numbers
 from dflash_local.cli.model_file import check_model_file
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
@@ -56,11 +56,11 @@ def add_parser(commands: Commands) -> None:
     shape.add_argument(
         "--block", type=count(2), metavar="N", help="tokens of a block, the known one counted (default: 16)"
     )
-    shape.add_argument("--taps", type=_numbers, metavar="ID,...", help="layers of the target that it reads, by their "
-                       "Hugging Face ids (default: five, evenly spread)")  # fmt: skip
+    shape.add_argument("--taps", type=numbers(int), metavar="ID,...", help="layers of the target that it reads, by "
+                       "their Hugging Face ids (default: five, evenly spread)")  # fmt: skip
 
     texts = parser.add_argument_group("training text")
-    texts.add_argument("--temperatures", type=_temperatures, metavar="T,...",
+    texts.add_argument("--temperatures", type=numbers(float), metavar="T,...",
                        help="each prompt is answered once at each of them (default: 0,0.7)")  # fmt: skip
     texts.add_argument("--rounds", type=count(1), metavar="N", help="answers to each prompt (default: by the "
                        "temperatures; with --minutes as many as there is time for)")  # fmt: skip
@@ -99,20 +99,6 @@ def add_parser(commands: Commands) -> None:
     machine.add_argument("-t", "--threads", type=count(1), metavar="N", help="CPU threads (default: all cores)")
     machine.add_argument("-ngl", "--n-gpu-layers", dest="n_gpu_layers", type=count(-1), metavar="N",
                          help="layers of the target on the GPU (default: all)")  # fmt: skip
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {text!r}") from None
-
-
-def _temperatures(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {text!r}") from None
 
 
 def run(args: argparse.Namespace) -> int:

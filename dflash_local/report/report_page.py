@@ -1,16 +1,14 @@
-"""The page: a record as self-contained HTML, without other files, network or scripts."""
+"""The page: a record as self-contained HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.resources import files
 from typing import NamedTuple
-
-import jinja2
 
 from dflash_local.report import plots
 from dflash_local.report.bench_record import DRAFTED, Record
+from dflash_local.report.document import document
 from dflash_local.report.drawing import Drawing
 
 
@@ -40,16 +38,9 @@ class Way(NamedTuple):
 
 def report_page(record: Record) -> str:
     """The whole document."""
-    folder = files("dflash_local.report")
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
-    )
     looks = plots.Looks(record)
-    return environment.get_template("page.html").render(
+    return document(
+        "page.html",
         record=record,
         environment=record.environment,
         ours=record.ours,
@@ -61,7 +52,6 @@ def report_page(record: Record) -> str:
         answers=_answers(record),
         title=plots.title,
         key=lambda name: _key(partial(looks.mark, name=name), name).sign,
-        style=(folder / "style.css").read_text(encoding="utf-8"),
     )
 
 

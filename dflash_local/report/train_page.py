@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
-import jinja2
-
+from dflash_local.report.document import document
 from dflash_local.report.drawing import Drawing
 from dflash_local.report.plots import NARROW, axis_rows
 from dflash_local.report.scale import Scale
@@ -54,22 +52,12 @@ class TrainRecord:
 
 def train_page(record: TrainRecord) -> str:
     """The whole document."""
-    folder = files("dflash_local.report")
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
-    )
     figures = [
         ("Acceptance length", lengths(record), f"In the engine, on held-out prompts, trees of {record.nodes} nodes."),
         ("Loss", losses(record), "Mean cross-entropy of a proposed token, by the share of the fit."),
         ("Acceptance by depth", depths(record), "How far passes got: dashed at the start, filled at the best."),
     ]  # fmt: skip
-    return environment.get_template("train_page.html").render(
-        record=record, figures=figures, style=(folder / "style.css").read_text(encoding="utf-8")
-    )
+    return document("train_page.html", record=record, figures=figures)
 
 
 def lengths(record: TrainRecord) -> Drawing:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.train.train_settings import flag
@@ -56,7 +56,7 @@ class Workspace:
         Raises:
             RequestError: it is another kind of folder, or of another version; DFlashError: it cannot be used.
         """
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder / "lock", lambda: _raise_busy(self.folder)):
                 self._read()
@@ -173,21 +173,13 @@ _MARGIN = 64 << 20
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears at `path` when the block ends, whole, or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with _disk_errors(path.parent):
-        try:
-            with temporary.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    """`complete_or_absent` with a run's errors. Raises DFlashError."""
+    with disk_errors(path.parent), complete_or_absent(path) as file:
+        yield file
 
 
 @contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -197,9 +189,6 @@ def _disk_errors(folder: Path) -> Iterator[None]:
                 hint="free some space and give the same command again: what is done so far is kept",
             ) from error
         raise DFlashError(f"{folder} cannot be used: {error.strerror or error}", hint="check --work and -o") from error
-
-
-disk_errors = _disk_errors
 
 
 def _raise_busy(folder: Path) -> None:
@@ -217,6 +206,3 @@ def _shown(value: Any) -> str:
 def size_text(n_bytes: float) -> str:
     """Bytes for readers."""
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
-
-
-Make = Callable[[Path], None]
