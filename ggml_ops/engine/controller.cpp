@@ -11,8 +11,6 @@ static constexpr int32_t REFRESH_STEPS = 32;
 static constexpr double  REFRESH_GAIN  = 1.3;
 // On devices a plain step needs two new graphs, its own and that of the next step.
 static constexpr int32_t PADDED_REFRESH_STEPS = 512;
-// Rows with logits that are left to a prompt in each pass for its probabilities.
-static constexpr int32_t TELLING_ROWS = 16;
 
 // ---- an answer ----
 
@@ -28,24 +26,6 @@ void controller::end_answer(const slot & s) {
     }
 }
 
-// ---- bounds ----
-
-int32_t controller::max_depth(const slot & s) const {
-    const int32_t n_room = std::min(s.n_left(), limits_.n_ctx_slot - 1 - s.n_past()) - 1;
-    return s.request.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);
-}
-
-int32_t controller::max_nodes(const slot & s) const {
-    if (max_depth(s) == 0) {
-        return 1;
-    }
-    const int32_t n_shape  = s.request.max_children > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
-    const int32_t n_budget = s.request.budget == 0 ? DFLASH_MAX_NODES : s.request.budget;
-    // Siblings take cells of the shared cache until the walk is over.
-    const int32_t n_cells = limits_.n_ctx_slot - s.n_past();
-    return std::min({ n_budget, n_shape, limits_.n_nodes, n_tree_rows_, n_cells });
-}
-
 // Block lengths to choose from, up to the first that holds n_max tokens.
 std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
     std::vector<int32_t> lengths;
@@ -58,75 +38,13 @@ std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
     return lengths;
 }
 
-// Prompts need rows and outputs of the pass, too, and change its graph.
-static bool any_reads(const std::vector<slot> & slots) {
-    return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return s.reading(); });
-}
-
 static bool any_quotes(const std::vector<slot> & slots) {
     return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return !s.drafts.quoted.empty(); });
 }
 
-// Delta-net layers take trees of one size in a pass. Where one pass is cheaper than one for each size, smaller trees
-// are padded.
-int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) const {
-    std::map<int32_t, int32_t> n_slots_of;   // by the size of their trees
-    int32_t                    n_slots = 0, n_past = 0;
-    for (const slot & s : slots) {
-        if (s.writing()) {
-            ++n_slots_of[s.drafts.tree.size()];
-            ++n_slots;
-            n_past = std::max(n_past, s.n_past());
-        }
-    }
-    if (!limits_.equal_trees || n_slots_of.empty()) {
-        return 0;
-    }
-    const int32_t largest = n_slots_of.rbegin()->first;
-    if (costs_.verify.padded()) {
-        const int32_t size = std::min(limits_.n_nodes, padded_rows(largest * n_slots, room) / n_slots);
-        const bool    fits =
-            size > 1 && n_past + size <= limits_.n_ctx_slot && n_slots * size <= std::min(room, limits_.n_outputs);
-        return fits && !any_reads(slots) ? size : 0;
-    }
-    if (n_slots_of.size() < 2 || costs_.verify.empty()) {
-        return 0;
-    }
-    const int32_t size     = largest;
-    double        apart_ms = 0;
-    for (const auto & [n_nodes, n] : n_slots_of) {
-        apart_ms += costs_.verify.at(n_nodes * n, 0);
-    }
-    const bool fits = n_past + size <= limits_.n_ctx_slot && n_slots * size <= std::min(room, limits_.n_rows);
-    return fits && costs_.verify.at(n_slots * size, 0) < apart_ms ? size : 0;
-}
-
-// The width of a pass over n_rows rows.
-int32_t controller::padded_rows(int32_t n_rows, int32_t room) const {
-    const int32_t most  = std::min(room, limits_.n_outputs);
-    const int32_t width = width_.choose(costs_.verify.width(n_rows), most, costs_.verify, costs_.rebuild_ms);
-    return width <= most ? width : n_rows;
-}
-
-int32_t controller::last_padded_size(const std::vector<slot> & slots, int32_t room) const {
-    int32_t      n_nodes = 0;
-    const slot * last    = nullptr;
-    for (const slot & s : slots) {
-        if (s.writing()) {
-            last = &s;
-            n_nodes += s.drafts.tree.size();
-        }
-    }
-    if (!costs_.verify.padded() || limits_.equal_trees || !last || last->request.block_accept || any_reads(slots)) {
-        return 0;
-    }
-    const int32_t size = last->drafts.tree.size() + padded_rows(n_nodes, room) - n_nodes;
-    return last->n_past() + size <= limits_.n_ctx_slot && size <= limits_.n_nodes ? size : 0;
-}
-
 // ---- whether to draft, and how long a block ----
 
-void controller::set_reason(const char * why) {
+void controller::set_reason(dflash::reason why) {
     reason_ = why;
     ++counts_.reasons[why];
 }
@@ -147,13 +65,7 @@ double controller::plain_ms(const std::vector<slot> & slots) const {
 
 void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
     const int32_t n_writing = count_writing(slots);
-    // Every other slot may reach its prompt's end in the next pass, which takes an output too; one whose prompt's
-    // probabilities are wanted must make progress beside large trees.
-    n_tree_rows_ = limits_.n_outputs;
-    for (const slot & s : slots) {
-        n_tree_rows_ -= s.writing() ? 0 : s.request.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
-    }
-    n_tree_rows_ = std::max(std::min(room, n_tree_rows_), n_writing);
+    n_tree_rows_            = std::max(std::min(room, tree_outputs(slots)), n_writing);
     draft_ms_.reset();
     expected_tokens_ = mean_context_ = 0;
     for (const slot & s : slots) {
@@ -177,7 +89,7 @@ int32_t controller::choose_length(const std::vector<slot> & slots, int32_t room)
 
 int32_t controller::choose_any_length(const std::vector<slot> & slots) {
     if (limits_.max_length == 0) {
-        set_reason(any_quotes(slots) ? REASON_QUOTES : REASON_NONE);
+        set_reason(any_quotes(slots) ? reason::quotes : reason::no_drafter);
         return 1;
     }
     int32_t                            n_drafting = 0, fixed_length = 1, max_length = 1;
@@ -198,11 +110,11 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots) {
         }
     }
     if (n_drafting == 0) {
-        set_reason(REASON_OFF);
+        set_reason(reason::off);
         return 1;
     }
     if (fixed_length > 1) {
-        set_reason(REASON_FIXED);
+        set_reason(reason::fixed);
     }
     if (fixed_length == 1 || !profiles.empty()) {
         last_choice_ = dflash::choose_length(profiles, block_lengths(max_length), costs_.verify, mean_context_,
@@ -212,7 +124,7 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots) {
         return profiles.empty() ? fixed_length : std::max(fixed_length, last_choice_.length);
     }
     if (quotes_suffice(slots)) {
-        set_reason(REASON_QUOTES);
+        set_reason(reason::quotes);
         return 1;
     }
     return auto_length(n_drafting);
@@ -250,34 +162,21 @@ bool controller::quotes_suffice(const std::vector<slot> & slots) const {
 int32_t controller::auto_length(int32_t n_drafting) {
     if (!switch_.draft_now()) {
         n_since_plain_ = 0;
-        set_reason(REASON_PLAIN);
+        set_reason(reason::plain);
         return 1;
     }
     const bool gains_little = last_choice_.rate > 0 && last_choice_.rate < REFRESH_GAIN * plain_rate(n_drafting);
     if (gains_little && ++n_since_plain_ >= (costs_.verify.padded() ? PADDED_REFRESH_STEPS : REFRESH_STEPS)) {
         n_since_plain_ = 0;
         width_.narrow_once();
-        set_reason(REASON_REFRESH);
+        set_reason(reason::refresh);
         return 1;
     }
-    set_reason(REASON_PAYS);
+    set_reason(reason::pays);
     return last_choice_.length;
 }
 
-// ---- how many nodes ----
-
-const char * controller::reason_of(const slot & s) const {
-    if (limits_.max_length == 0) {
-        return s.drafts.quoted.empty() ? REASON_NONE : REASON_QUOTES;
-    }
-    if (max_nodes(s) == 1) {
-        return REASON_OFF;
-    }
-    if (s.request.budget != 0) {
-        return REASON_FIXED;
-    }
-    return reason_ == REASON_FIXED ? REASON_PAYS : reason_;   // the others' budget is fixed
-}
+// ---- what is learned ----
 
 // What the drafter's part of a tree is worth, for the next choice of a block length.
 void controller::learn_values(slot & s) const {
@@ -296,83 +195,6 @@ void controller::learn_values(slot & s) const {
     const int32_t max_length = std::min(limits_.max_length, limits_.n_draft_max + 1);
     s.learned.values.observe(s.drafts.block.length, block_lengths(max_length), depths, values);
 }
-
-// Trees with a fixed budget must leave every other slot its anchor: cuts the last ones. Returns their nodes.
-static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
-    int32_t n_nodes = 0;
-    for (const slot * s : fixed) {
-        n_nodes += s->drafts.tree.size();
-    }
-    for (auto it = fixed.rbegin(); n_nodes > max_nodes && it != fixed.rend(); ++it) {
-        std::vector<node> & nodes = (*it)->drafts.tree.nodes;
-        const int32_t       n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);
-        nodes.resize(nodes.size() - n_cut);
-        n_nodes -= n_cut;
-    }
-    return n_nodes;
-}
-
-void controller::choose_nodes(std::vector<slot> & slots) {
-    std::vector<slot *>             fixed, automatic;
-    std::vector<std::vector<float>> values;   // [automatic]: of the draft nodes
-    for (slot & s : slots) {
-        if (!s.writing()) {
-            continue;
-        }
-        s.drafts.reason = reason_of(s);
-        if (s.request.budget != 0) {
-            fixed.push_back(&s);
-            continue;
-        }
-        automatic.push_back(&s);
-        learn_values(s);
-        values.emplace_back();
-        for (int32_t i = 1; i < s.drafts.tree.size(); ++i) {
-            values.back().push_back(s.drafts.tree.nodes[i].value);
-        }
-    }
-    const int32_t n_fixed = cut_fixed(fixed, n_tree_rows_ - (int32_t) automatic.size());
-    if (!automatic.empty()) {
-        // Slots with a fixed budget carry their share of the drafter's pass.
-        const double      share    = (double) automatic.size() / (double) (automatic.size() + fixed.size());
-        const double      fixed_ms = draft_ms_.value_or(0) * share + costs_.other_ms;
-        const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
-        const node_choice choice =
-            dflash::choose_nodes(values, costs_.verify, mean_context_, fixed_ms, n_tree_rows_ - n_fixed, last);
-        expected_tokens_ = choice.gain;
-        for (size_t i = 0; i < automatic.size(); ++i) {
-            slot & s = *automatic[i];
-            s.drafts.tree.nodes.resize(choice.per_slot[i]);
-            if (!draft_ms_ && s.drafts.tree.size() > 1) {
-                s.drafts.reason = REASON_QUOTES;
-            }
-        }
-    }
-    for (const slot * s : fixed) {
-        for (const node & n : s->drafts.tree.nodes) {
-            expected_tokens_ += n.value;
-        }
-    }
-}
-
-void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
-    int32_t n_nodes = 0;
-    for (const slot & s : slots) {
-        n_nodes += s.writing() ? s.drafts.tree.size() : 0;
-    }
-    for (auto s = slots.rbegin(); n_nodes > room && s != slots.rend(); ++s) {
-        tree & t = s->drafts.tree;
-        if (s->writing() && t.size() > 1) {
-            n_nodes -= t.size() - 1;
-            // a drawn chain stays whole or goes
-            const int32_t n_left = s->request.block_accept ? 1 : 1 + std::max(0, room - n_nodes);
-            t.nodes.resize(n_left);
-            n_nodes += n_left - 1;
-        }
-    }
-}
-
-// ---- what is learned ----
 
 void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows, bool trees_only, double ms) {
     const double rebuild_ms = n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms;
@@ -421,7 +243,7 @@ void controller::observe_draft(int32_t n_slots, int32_t length, int32_t n_inject
 
 void controller::observe_failure(const std::string & why) {
     drafter_failure_ = why;
-    set_reason(REASON_FAILED);
+    set_reason(reason::failed);
 }
 
 void controller::observe_other(double ms) { costs_.other_ms += costs_.fixed ? 0.0 : 0.05 * (ms - costs_.other_ms); }

@@ -1,9 +1,10 @@
-// The engine's policy (docs/budget.md): whether to draft, how long a block, how many nodes, the reason, and what is
-// learned from each pass. It works on slots and pass times alone, without llama.cpp: tests/pure/test_controller.cpp.
+// The engine's policy (docs/budget.md): whether to draft and how long a block (controller.cpp), how many nodes
+// (budget.cpp), the reason, and what is learned from each pass. It works on slots and pass times alone, without
+// llama.cpp: tests/pure/test_controller.cpp.
 
 #pragma once
 
-#include "draft/budget.h"
+#include "draft/choice.h"
 #include "engine/costs.h"
 #include "engine/slot.h"
 #include "engine/steady_size.h"
@@ -16,16 +17,6 @@
 #include <vector>
 
 namespace dflash {
-
-// Reasons for a choice; docs/budget.md explains them.
-inline constexpr const char * REASON_NONE    = "no drafter";
-inline constexpr const char * REASON_OFF     = "drafting is off";
-inline constexpr const char * REASON_FIXED   = "fixed budget";
-inline constexpr const char * REASON_PAYS    = "drafting pays";
-inline constexpr const char * REASON_PLAIN   = "plain decoding is faster";
-inline constexpr const char * REASON_REFRESH = "plain step to measure";
-inline constexpr const char * REASON_QUOTES  = "prompt lookup alone";
-inline constexpr const char * REASON_FAILED  = "the drafter failed";
 
 class controller {
   public:
@@ -43,10 +34,8 @@ class controller {
     int32_t max_nodes(const slot & s) const;   // nodes of its next tree, as of the last choose_length()
 
     // the choices of one step, in the order of its phases
-    // Rows to which every tree of this pass is padded, 0: none. room: most rows of all together.
-    int32_t padded_size(const std::vector<slot> & slots, int32_t room) const;
-    // The same for the last tree alone, where passes are padded and trees of different sizes share them.
-    int32_t last_padded_size(const std::vector<slot> & slots, int32_t room) const;
+    // Rows of each slot's tree in this pass, padding counted; 0: it has none. room: most rows of all together.
+    std::vector<int32_t> tree_sizes(const std::vector<slot> & slots, int32_t room) const;
     // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose),
     // the same for all slots; 1: none. room: nodes that all trees together may have.
     int32_t choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
@@ -73,25 +62,28 @@ class controller {
 
     // for statistics: how often each choice was made, and the last one
     struct choice_counts {
-        std::map<int32_t, int64_t>     nodes, lengths;
-        std::map<std::string, int64_t> reasons;
+        std::map<int32_t, int64_t>        nodes, lengths;
+        std::map<dflash::reason, int64_t> reasons;
     };
     const choice_counts & counts() const { return counts_; }
     const length_choice & last_choice() const { return last_choice_; }
     const draft_switch &  drafting() const { return switch_; }
-    const char *          reason() const { return reason_; }
+    dflash::reason        reason() const { return reason_; }
     const std::string &   drafter_failure() const { return drafter_failure_; }
 
   private:
     void                 begin_choice(const std::vector<slot> & slots, int32_t room);
-    void                 set_reason(const char * why);
-    const char *         reason_of(const slot & s) const;
+    void                 set_reason(dflash::reason why);
+    dflash::reason       reason_of(const slot & s) const;
     std::vector<int32_t> block_lengths(int32_t n_max) const;
     int32_t              auto_length(int32_t n_drafting);
     int32_t              choose_any_length(const std::vector<slot> & slots);
-    int32_t              padded_rows(int32_t n_rows, int32_t room) const;
-    bool                 quotes_suffice(const std::vector<slot> & slots) const;
-    void                 learn_values(slot & s) const;
+    int32_t              tree_outputs(const std::vector<slot> & slots) const;
+    void    pad_to_equal(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const;
+    void    pad_last(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const;
+    int32_t padded_rows(int32_t n_rows, int32_t room) const;
+    bool    quotes_suffice(const std::vector<slot> & slots) const;
+    void    learn_values(slot & s) const;
 
     const pass_limits & limits_;
     bool                pads_blocks_ = false;
@@ -109,12 +101,12 @@ class controller {
     steady_size width_;          // of target passes without prompts, where they are padded
     steady_size block_length_;   // where blocks come in few lengths
 
-    draft_switch  switch_;
-    int32_t       n_since_plain_ = 0;   // drafted steps since a plain one
-    length_choice last_choice_;
-    const char *  reason_ = "";   // of the last choice
-    choice_counts counts_;
-    std::string   drafter_failure_;
+    draft_switch   switch_;
+    int32_t        n_since_plain_ = 0;   // drafted steps since a plain one
+    length_choice  last_choice_;
+    dflash::reason reason_ = dflash::reason::none_yet;   // of the last choice
+    choice_counts  counts_;
+    std::string    drafter_failure_;
 };
 
 }   // namespace dflash

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/stopwatch.h"
-#include "draft/budget.h"
+#include "draft/cost_curve.h"
 
 #include <cstdint>
 #include <functional>

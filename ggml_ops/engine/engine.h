@@ -95,7 +95,9 @@ class engine {
 
     // parts of the phases
     void follow(slot & s);
-    void add_prompt(slot & s, int32_t n_before, int32_t n_outputs);
+    void add_trees(const std::vector<int32_t> & sizes);
+    void add_prompts();
+    void add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs);
     void choose_best_logits();
     void await_logits();
     void count(slot & s);

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <type_traits>
 
 namespace dflash {
 
@@ -50,14 +49,13 @@ size_t total(const buffer_bytes & bytes) {
         bytes.begin(), bytes.end(), (size_t) 0, [](size_t sum, const auto & part) { return sum + part.second; });
 }
 
+std::string name_of(int32_t n) { return std::to_string(n); }
+std::string name_of(reason why) { return text_of(why); }
+
 template <class Map> json map_json(const Map & counts) {
     json j = json::object();
     for (const auto & [key, n] : counts) {
-        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(key)>>) {
-            j[std::to_string(key)] = n;
-        } else {
-            j[key] = n;
-        }
+        j[name_of(key)] = n;
     }
     return j;
 }
@@ -277,7 +275,7 @@ static json policy_json(const controller & policy) {
         { "drafter_failure", policy.drafter_failure() },
         { "choice", { { "length", choice.length }, { "rate", choice.rate }, { "plain_rate", policy.plain_rate(1) },
                         { "drafted_rate", policy.drafting().rate() }, { "resting", policy.drafting().resting() },
-                        { "reason", policy.reason() } } },
+                        { "reason", text_of(policy.reason()) } } },
     };
 }
 

@@ -81,7 +81,7 @@ void slot::count_walk() {
     result.update.n_depth    = t.depth();
     result.update.n_denoised = drafts.n_denoised;
     result.update.draft_ms   = drafts.pass_ms;
-    result.update.reason     = drafts.reason;
+    result.update.reason     = text_of(drafts.reason);
     if (request.return_drafts) {
         result.verified.set(t, drafts.quoted, path);
     }

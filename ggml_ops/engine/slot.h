@@ -9,10 +9,11 @@
 #include "accept/walk.h"
 #include "cache/sequence.h"
 #include "dflash.h"
-#include "draft/budget.h"
+#include "draft/choice.h"
 #include "draft/calibration.h"
 #include "draft/quotation.h"
 #include "draft/tree.h"
+#include "engine/reason.h"
 #include "engine/request.h"
 
 #include <cstdint>
@@ -34,14 +35,14 @@ struct experience {
 
 // What the next pass verifies.
 struct slot_drafts {
-    int32_t       anchor = -1;
-    dflash::tree  tree;              // node 0 is the anchor
-    dflash::draft block;             // what `tree` grew from
-    drawn_chain   drawn;             // block verification: what `tree` was drawn as
-    quotation     quoted;            // what followed the same tokens before, or is predicted
-    int32_t       n_denoised = 0;    // block length of the drafter pass behind `tree`, 0: none
-    double        pass_ms    = 0;    // of that pass
-    const char *  reason     = "";   // of its size
+    int32_t        anchor = -1;
+    dflash::tree   tree;                                    // node 0 is the anchor
+    dflash::draft  block;                                   // what the drafter says of it: what `tree` grew from
+    drawn_chain    drawn;                                   // block verification: what `tree` was drawn as
+    quotation      quoted;                                  // what followed the same tokens before, or is predicted
+    int32_t        n_denoised = 0;                          // block length of the drafter pass behind `tree`, 0: none
+    double         pass_ms    = 0;                          // of that pass
+    dflash::reason reason     = dflash::reason::none_yet;   // of its size
 
     void clear();                // there is no next tree
     void begin(int32_t token);   // the next tree is this anchor alone

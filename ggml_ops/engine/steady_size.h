@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "draft/budget.h"
+#include "draft/cost_curve.h"
 
 #include <cstdint>
 

@@ -83,34 +83,42 @@ void engine::plan() {
     }
     const int32_t room = find_room();
     controller::cut_trees(slots_, room);
-    const int32_t padded_size = controller_.padded_size(slots_, room);
-    const int32_t last_size   = controller_.last_padded_size(slots_, room);
-    const slot *  last        = nullptr;   // of those that write
-    for (const slot & s : slots_) {
-        last = s.writing() ? &s : last;
-    }
-    std::vector<slot *> reading;
-    for (slot & s : slots_) {
-        if (s.writing()) {
-            const tree &  t    = s.drafts.tree;
-            const int32_t size = &s == last ? std::max(padded_size, last_size) : padded_size;
-            const auto    in   = target_.add_tree(s.id, t, s.n_past(), true, t.size() > 1, size);
-            s.pass.first_row   = in.first;
-            s.pass.n_rows      = t.size();
-            s.pass.samples     = true;
-            s.pass.open        = in.open;
-        } else if (s.reading() && !s.held->follows()) {
-            reading.push_back(&s);
-        }
-    }
+    add_trees(controller_.tree_sizes(slots_, room));
     const int32_t n_tree_rows = rows.n_rows();
-    std::sort(reading.begin(), reading.end(), older);
-    for (size_t i = 0; i < reading.size(); ++i) {   // each of the later ones may need an output, too
-        add_prompt(*reading[i], n_tree_rows, limits_.n_outputs - rows.n_outputs() - (int32_t) (reading.size() - 1 - i));
-    }
+    add_prompts();
     trees_only_ = rows.n_rows() == n_tree_rows;
     rows.pad(std::min(limits_.n_rows, cache_.free_cells()));
     choose_best_logits();
+}
+
+// sizes: [slots], with padding.
+void engine::add_trees(const std::vector<int32_t> & sizes) {
+    for (slot & s : slots_) {
+        if (s.writing()) {
+            const tree & t   = s.drafts.tree;
+            const auto   in  = target_.add_tree(s.id, t, s.n_past(), true, t.size() > 1, sizes[s.id]);
+            s.pass.first_row = in.first;
+            s.pass.n_rows    = t.size();
+            s.pass.samples   = true;
+            s.pass.open      = in.open;
+        }
+    }
+}
+
+// Each of the later prompts may need an output, too.
+void engine::add_prompts() {
+    std::vector<slot *> reading;
+    for (slot & s : slots_) {
+        if (s.reading() && !s.held->follows()) {
+            reading.push_back(&s);
+        }
+    }
+    std::sort(reading.begin(), reading.end(), older);
+    const int32_t n_tree_rows = target_.rows().n_rows();
+    int32_t       n_later     = (int32_t) reading.size();
+    for (slot * s : reading) {
+        add_prompt(*s, n_tree_rows, limits_.n_outputs - target_.rows().n_outputs() - --n_later);
+    }
 }
 
 // What another slot was to read may be there by now, or never come.
@@ -142,13 +150,12 @@ void engine::choose_best_logits() {
     }
 }
 
-// As much of the prompt as fits the pass, up to where a checkpoint is to be made. n_before: rows that are no prompt's;
-// n_outputs: most rows with logits.
-void engine::add_prompt(slot & s, int32_t n_before, int32_t n_outputs) {
+// As much of the prompt as fits the pass, up to where a checkpoint is to be made. n_outputs: most rows with logits.
+void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
     batch &       rows     = target_.rows();
     const int32_t n_prompt = (int32_t) s.request.prompt.size();
     const int32_t end      = s.n_past() < s.held->save_at ? s.held->save_at : n_prompt;
-    const int32_t n_room   = std::min(limits_.n_rows, n_before + limits_.n_prompt_rows) - rows.n_rows();
+    const int32_t n_room   = std::min(limits_.n_rows, n_tree_rows + limits_.n_prompt_rows) - rows.n_rows();
     int32_t       n        = std::min(end - s.n_past(), n_room);
     if (s.request.probs_from > 0) {
         n = std::min(n, std::max(0, s.request.probs_from - 1 - s.n_past()) + n_outputs);

@@ -42,9 +42,9 @@ endif()
 dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
     cpu/threads team_size waiting
-    draft budget calibration corpus earlier_answers kv_history lookup prediction quotation tree
+    draft calibration choice corpus cost_curve earlier_answers kv_history lookup prediction quotation tree
     cache conversation host_cache pending_taps sequence slot_file
-    engine controller slot steady_size
+    engine budget controller slot steady_size
     files charsmap gguf_check gguf_file
     grammar gbnf trigger_search
     schema automaton decimal pattern)

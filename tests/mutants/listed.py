@@ -130,6 +130,10 @@ ENGINE = [
     *mutants_of(
         "ggml_ops/engine/controller.cpp",
         ("s.learned = last_learned_[s.request.greedy];", "s.learned = last_learned_[!s.request.greedy];"),
+        tests=("native controller",),
+    ),
+    *mutants_of(
+        "ggml_ops/engine/budget.cpp",
         (
             "return s.request.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
             "return std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
@@ -160,12 +164,16 @@ DRAFT = [
         tests=("native tree",),
     ),
     *mutants_of(
-        "ggml_ops/draft/budget.cpp",
+        "ggml_ops/draft/cost_curve.cpp",
         ("ms = std::min(ms, 2.0 * (point + per_cell_ * cells));", ";"),
         (
             "const double f  = double(rows - lo->first) / (hi->first - lo->first);",
             "const double f  = double(hi->first - rows) / (hi->first - lo->first);",
         ),
+        tests=("native choice", "native controller"),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/choice.cpp",
         (
             "double     ms   = fixed_ms + verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);",
             "double     ms   = verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);",
@@ -173,7 +181,7 @@ DRAFT = [
         ("m.values[n] += NEWEST * (values[i] - m.values[n]);", "m.values[n] = values[i];"),
         ("if (c->rate == 0 || c->rate >= 0.99 * top) {", "if (c->rate >= 0.99 * top) {"),
         ("std::clamp(2 * backoff_, MIN_REST, MAX_REST);", "std::clamp(backoff_, MIN_REST, MAX_REST);"),
-        tests=("native budget", "native controller"),
+        tests=("native choice", "native controller"),
     ),
     *mutants_of(
         "ggml_ops/draft/calibration.cpp",

@@ -7,7 +7,7 @@
 
 #include <cmath>
 #include <deque>
-#include <string>
+#include <vector>
 
 using namespace dflash;
 
@@ -65,8 +65,6 @@ static void draft_chain(controller & c, slot & s, int32_t length, float prob) {
     s.drafts.tree      = grow(s.drafts.block, s.drafts.anchor, rules);
 }
 
-static bool same(const char * reason, const char * expected) { return std::string(reason) == expected; }
-
 // The walk accepts n_accepted nodes of every slot's chain; then the pass is observed.
 static void verify(controller & c, std::vector<slot> & slots, int32_t n_accepted, double ms) {
     int32_t n_rows = 0;
@@ -123,7 +121,7 @@ static void padded_passes() {
     const pass_limits l = limits();
     controller        c(l);
     std::vector<slot> slots = { writer(0) };
-    CHECK(c.last_padded_size(slots, 1000) == 0);   // passes are not padded
+    CHECK(c.tree_sizes(slots, 1000)[0] == 1);   // passes are not padded
     c.costs().verify.set_padded(true);
     c.costs().verify.set(1, 10);
     c.costs().verify.set(16, 12);
@@ -131,7 +129,7 @@ static void padded_passes() {
     int32_t    last      = 0;
     const auto pass      = [&](int32_t n_nodes) {   // -> its width
         slots[0].drafts.tree.nodes.resize(n_nodes, node::root(1));
-        const int32_t width  = std::max(n_nodes, c.last_padded_size(slots, 1000));
+        const int32_t width  = c.tree_sizes(slots, 1000)[0];
         slots[0].pass.n_rows = n_nodes;
         slots[0].pass.walked = {};
         // as expected, so that the costs stay
@@ -151,8 +149,8 @@ static void padded_passes() {
     CHECK(pass(16) == 16 && pass(1) == 16 && pass(12) == 16 && stays() == 20 && after == 1);
     CHECK(pass(16) == 16 && pass(4) == 16 && stays() == 19 && after == 4);   // as wide as one of them needed
     slots[0].drafts.tree.nodes.resize(9, node::root(1));
-    CHECK(c.last_padded_size(slots, 12) == 9);   // no room
-    c.costs().verify.set(16, 29);                // rows that cost a lot
+    CHECK(c.tree_sizes(slots, 12)[0] == 9);   // no room
+    c.costs().verify.set(16, 29);             // rows that cost a lot
     CHECK(pass(16) == 16 && stays() == 0);
     c.costs().rebuild_ms = 70;   // as measured
     CHECK(pass(16) == 16 && stays() == 3);
@@ -163,13 +161,13 @@ static void reasons_without_choice() {
     l.max_length  = 0;
     controller        c(l);
     std::vector<slot> slots = { writer(0, 1) };
-    CHECK(c.choose_length(slots) == 1 && same(c.reason(), REASON_NONE));
+    CHECK(c.choose_length(slots) == 1 && c.reason() == reason::no_drafter);
     c.choose_nodes(slots);
-    CHECK(same(slots[0].drafts.reason, REASON_NONE) && slots[0].drafts.tree.size() == 1);
+    CHECK(slots[0].drafts.reason == reason::no_drafter && slots[0].drafts.tree.size() == 1);
     l = limits();
-    CHECK(c.choose_length(slots) == 1 && same(c.reason(), REASON_OFF));
+    CHECK(c.choose_length(slots) == 1 && c.reason() == reason::off);
     c.choose_nodes(slots);
-    CHECK(same(slots[0].drafts.reason, REASON_OFF));
+    CHECK(slots[0].drafts.reason == reason::off);
 }
 
 // One step: drafts of `length` tokens, each with probability `prob`. Returns the nodes that the next pass verifies.
@@ -200,10 +198,10 @@ static void drafts_that_pay() {
     for (int i = 0; i < 40; ++i) {
         const int32_t n_nodes = draft_step(c, slots, 0.95f, 5.0);
         verify(c, slots, 15, 10.0 + n_nodes);
-        CHECK(same(c.reason(), REASON_PAYS) && n_nodes > 12 && n_nodes <= 32);
+        CHECK(c.reason() == reason::pays && n_nodes > 12 && n_nodes <= 32);
     }
     CHECK(c.last_choice().length == 16 && c.counts().lengths.at(16) > 35);
-    CHECK(c.counts().reasons.at(REASON_PAYS) == 40);
+    CHECK(c.counts().reasons.at(reason::pays) == 40);
     CHECK(slots[0].stats.n_passes == 40 && slots[0].stats.n_accepted > 200);
 }
 
@@ -217,12 +215,12 @@ static void drafts_that_lose() {
         verify(c, slots, 0, 10.0 + n_nodes);
     }
     const auto & reasons = c.counts().reasons;
-    CHECK(reasons.at(REASON_PLAIN) > 150);
+    CHECK(reasons.at(reason::plain) > 150);
     CHECK(c.drafting().resting() && c.counts().nodes.at(1) > 150);
     // a new answer is tried at once
     slots[0].request.greedy = true;
     c.begin_answer(slots[0]);
-    CHECK(c.choose_length(slots) > 1 && same(c.reason(), REASON_PAYS));
+    CHECK(c.choose_length(slots) > 1 && c.reason() == reason::pays);
 }
 
 // Drafts that gain a little: a plain step now and then, but rarely if that needs a new graph.
@@ -238,12 +236,12 @@ static void refreshes(bool on_device) {
     std::vector<slot> slots = { writer(0) };
     for (int i = 0; i < 100 * (on_device ? 16 : 1); ++i) {
         const int32_t n_nodes = draft_step(c, slots, 0.9f, 0.5);
-        if (c.reason() == REASON_REFRESH) {
-            CHECK(n_nodes == 1 && c.last_padded_size(slots, 1000) <= 1);   // like plain decoding
+        if (c.reason() == reason::refresh) {
+            CHECK(n_nodes == 1 && c.tree_sizes(slots, 1000)[0] == 1);   // like plain decoding
         }
         verify(c, slots, 1, 2.0 + 8.0 * n_nodes);
     }
-    CHECK(c.counts().reasons.at(REASON_REFRESH) >= 2 && c.counts().reasons.at(REASON_REFRESH) <= 4);
+    CHECK(c.counts().reasons.at(reason::refresh) >= 2 && c.counts().reasons.at(reason::refresh) <= 4);
 }
 
 // For tests of engines: actual times of passes change nothing.
@@ -258,7 +256,7 @@ static void fixed_costs() {
         verify(c, slots, 15, 1000.0 * n_nodes);
         c.observe_other(1000);
     }
-    CHECK(same(c.reason(), REASON_PAYS) && c.costs().verify.at(16) == 26 && c.costs().draft.at(16) == 5);
+    CHECK(c.reason() == reason::pays && c.costs().verify.at(16) == 26 && c.costs().draft.at(16) == 5);
     CHECK(c.costs().other_ms == 0);
 }
 
@@ -291,7 +289,7 @@ static void fixed_budgets() {
     set_costs(c);
     std::vector<slot> slots  = { writer(0, 10), writer(1, 10), writer(2) };
     const int32_t     length = c.choose_length(slots);
-    CHECK(length > 1 && same(c.reason(), REASON_FIXED));
+    CHECK(length > 1 && c.reason() == reason::fixed);
     for (slot & s : slots) {
         draft_chain(c, s, 16, 0.9f);
     }
@@ -300,7 +298,7 @@ static void fixed_budgets() {
     CHECK(slots[0].drafts.tree.size() == 10 &&
           slots[1].drafts.tree.size() == 3);   // the last gives way to the third slot's anchor
     CHECK(slots[2].drafts.tree.size() == 1);
-    CHECK(same(slots[0].drafts.reason, REASON_FIXED) && same(slots[2].drafts.reason, REASON_PAYS));
+    CHECK(slots[0].drafts.reason == reason::fixed && slots[2].drafts.reason == reason::pays);
     std::vector<slot> alone = { writer(0, 10) };
     CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
     alone[0].request.max_children = 1;
@@ -321,14 +319,14 @@ static void quotations_and_failures() {
     std::vector<slot> slots = { writer(0) };
     c.choose_length(slots);
     c.observe_failure("no memory");
-    CHECK(c.drafter_failure() == "no memory" && same(c.reason(), REASON_FAILED));
+    CHECK(c.drafter_failure() == "no memory" && c.reason() == reason::failed);
     c.choose_nodes(slots);
-    CHECK(same(slots[0].drafts.reason, REASON_FAILED) && slots[0].drafts.tree.size() == 1);
+    CHECK(slots[0].drafts.reason == reason::failed && slots[0].drafts.tree.size() == 1);
     c.choose_length(slots);   // nothing was denoised, but the text repeats itself
     slots[0].drafts.tree.nodes.push_back({ 5, 0, 1, -1, 0.0f, 0.9f, false, 1 });
     slots[0].drafts.tree.nodes.push_back({ 5, 1, 2, -1, 0.0f, 0.8f, false, 2 });
     c.choose_nodes(slots);
-    CHECK(same(slots[0].drafts.reason, REASON_QUOTES) && slots[0].drafts.tree.size() == 3);
+    CHECK(slots[0].drafts.reason == reason::quotes && slots[0].drafts.tree.size() == 3);
 }
 
 // A certain quotation is worth more than what the drafter would add; an uncertain one is not.
@@ -348,11 +346,11 @@ static void quotations_that_suffice() {
         slots[0].drafts.quoted = chain_quotation(std::vector<int32_t>(n_tokens, 3), odds);
         return c.choose_length(slots);
     };
-    CHECK(choose(0.99f, 60) == 1 && same(c.reason(), REASON_QUOTES));
-    CHECK(choose(0.5f, 60) > 1 && same(c.reason(), REASON_PAYS));
+    CHECK(choose(0.99f, 60) == 1 && c.reason() == reason::quotes);
+    CHECK(choose(0.5f, 60) > 1 && c.reason() == reason::pays);
     CHECK(choose(0.99f, 2) > 1 && choose(0.99f, 0) > 1);
     slots[1].request.budget = 8;   // it wants its block in any case
-    CHECK(choose(0.99f, 60) > 1 && same(c.reason(), REASON_FIXED));
+    CHECK(choose(0.99f, 60) > 1 && c.reason() == reason::fixed);
 }
 
 static void padding() {
@@ -361,20 +359,24 @@ static void padding() {
     controller c(l);
     set_costs(c);
     std::vector<slot> slots = { writer(0), writer(1), writer(2) };
-    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // equal
+    const auto        sizes = [&](int32_t room = INT32_MAX) { return c.tree_sizes(slots, room); };
+    using all               = std::vector<int32_t>;
+    CHECK(sizes() == all({ 1, 1, 1 }));
     slots[1].drafts.tree.nodes.resize(3, slots[1].drafts.tree.nodes[0]);
     slots[2].drafts.tree.nodes.resize(4, slots[2].drafts.tree.nodes[0]);
-    CHECK(c.padded_size(slots, INT32_MAX) == 4);   // one pass of 12 rows instead of three passes
-    CHECK(c.padded_size(slots, 12) == 4 && c.padded_size(slots, 11) == 0);   // cells for 12
+    CHECK(sizes() == all({ 4, 4, 4 }));   // one pass of 12 rows instead of three passes
+    CHECK(sizes(12) == all({ 4, 4, 4 }) && sizes(11) == all({ 1, 3, 4 }));   // cells for 12
     holding(slots[2], l.n_ctx_slot - 2);
-    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // no room for the padding
+    CHECK(sizes() == all({ 1, 3, 4 }));   // no room for the padding
     holding(slots[2], 10);
     for (const int32_t rows : { 8, 16 }) {
         c.costs().verify.set(rows, 500.0);
     }
-    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // costs more than three passes
+    CHECK(sizes() == all({ 1, 3, 4 }));   // costs more than three passes
     l.equal_trees = false;
-    CHECK(c.padded_size(slots, INT32_MAX) == 0);
+    CHECK(sizes() == all({ 1, 3, 4 }));
+    slots[1].state = DFLASH_READING;
+    CHECK(sizes() == all({ 1, 0, 4 }));
 }
 
 // A new answer starts with a faded memory of the last one of its kind.

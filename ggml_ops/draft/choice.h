@@ -1,44 +1,18 @@
-// How many nodes the next trees may have: pure functions and small running statistics, no llama.cpp types.
+// How many nodes and how long a block pay best, and whether drafts pay at all: pure functions and small running
+// statistics, no llama.cpp types. Which slot has which budget is decided in engine/budget.cpp, which calls these.
 //
 // A step costs T_draft + T_verify(rows) + T_other and yields one token per slot plus the values of the verified nodes.
-// Real cost curves have steps and are not convex, so every count is evaluated. Which slots have which budget, and
-// whether anything is drafted, is decided by the controller (engine/controller.h), which calls these.
+// Real cost curves have steps and are not convex, so every count is evaluated.
 
 #pragma once
+
+#include "draft/cost_curve.h"
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
 namespace dflash {
-
-// The width that a pass of this many rows is padded to on devices: a few more rows cost little there, but a graph of a
-// new shape costs a lot.
-int32_t padded_width(int32_t rows);
-
-// The time of a pass (ms) by its width (rows) and the cells that its rows attend to: measured points at an empty
-// context, linear in between, plus a price per attended cell. Updated by a moving average.
-class cost_curve {
-  public:
-    void set(int32_t rows, double ms) { points_[rows] = ms; }
-    void set_per_cell(double ms) { per_cell_ = ms; }
-    // Whether passes are padded: then those with the same padded_width() cost the same.
-    void    set_padded(bool padded) { padded_ = padded; }
-    bool    padded() const { return padded_; }
-    int32_t width(int32_t rows) const { return padded_ ? padded_width(rows) : rows; }
-    // Records a pass. cells: positions that its rows attended to, summed over the rows.
-    void                              observe(int32_t rows, double cells, double ms);
-    double                            at(int32_t rows, double cells = 0) const;   // 0 if nothing was ever set
-    double                            per_cell() const { return per_cell_; }
-    bool                              empty() const { return points_.empty(); }
-    const std::map<int32_t, double> & points() const { return points_; }
-
-  private:
-    std::map<int32_t, double> points_;
-    bool                      padded_   = false;
-    double                    per_cell_ = 0;
-    double excess_ = 0, square_ = 0;   // decaying sums of the regression for per_cell_: excess * cells and cells^2
-};
 
 struct node_choice {
     int32_t              n_nodes = 0;   // over all slots, including anchors

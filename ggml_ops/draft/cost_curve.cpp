@@ -1,0 +1,56 @@
+#include "draft/cost_curve.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+int32_t padded_width(int32_t rows) {
+    constexpr int32_t LARGE = 64;
+    int32_t           width = 1;
+    while (width < rows && width < LARGE) {
+        width *= 2;
+    }
+    return rows <= LARGE ? width : (rows + LARGE - 1) / LARGE * LARGE;
+}
+
+void cost_curve::observe(int32_t rows, double cells, double ms) {
+    if (!(ms > 0)) {
+        return;
+    }
+    rows           = width(rows);
+    double & point = points_.try_emplace(rows, std::max(0.5 * ms, ms - per_cell_ * cells)).first->second;
+    // A single slow pass (a page fault, another process) must not change the choice: clip it, then average.
+    ms = std::min(ms, 2.0 * (point + per_cell_ * cells));
+    if (cells > 0) {
+        // The excess over the point is first attributed to the cells: they explain passes of all widths.
+        excess_   = 0.98 * excess_ + (ms - point) * cells;
+        square_   = 0.98 * square_ + cells * cells;
+        per_cell_ = std::max(0.0, excess_ / square_);
+    }
+    // On a busy machine cells look expensive, but they never explain a whole pass.
+    point = std::max(0.1 * ms, point + 0.05 * (ms - per_cell_ * cells - point));
+}
+
+double cost_curve::at(int32_t rows, double cells) const {
+    if (points_.empty()) {
+        return 0;
+    }
+    rows                   = width(rows);
+    const double attention = per_cell_ * cells;
+    const auto   hi        = points_.lower_bound(rows);
+    if (hi == points_.begin()) {
+        return hi->second + attention;
+    }
+    if (hi == points_.end()) {   // beyond the last point: a line through the origin
+        const auto & last = *points_.rbegin();
+        return last.second * rows / last.first + attention;
+    }
+    if (hi->first == rows) {
+        return hi->second + attention;
+    }
+    const auto   lo = std::prev(hi);
+    const double f  = double(rows - lo->first) / (hi->first - lo->first);
+    return lo->second + f * (hi->second - lo->second) + attention;
+}
+
+}   // namespace dflash

@@ -1,0 +1,38 @@
+// What a pass costs by its width: measured points, corrected by every pass. No llama.cpp types.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+namespace dflash {
+
+// The width that a pass of this many rows is padded to on devices: a few more rows cost little there, but a graph of a
+// new shape costs a lot.
+int32_t padded_width(int32_t rows);
+
+// The time of a pass (ms) by its width (rows) and the cells that its rows attend to: measured points at an empty
+// context, linear in between, plus a price per attended cell. Updated by a moving average.
+class cost_curve {
+  public:
+    void set(int32_t rows, double ms) { points_[rows] = ms; }
+    void set_per_cell(double ms) { per_cell_ = ms; }
+    // Whether passes are padded: then those with the same padded_width() cost the same.
+    void    set_padded(bool padded) { padded_ = padded; }
+    bool    padded() const { return padded_; }
+    int32_t width(int32_t rows) const { return padded_ ? padded_width(rows) : rows; }
+    // Records a pass. cells: positions that its rows attended to, summed over the rows.
+    void                              observe(int32_t rows, double cells, double ms);
+    double                            at(int32_t rows, double cells = 0) const;   // 0 if nothing was ever set
+    double                            per_cell() const { return per_cell_; }
+    bool                              empty() const { return points_.empty(); }
+    const std::map<int32_t, double> & points() const { return points_; }
+
+  private:
+    std::map<int32_t, double> points_;
+    bool                      padded_   = false;
+    double                    per_cell_ = 0;
+    double excess_ = 0, square_ = 0;   // decaying sums of the regression for per_cell_: excess * cells and cells^2
+};
+
+}   // namespace dflash
