@@ -4,8 +4,8 @@
 
 #include "base/raw_bytes.h"
 #include "draft/ring_copy.h"
-#include "cache/pending_taps.h"
 #include "cache/sequence.h"
+#include "cache/tap_rows.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ struct conversation {
     int32_t                 n_asked = 0;   // of the tokens, those of the last prompt
     raw_bytes               state;         // the target's memory (llama_state_seq_get_data_ext)
     ring_copy               ring;          // the drafter's context
-    pending_taps            taps;          // what the drafter has not read yet, as rows
+    tap_rows                taps;          // what the drafter has not read yet, on the host
 
     size_t  bytes() const;
     int32_t kept(int32_t n_common) const { return kept_tokens(reach, checkpoints, n_common); }

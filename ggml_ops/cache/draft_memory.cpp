@@ -37,7 +37,7 @@ drafter_params params_of(const dflash_engine_params & p, const model_pair & mode
 }   // namespace
 
 draft_memory::draft_memory(const dflash_engine_params & params, const model_pair & models, target & target) :
-    target_(target), taps_(params.n_slots) {
+    target_(target), taps_(target, (int32_t) params.n_slots) {
     if (!models.drafter()) {
         return;
     }
@@ -47,6 +47,7 @@ draft_memory::draft_memory(const dflash_engine_params & params, const model_pair
         dp.taps  = target.create_tap_store(pair_error([&] { return access_drafter(models.drafter()); }), dp.n_slots);
         drafter_ = pair_error([&] { return std::make_unique<dflash::drafter>(models.drafter(), models.target(), dp); });
         target.set_tapped_layers(drafter_->model().target_layers);
+        taps_.start(drafter_->tap_size());
         // The memory of all passes to come, so that none fails for want of it. On the host it is taken when it is used.
         if (models.plans() || models.on_devices()) {
             try {
@@ -58,36 +59,11 @@ draft_memory::draft_memory(const dflash_engine_params & params, const model_pair
     });
 }
 
-// ---- taps ----
-
-void draft_memory::keep(int32_t seq, int32_t row, int32_t n) {
-    if (!drafter_) {
-        return;
-    }
-    if (const tap_store * store = target_.taps()) {
-        taps_[seq].append(store->pass().data() + row, n);
-    } else {
-        target_.read_taps(row, n, taps_[seq].append(n, drafter_->tap_size()));
-    }
-}
-
-void draft_memory::keep(int32_t seq, int32_t first_row, const std::vector<int32_t> & path) {
-    const int32_t n = (int32_t) path.size();
-    for (int32_t from = 0; from < n;) {   // neighbouring rows at once
-        int32_t to = from + 1;
-        while (to < n && path[to] == path[to - 1] + 1) {
-            ++to;
-        }
-        keep(seq, first_row + path[from], to - from);
-        from = to;
-    }
-}
-
 // ---- a drafter pass ----
 
 draft_job draft_memory::job_of(const part & p) const {
-    const pending_taps & taps = taps_[p.seq];
-    return { p.seq, taps.data.data(), taps.rows, taps.pos, p.denoises, p.anchor, taps.cells.data() };
+    const tap_rows & taps = taps_.of(p.id);
+    return { p.id, taps.data.data(), taps.rows, taps.pos, p.denoises, p.anchor, taps.cells.data() };
 }
 
 bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vector<draft> & drafts) {
@@ -101,14 +77,14 @@ bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vec
         // Drafting is an optimization: without it the answer is the same. Start the drafter's context afresh.
         failure_ = e.what();
         for (const part & p : parts) {
-            pending_taps & taps = taps_[p.seq];
-            taps.clear(taps.pos + taps.rows);
-            drafter_->context().restart(p.seq, taps.pos);   // it may hold rows that were never computed
+            const int32_t end = taps_.of(p.id).pos + taps_.of(p.id).rows;
+            taps_.clear(p.id, end);
+            drafter_->context().restart(p.id, end);   // it may hold rows that were never computed
         }
         return false;
     }
     for (const part & p : parts) {
-        taps_[p.seq].clear(drafter_->context().end(p.seq));
+        taps_.clear(p.id, drafter_->context().end(p.id));
     }
     return true;
 }
@@ -116,9 +92,9 @@ bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vec
 void draft_memory::inject_all() {
     std::vector<part>  parts;
     std::vector<draft> drafts;
-    for (int32_t seq = 0; seq < (int32_t) taps_.size(); ++seq) {
-        if (n_pending(seq) > 0) {
-            parts.push_back({ seq, false, -1 });
+    for (int32_t id = 0; id < taps_.n_sequences(); ++id) {
+        if (taps_.of(id).rows > 0) {
+            parts.push_back({ id, false, -1 });
         }
     }
     if (!parts.empty()) {
@@ -136,66 +112,39 @@ void draft_memory::free_tap_cells() {
 
 // ---- with the target's memory ----
 
-void draft_memory::forget(int32_t seq) {
-    taps_[seq].clear(0);
+void draft_memory::forget(int32_t id) {
+    taps_.clear(id, 0);
     if (drafter_) {
-        drafter_->context().rewind(seq, 0);
+        drafter_->context().rewind(id, 0);
     }
 }
 
-void draft_memory::cut(int32_t seq, int32_t n_past) {
+void draft_memory::cut(int32_t id, int32_t n_past) {
     if (drafter_) {   // the taps go on where the drafter's context ends, and end with the text
-        taps_[seq].truncate(n_past, drafter_->tap_size());
-        drafter_->context().rewind(seq, taps_[seq].pos);
+        taps_.cut(id, n_past);
+        drafter_->context().rewind(id, taps_.of(id).pos);
     }
 }
 
 void draft_memory::share(int32_t from, int32_t to, int32_t n_past) {
-    taps_[to] = taps_[from];
+    taps_.copy(from, to);
     if (drafter_) {
         drafter_->context().put(to, drafter_->context().take(from, n_past));
     }
 }
 
-pending_taps draft_memory::on_host(const pending_taps & taps) const {
-    if (!target_.taps()) {
-        return taps;
-    }
-    pending_taps copy = taps;
-    copy.data         = target_.taps()->read(taps.cells);
-    copy.cells.clear();
-    return copy;
-}
-
-void draft_memory::copy_to(conversation & c, int32_t seq) const {
-    c.taps = on_host(taps_[seq]);
+void draft_memory::copy_to(conversation & c, int32_t id) const {
+    c.taps = taps_.on_host(id);
     if (drafter_) {
-        c.ring = drafter_->context().take(seq, (int32_t) c.tokens.size());
+        c.ring = drafter_->context().take(id, (int32_t) c.tokens.size());
     }
 }
 
 // Where the tap store has no room for all taps, the drafter reads some at once.
-void draft_memory::restore(int32_t seq, const conversation & c) {
-    if (!drafter_) {
-        return;
-    }
-    drafter_->context().put(seq, c.ring);
-    pending_taps & taps  = taps_[seq];
-    tap_store *    store = target_.taps();
-    if (!store) {
-        taps = c.taps;
-        return;
-    }
-    taps.clear(c.taps.pos);
-    for (int32_t from = 0; from < c.taps.rows;) {
-        if (store->n_free() == 0) {
-            inject_all();
-        }
-        const int32_t               n     = std::min(c.taps.rows - from, store->n_free());
-        const std::vector<tap_cell> cells = store->take(n);
-        store->write(cells, c.taps.data.data() + (size_t) from * drafter_->tap_size());
-        taps.append(cells.data(), n);
-        from += n;
+void draft_memory::restore(int32_t id, const conversation & c) {
+    if (drafter_) {
+        drafter_->context().put(id, c.ring);
+        taps_.restore(id, c.taps, [&] { inject_all(); });
     }
 }
 

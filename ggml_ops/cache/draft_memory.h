@@ -26,21 +26,16 @@ class draft_memory {
     bool                    empty() const { return !drafter_; }   // there is no drafter
     dflash::drafter *       drafter() { return drafter_.get(); }
     const dflash::drafter * drafter() const { return drafter_.get(); }
+    pending_taps &          taps() { return taps_; }
+    const pending_taps &    taps() const { return taps_; }
     // Why a drafter pass failed since the last call, empty: none did. Its sequences go on without context.
     std::string take_failure() { return std::exchange(failure_, {}); }
-
-    // ---- the taps of a target pass ----
-
-    int32_t n_pending(int32_t seq) const { return taps_[seq].rows; }
-    // Keeps the taps of rows [row, row + n) of the pass, or of those on a path from `first_row`.
-    void keep(int32_t seq, int32_t row, int32_t n);
-    void keep(int32_t seq, int32_t first_row, const std::vector<int32_t> & path);
 
     // ---- a drafter pass ----
 
     // One sequence's part of it.
     struct part {
-        int32_t seq;
+        int32_t id;
         bool    denoises;   // else only its pending taps are injected
         int32_t anchor;
     };
@@ -54,22 +49,20 @@ class draft_memory {
 
     // ---- with the target's memory ----
 
-    void forget(int32_t seq);
-    void cut(int32_t seq, int32_t n_past);
+    void forget(int32_t id);
+    void cut(int32_t id, int32_t n_past);
     // Lets `to` hold what `from` holds of the first n_past tokens.
     void share(int32_t from, int32_t to, int32_t n_past);
     // To the host and back.
-    void copy_to(conversation & c, int32_t seq) const;
-    void restore(int32_t seq, const conversation & c);
+    void copy_to(conversation & c, int32_t id) const;
+    void restore(int32_t id, const conversation & c);
     // Why a conversation from outside is not one of this drafter's, empty if it can be.
     std::string refusal(const conversation & c) const;
 
   private:
-    pending_taps on_host(const pending_taps & taps) const;
-
     target &                         target_;
     std::unique_ptr<dflash::drafter> drafter_;
-    std::vector<pending_taps>        taps_;   // [sequences]
+    pending_taps                     taps_;
     std::string                      failure_;
 };
 

@@ -4,32 +4,55 @@
 
 namespace dflash {
 
-void pending_taps::clear(int32_t at) {
-    data.clear();
-    cells.clear();
-    pos  = at;
-    rows = 0;
-}
-
-void pending_taps::truncate(int32_t end, size_t row_size) {
-    rows = std::clamp(end - pos, 0, rows);
-    data.resize(std::min(data.size(), rows * row_size));
-    cells.resize(std::min<size_t>(cells.size(), rows));
-    if (rows == 0) {
-        pos = std::min(pos, end);
+void pending_taps::keep(int32_t id, int32_t row, int32_t n) {
+    if (row_size_ == 0) {
+        return;
+    }
+    if (const tap_store * store = target_.taps()) {
+        of_[id].append(store->pass().data() + row, n);
+    } else {
+        target_.read_taps(row, n, of_[id].append(n, row_size_));
     }
 }
 
-float * pending_taps::append(int32_t n, size_t row_size) {
-    const size_t end = rows * row_size;
-    data.resize(end + n * row_size);
-    rows += n;
-    return data.data() + end;
+void pending_taps::keep(int32_t id, int32_t first_row, const std::vector<int32_t> & path) {
+    const int32_t n = (int32_t) path.size();
+    for (int32_t from = 0; from < n;) {   // neighbouring rows at once
+        int32_t to = from + 1;
+        while (to < n && path[to] == path[to - 1] + 1) {
+            ++to;
+        }
+        keep(id, first_row + path[from], to - from);
+        from = to;
+    }
 }
 
-void pending_taps::append(const tap_cell * first, int32_t n) {
-    cells.insert(cells.end(), first, first + n);
-    rows += n;
+tap_rows pending_taps::on_host(int32_t id) const {
+    tap_rows taps = of_[id];
+    if (target_.taps()) {
+        taps.data = target_.taps()->read(taps.cells);
+        taps.cells.clear();
+    }
+    return taps;
+}
+
+void pending_taps::restore(int32_t id, const tap_rows & taps, const std::function<void()> & free_cells) {
+    tap_store * store = target_.taps();
+    if (!store) {
+        of_[id] = taps;
+        return;
+    }
+    of_[id].clear(taps.pos);
+    for (int32_t from = 0; from < taps.rows;) {
+        if (store->n_free() == 0) {
+            free_cells();
+        }
+        const int32_t               n     = std::min(taps.rows - from, store->n_free());
+        const std::vector<tap_cell> cells = store->take(n);
+        store->write(cells, taps.data.data() + from * row_size_);
+        of_[id].append(cells.data(), n);
+        from += n;
+    }
 }
 
 }   // namespace dflash

@@ -1,27 +1,41 @@
-// Taps that the drafter has not read yet, of one sequence: draft_memory has one for each, adds the rows of each pass
-// (draft_memory::keep) and hands them to the drafter (draft_memory::run). No llama.cpp types.
+// Taps that the drafter has not read yet, of all sequences: each pass of the target adds rows, each pass of the drafter
+// takes them (draft_memory::run). They are rows on the host, or cells of the target's tap store.
 
 #pragma once
 
-#include "llama/tap_cell.h"
+#include "cache/tap_rows.h"
+#include "target/target.h"
 
-#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace dflash {
 
-// Positions [pos, pos + rows): rows on the host, or cells of a tap store. `row_size`: floats of a row.
-struct pending_taps {
-    std::vector<float>    data;    // [rows, row_size] on the host
-    std::vector<tap_cell> cells;   // [rows] elsewhere
-    int32_t               pos  = 0;
-    int32_t               rows = 0;
+class pending_taps {
+  public:
+    // `target` must outlive this.
+    pending_taps(const target & target, int32_t n_sequences) : target_(target), of_(n_sequences) {}
+    // From now on rows of so many floats are kept; before, nothing is.
+    void start(int32_t row_size) { row_size_ = row_size; }
 
-    void    clear(int32_t at);                           // hold nothing, go on at position `at`
-    void    truncate(int32_t end, size_t row_size);      // keep positions < end
-    float * append(int32_t n, size_t row_size);          // room for n more rows
-    void    append(const tap_cell * first, int32_t n);   // n more cells
+    int32_t          n_sequences() const { return (int32_t) of_.size(); }
+    const tap_rows & of(int32_t id) const { return of_[id]; }
+    // Keeps the taps of rows [row, row + n) of the target's last pass, or of those on a path from `first_row`.
+    void keep(int32_t id, int32_t row, int32_t n);
+    void keep(int32_t id, int32_t first_row, const std::vector<int32_t> & path);
+
+    void clear(int32_t id, int32_t pos) { of_[id].clear(pos); }   // the next ones are those of position `pos`
+    void cut(int32_t id, int32_t n_past) { of_[id].truncate(n_past, row_size_); }
+    void copy(int32_t from, int32_t to) { of_[to] = of_[from]; }
+    // To the host and back; free_cells() is called where the store has none left.
+    tap_rows on_host(int32_t id) const;
+    void     restore(int32_t id, const tap_rows & taps, const std::function<void()> & free_cells);
+
+  private:
+    const target &        target_;
+    size_t                row_size_ = 0;
+    std::vector<tap_rows> of_;   // [sequences]
 };
 
 }   // namespace dflash

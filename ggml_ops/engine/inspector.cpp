@@ -108,7 +108,7 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
     feed(
         id, tokens, n - 1, target_.limits().n_rows, false, "draft_probe",
         [&](int32_t, int32_t rows) {
-            drafts_.keep(id, 0, rows);
+            drafts_.taps().keep(id, 0, rows);
             if (target_.taps()) {   // which has no room for long texts
                 drafts_.inject_all();
             }
@@ -300,7 +300,7 @@ double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tr
             std::copy_n(logits_of(target_.context(), placed[i].first + k), n_vocab, rows.logits + (size_t) k * n_vocab);
         }
         const std::vector<int32_t> path(rows.path, rows.path + rows.n_path);
-        drafts_.keep(rows.slot, placed[i].first, path);
+        drafts_.taps().keep(rows.slot, placed[i].first, path);
         if (!cache_.keep_path(rows.slot, checked[i], path, placed[i].open)) {
             throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
         }

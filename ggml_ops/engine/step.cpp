@@ -297,13 +297,13 @@ void engine::commit() {
 }
 
 void engine::commit_prompt(slot & s) {
-    draft_memory_.keep(s.id, s.pass.first_row, s.pass.n_rows);
+    draft_memory_.taps().keep(s.id, s.pass.first_row, s.pass.n_rows);
     cache_.add_prompt(s.id, s.pass.n_rows);
 }
 
 void engine::commit_tree(slot & s) {
     const std::vector<int32_t> & path = s.pass.walked.path;
-    draft_memory_.keep(s.id, s.pass.first_row, path);
+    draft_memory_.taps().keep(s.id, s.pass.first_row, path);
     if (!cache_.keep_path(s.id, s.drafts.tree, path, s.pass.open)) {
         fail(s, "the target's memory cannot be rolled back");
     }
@@ -341,7 +341,7 @@ void engine::draft(int32_t length) {
     int32_t                         n_denoised = 0, n_injected = 0;
     for (const slot & s : slots_) {
         const bool    denoises  = length > 1 && s.writing() && controller_.max_nodes(s) > 1;
-        const int32_t n_pending = draft_memory_.n_pending(s.id);
+        const int32_t n_pending = draft_memory_.taps().of(s.id).rows;
         if (denoises || n_pending >= (s.reading() && !target_.taps() ? FLUSH_READING : FLUSH_RESTING)) {
             parts.push_back({ s.id, denoises, s.drafts.anchor });
             n_injected += n_pending;
@@ -360,7 +360,7 @@ void engine::draft(int32_t length) {
     }
     for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].denoises) {
-            slot_drafts & next = slots_[parts[i].seq].drafts;
+            slot_drafts & next = slots_[parts[i].id].drafts;
             next.block         = std::move(drafts[i]);
             next.n_denoised    = length;
             next.pass_ms       = pass_ms;

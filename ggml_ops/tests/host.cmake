@@ -43,7 +43,7 @@ dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
     cpu/threads team_size waiting
     draft calibration choice corpus cost_curve earlier_answers kv_history lookup prediction quotation tree
-    cache conversation host_cache pending_taps sequence slot_file
+    cache conversation host_cache sequence slot_file
     engine budget controller slot steady_size
     files charsmap gguf_check gguf_file
     grammar gbnf trigger_search

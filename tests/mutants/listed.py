@@ -55,9 +55,13 @@ ENGINE = [
     *mutants_of(
         "ggml_ops/cache/draft_memory.cpp",
         ("drafter_->context().put(to, drafter_->context().take(from, n_past));", ";"),
-        ("taps.clear(taps.pos + taps.rows);", ";"),
-        ("while (to < n && path[to] == path[to - 1] + 1) {", "while (to < n) {"),
+        ("taps_.clear(p.id, end);", ";"),
         tests=("tests/lossless/test_tokens.py", "tests/rpc/test_rpc.py -k drafter_that_fails", *CACHE),
+    ),
+    *mutants_of(
+        "ggml_ops/cache/pending_taps.cpp",
+        ("while (to < n && path[to] == path[to - 1] + 1) {", "while (to < n) {"),
+        tests=("native cache",),
     ),
     *mutants_of(
         "ggml_ops/target/memory.cpp",

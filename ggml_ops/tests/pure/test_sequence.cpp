@@ -1,7 +1,7 @@
 // What a sequence says about itself, and the taps that wait for its drafter.
 
-#include "cache/pending_taps.h"
 #include "cache/sequence.h"
+#include "cache/tap_rows.h"
 
 #include "check.h"
 
@@ -26,7 +26,7 @@ static void a_sequence_reads_until_its_prompt_ends() {
 }
 
 static void taps_go_on_where_they_end() {
-    pending_taps t;
+    tap_rows t;
     t.clear(10);
     for (int32_t i = 0; i < 3; ++i) {
         float * row = t.append(1, 2);

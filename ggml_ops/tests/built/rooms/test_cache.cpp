@@ -105,11 +105,34 @@ static void a_file_gives_it_back(pocket_rooms & r, const std::string & path) {
 }
 
 static void without_a_drafter_nothing_is_kept_of_taps(pocket_rooms & r) {
-    CHECK(r.drafts.empty() && r.drafts.n_pending(0) == 0);
-    r.drafts.keep(0, 0, 5);
+    CHECK(r.drafts.empty());
+    r.drafts.taps().keep(0, 0, 5);
     r.drafts.inject_all();
     r.drafts.cut(0, 2);
-    CHECK(r.drafts.n_pending(0) == 0);
+    CHECK(r.drafts.taps().of(0).rows == 0);
+}
+
+// Without a drafter: what passes leave of two layers.
+static void taps_wait_and_move(pocket_rooms & r) {
+    const int32_t size = 2 * llama_model_n_embd(r.target.model());
+    r.target.set_tapped_layers({ 0, 1 });
+    pending_taps taps(r.target, 2);
+    taps.start(size);
+    run(r, 0, counted(20, 6));
+    std::vector<float> rows(6 * size);
+    r.target.read_taps(0, 6, rows.data());
+    taps.keep(0, 0, std::vector<int32_t>{ 0, 1, 2, 4 });   // a path
+    std::vector<float> expected(rows.begin(), rows.begin() + 3 * size);
+    expected.insert(expected.end(), rows.begin() + 4 * size, rows.begin() + 5 * size);
+    CHECK(taps.of(0).rows == 4 && taps.of(0).data == expected && taps.of(1).rows == 0);
+    taps.copy(0, 1);
+    taps.cut(1, 2);
+    CHECK(taps.of(1).rows == 2 && taps.of(0).rows == 4);
+    taps.restore(1, taps.on_host(0), [] {});
+    CHECK(taps.of(1).data == expected);
+    taps.clear(0, 4);
+    CHECK(taps.of(0).rows == 0 && taps.of(0).pos == 4);
+    clear(r);
 }
 
 int main(int argc, char ** argv) {
@@ -123,5 +146,6 @@ int main(int argc, char ** argv) {
     a_running_one_is_set_aside(r);
     a_file_gives_it_back(r, "test_cache.slot");
     without_a_drafter_nothing_is_kept_of_taps(r);
+    taps_wait_and_move(r);
     return TEST_RESULT;
 }
