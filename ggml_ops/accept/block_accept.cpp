@@ -1,9 +1,10 @@
 #include "accept/block_accept.h"
 
+#include "base/error.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <stdexcept>
 
 namespace dflash {
 
@@ -35,7 +36,14 @@ tree drawn_chain::to_tree() const {
     tree t;
     t.nodes.push_back(node::root(anchor));
     for (int32_t i = 0; i < length(); ++i) {
-        t.nodes.push_back({ tokens[i], i, i + 1, candidates[i], best[i], t.nodes[i].value * best[i] });
+        node n;
+        n.token     = tokens[i];
+        n.parent    = i;
+        n.depth     = i + 1;
+        n.candidate = candidates[i];
+        n.prob      = best[i];
+        n.value     = t.nodes[i].value * best[i];
+        t.nodes.push_back(n);
     }
     return t;
 }
@@ -141,9 +149,7 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
     double              reach = 1;
     for (int32_t i = 0;; ++i) {
         const std::vector<token_prob> & p = target(i);
-        if (p.empty()) {
-            throw std::runtime_error("the target's distribution is empty");
-        }
+        fail_if(p.empty(), "the target's distribution is empty");
         weights.clear();
         if (i == chain.length()) {
             if (i == 0 || random.happens(reach)) {

@@ -1,10 +1,11 @@
 #include "accept/logits_row.h"
 
+#include "base/error.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <stdexcept>
 
 namespace dflash {
 
@@ -54,10 +55,8 @@ void logits_row::scan(const float * logits, int32_t n) {
         all.least     = std::min(all.least, of.least);
         all.most      = std::max(all.most, of.most);
     }
-    if (all.least < ordered(-INFINITY) || all.most <= ordered(-INFINITY) || all.most >= ordered(INFINITY)) {
-        throw std::runtime_error(
-            "the target's logits are not finite: its weights or its cache are damaged, or a kernel is wrong");
-    }
+    fail_if(all.least < ordered(-INFINITY) || all.most <= ordered(-INFINITY) || all.most >= ordered(INFINITY),
+        "the target's logits are not finite: its weights or its cache are damaged, or a kernel is wrong");
     max_ = unordered(all.most);
 }
 

@@ -125,9 +125,7 @@ const float * logits_of(llama_context * ctx, int32_t i) {
     logit_store * store  = access_logit_store(ctx);
     const float * logits = store ? store->row(i) : nullptr;
     logits               = logits ? logits : llama_get_logits_ith(ctx, i);
-    if (!logits) {
-        throw std::runtime_error(concat("row ", i, " has no logits"));
-    }
+    fail_if(!logits, "row ", i, " has no logits");
     return logits;
 }
 

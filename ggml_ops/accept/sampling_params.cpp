@@ -102,9 +102,8 @@ void read_numbers(field_reader & in, common_params_sampling & p) {
     for (const number_field & field : NUMBERS) {
         if (field.real) {
             in.read(field.name, p.*field.real, field.low, field.high);
-            if (p.*field.real > 0 && p.*field.real < float(field.least_positive)) {
-                throw field_error(in.name(field.name), "is too small: use 0");
-            }
+            refuse_field_if(p.*field.real > 0 && p.*field.real < float(field.least_positive), in.name(field.name),
+                "is too small: use 0");
         } else {
             in.read(field.name, p.*field.whole, int64_t(field.low), int64_t(field.high));
         }
@@ -115,9 +114,7 @@ void read_breakers(field_reader & in, common_params_sampling & p) {
     std::vector<std::string> breakers;
     const auto               read = [&](const json & value, const std::string & name) {
         breakers.push_back(as_string(value, name));
-        if (breakers.back().empty()) {
-            throw field_error(name, "is empty");
-        }
+        refuse_field_if(breakers.back().empty(), name, "is empty");
     };
     if (in.read_each("dry_sequence_breakers", MAX_BREAKERS, read)) {
         p.dry_sequence_breakers = std::move(breakers);
@@ -126,14 +123,10 @@ void read_breakers(field_reader & in, common_params_sampling & p) {
 
 void add_sampler(const std::vector<common_sampler_type> & found, const std::string & word, const std::string & field,
     common_params_sampling & p) {
-    if (found.empty()) {
-        throw field_error(field, "'", word,
-            "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
-            "min_p, xtc, temperature, adaptive_p and infill");
-    }
-    if (std::count(p.samplers.begin(), p.samplers.end(), found[0])) {
-        throw field_error(field, "'", word, "' is listed twice");
-    }
+    refuse_field_if(found.empty(), field, "'", word,
+        "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
+        "min_p, xtc, temperature, adaptive_p and infill");
+    refuse_field_if(std::count(p.samplers.begin(), p.samplers.end(), found[0]), field, "'", word, "' is listed twice");
     p.samplers.push_back(found[0]);
 }
 
@@ -146,26 +139,22 @@ void check_infill(const llama_vocab * vocab, const std::string & field, const co
     }
     const llama_token end =
         llama_vocab_eot(vocab) == LLAMA_TOKEN_NULL ? llama_vocab_eos(vocab) : llama_vocab_eot(vocab);
-    if (end == LLAMA_TOKEN_NULL) {
-        throw field_error(field, "has infill, but this model has no token that ends a text");
-    }
+    refuse_field_if(end == LLAMA_TOKEN_NULL, field, "has infill, but this model has no token that ends a text");
     if (std::any_of(p.logit_bias.begin(), p.logit_bias.end(),
             [&](const llama_logit_bias & b) { return b.token == end && b.bias == -INFINITY; })) {
         throw field_error(
             field, "has infill, which ends texts by itself: leave ignore_eos and the ban of token ", end, " out");
     }
-    if (std::find(p.samplers.begin(), infill, COMMON_SAMPLER_TYPE_TOP_K) == infill || p.top_k < 1 ||
-        std::max(p.top_k, p.min_keep) > MAX_INFILL) {
-        throw field_error(field,
-            "has infill, which compares all pairs of candidates: let top_k come before it, with a "
-            "top_k from 1 to ",
-            MAX_INFILL, " and a min_keep of no more");
-    }
+    refuse_field_if(std::find(p.samplers.begin(), infill, COMMON_SAMPLER_TYPE_TOP_K) == infill || p.top_k < 1 ||
+                        std::max(p.top_k, p.min_keep) > MAX_INFILL,
+        field,
+        "has infill, which compares all pairs of candidates: let top_k come before it, with a "
+        "top_k from 1 to ",
+        MAX_INFILL, " and a min_keep of no more");
     std::vector<char> piece(MAX_INFILL_PIECE);
     for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
-        if (llama_token_to_piece(vocab, token, piece.data(), MAX_INFILL_PIECE, 0, false) < 0) {
-            throw field_error(field, "has infill, but this model has tokens of more than ", MAX_INFILL_PIECE, " bytes");
-        }
+        refuse_field_if(llama_token_to_piece(vocab, token, piece.data(), MAX_INFILL_PIECE, 0, false) < 0, field,
+            "has infill, but this model has tokens of more than ", MAX_INFILL_PIECE, " bytes");
     }
 }
 
@@ -194,9 +183,7 @@ void read_samplers(field_reader & in, common_params_sampling & p) {
 
 llama_token as_token(const llama_vocab * vocab, int64_t id, const std::string & field) {
     const int32_t n_vocab = llama_vocab_n_tokens(vocab);
-    if (id < 0 || id >= n_vocab) {
-        throw field_error(field, "token ", id, " is outside the vocabulary (0..", n_vocab - 1, ")");
-    }
+    refuse_field_if(id < 0 || id >= n_vocab, field, "token ", id, " is outside the vocabulary (0..", n_vocab - 1, ")");
     return llama_token(id);
 }
 
@@ -230,9 +217,7 @@ void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampl
         }
     } else if (value) {
         each_element(as_array(*value, name), name, [&](const json & pair, const std::string & field) {
-            if (as_array(pair, field).size() != 2) {
-                throw field_error(field, "must be [token, bias]");
-            }
+            refuse_field_if(as_array(pair, field).size() != 2, field, "must be [token, bias]");
             const float bias = bias_of(pair.at(1), member(field, 1));
             if (pair.at(0).is_string()) {
                 add_text(pair.at(0).get<std::string>(), bias);
@@ -272,31 +257,24 @@ common_grammar_trigger read_trigger(
     };
     field_reader in(value, field);
     const auto   type = types.find(in.need_string("type"));
-    if (type == types.end()) {
-        throw field_error(in.name("type"), "must be \"token\", \"word\", \"pattern\" or \"pattern_full\"");
-    }
+    refuse_field_if(
+        type == types.end(), in.name("type"), "must be \"token\", \"word\", \"pattern\" or \"pattern_full\"");
     common_grammar_trigger trigger = { type->second, "" };
     if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
         trigger.token = as_token(vocab, in.need("token"), in.name("token"));
         in.read("value", trigger.value);
     } else {
         trigger.value = in.need_string("value");
-        if (trigger.value.empty()) {
-            throw field_error(in.name("value"), "is empty");
-        }
-        if (trigger.value.size() > MAX_TRIGGER) {
-            throw field_error(in.name("value"), "is longer than ", MAX_TRIGGER, " bytes");
-        }
+        refuse_field_if(trigger.value.empty(), in.name("value"), "is empty");
+        refuse_field_if(trigger.value.size() > MAX_TRIGGER, in.name("value"), "is longer than ", MAX_TRIGGER, " bytes");
     }
     in.finish();
 
     if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD) {
         const auto ids = tokenize(vocab, trigger.value, false, true);
         if (ids.size() == 1) {
-            if (!p.preserved_tokens.count(ids[0])) {
-                throw field_error(in.name("value"), "'", trigger.value,
-                    "' is a token of its own, so preserved_tokens must list it too");
-            }
+            refuse_field_if(!p.preserved_tokens.count(ids[0]), in.name("value"), "'", trigger.value,
+                "' is a token of its own, so preserved_tokens must list it too");
             trigger.type  = COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN;
             trigger.token = ids[0];
         }
@@ -313,9 +291,8 @@ common_grammar_type read_grammar_type(field_reader & in) {
     std::string                                             name  = "user";
     in.read("grammar_type", name);
     const auto type = types.find(name);
-    if (type == types.end()) {
-        throw field_error(in.name("grammar_type"), "must be \"user\", \"output_format\" or \"tool_calls\"");
-    }
+    refuse_field_if(
+        type == types.end(), in.name("grammar_type"), "must be \"user\", \"output_format\" or \"tool_calls\"");
     return type->second;
 }
 
@@ -327,9 +304,8 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     if (grammar) {
         text = as_string(*grammar, source);   // empty: unconstrained, as in llama-server
     }
-    if (!text.empty() && schema) {
-        throw field_error(in.name("json_schema"), "cannot be combined with grammar: send one of them");
-    }
+    refuse_field_if(
+        !text.empty() && schema, in.name("json_schema"), "cannot be combined with grammar: send one of them");
     if (!text.empty()) {
         p.grammar = { type, text };
     } else if (schema) {
@@ -353,9 +329,8 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     in.read_each("grammar_triggers", MAX_TRIGGERS, [&](const json & value, const std::string & name) {
         p.grammar_triggers.push_back(read_trigger(value, name, vocab, p));
     });
-    if (p.grammar_lazy && (p.grammar.empty() || p.grammar_triggers.empty())) {
-        throw field_error(in.name("grammar_lazy"), "needs a grammar and at least one entry in grammar_triggers");
-    }
+    refuse_field_if(p.grammar_lazy && (p.grammar.empty() || p.grammar_triggers.empty()), in.name("grammar_lazy"),
+        "needs a grammar and at least one entry in grammar_triggers");
     in.read("generation_prompt", p.generation_prompt);
 }
 
@@ -366,15 +341,12 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
     p.reasoning_budget_start = tokenize(vocab, start, false, true);
     in.read_each("thinking_end_tags", [&](const json & value, const std::string & name) {
         const auto tag = tokenize(vocab, as_string(value, name), false, true);
-        if (tag.empty()) {
-            throw field_error(name, "is empty");
-        }
+        refuse_field_if(tag.empty(), name, "is empty");
         p.reasoning_budget_end.push_back(tag);
     });
     in.read("reasoning_budget_message", p.reasoning_budget_message);
-    if (p.reasoning_budget_message.size() > MAX_MESSAGE) {
-        throw field_error(in.name("reasoning_budget_message"), "is longer than ", MAX_MESSAGE, " bytes");
-    }
+    refuse_field_if(p.reasoning_budget_message.size() > MAX_MESSAGE, in.name("reasoning_budget_message"),
+        "is longer than ", MAX_MESSAGE, " bytes");
     if (!p.reasoning_budget_end.empty()) {
         const llama_tokens & end  = p.reasoning_budget_end.front();
         p.reasoning_budget_forced = tokenize(vocab, p.reasoning_budget_message, false, false);

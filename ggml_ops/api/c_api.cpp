@@ -62,9 +62,7 @@ template <class F> int32_t attempt_number(F && f) {
 
 // Throws where a caller gave NULL.
 template <class T> const T & given(const T * params) {
-    if (!params) {
-        throw status_error(DFLASH_ERROR_ARG, "params is NULL");
-    }
+    refuse_if(!params, "params is NULL");
     return *params;
 }
 std::string given(const char * text, const char * name) { return text ? text : throw field_error(name, "is NULL"); }
@@ -177,10 +175,8 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
         std::string name = ftype ? ftype : "";
         std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return (char) std::tolower(c); });
         const auto it = types.find(name);
-        if (it == types.end()) {
-            throw status_error(
-                DFLASH_ERROR_ARG, "ftype is '", name, "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
-        }
+        refuse_if(
+            it == types.end(), "ftype is '", name, "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
         if (!path_in || !path_out) {
             throw status_error(DFLASH_ERROR_MODEL, "path_in and path_out are needed");
         }
@@ -229,9 +225,7 @@ std::vector<ggml_backend_dev_t> parse_devices(const char * text) {
         const size_t equals = part.find('=');
         char *       end    = nullptr;
         const size_t bytes  = equals == std::string::npos ? 0 : std::strtoull(part.c_str() + equals + 1, &end, 10);
-        if (bytes == 0 || *end || equals == 0) {
-            throw status_error(DFLASH_ERROR_ARG, "devices has '", part, "', must be NAME=BYTES");
-        }
+        refuse_if(bytes == 0 || *end || equals == 0, "devices has '", part, "', must be NAME=BYTES");
         devices.push_back(stand_in_device(part.substr(0, equals), bytes));
     }
     return devices;
@@ -362,9 +356,8 @@ int dflash_corpus_set(dflash_engine * e, const int32_t * tokens, int32_t n_token
         for (const int32_t token : texts) {
             check_range("tokens", token, corpus::NO_TOKEN, e->target().n_vocab() - 1);
         }
-        if (!texts.empty() && texts.back() != corpus::NO_TOKEN) {
-            throw status_error(DFLASH_ERROR_ARG, "tokens must end with -1: it ends each text, the last one too");
-        }
+        refuse_if(!texts.empty() && texts.back() != corpus::NO_TOKEN,
+            "tokens must end with -1: it ends each text, the last one too");
         e->set_corpus(corpus(std::move(texts)));
         if (n_bytes) {
             *n_bytes = e->corpus().bytes();
@@ -385,9 +378,7 @@ int32_t dflash_slot_choose(
 
 int dflash_submit(dflash_engine * e, int32_t slot, dflash_prepared * prepared) {
     return attempt([&] {
-        if (!prepared) {
-            throw status_error(DFLASH_ERROR_ARG, "prepared is NULL: give what dflash_request_prepare() made");
-        }
+        refuse_if(!prepared, "prepared is NULL: give what dflash_request_prepare() made");
         e->submit(slot, *prepared);
         delete prepared;
     });
@@ -475,9 +466,8 @@ void dflash_vocab_free(dflash_vocab * vocab) { delete vocab; }
 
 int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special, char * buf, int32_t cap) {
     return attempt_number([&] {
-        if (token < 0 || token >= llama_vocab_n_tokens(e->target().vocab())) {
-            throw status_error(DFLASH_ERROR_ARG, "token ", token, " is outside the vocabulary");
-        }
+        refuse_if(token < 0 || token >= llama_vocab_n_tokens(e->target().vocab()), "token ", token,
+            " is outside the vocabulary");
         const std::string piece = common_token_to_piece(e->target().vocab(), token, special);
         if ((int32_t) piece.size() <= cap) {
             std::copy(piece.begin(), piece.end(), buf);   // without a terminating zero

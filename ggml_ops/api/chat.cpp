@@ -32,9 +32,7 @@ void read_content(const json & value, const std::string & field, common_chat_msg
         msg.content = value.get<std::string>();
         return;
     }
-    if (!value.is_array()) {
-        throw field_error(field, "must be a string or an array of text parts");
-    }
+    refuse_field_if(!value.is_array(), field, "must be a string or an array of text parts");
     each_element(value, field, [&](const json & one, const std::string & name) {
         field_reader      part(one, name);
         const std::string type = part.need_string("type");
@@ -54,9 +52,7 @@ void read_content(const json & value, const std::string & field, common_chat_msg
 
 // What a call, a tool or a choice of one is about.
 field_reader function_of(field_reader & in, const std::string & type) {
-    if (type != "function") {
-        throw field_error(in.name("type"), "must be \"function\"");
-    }
+    refuse_field_if(type != "function", in.name("type"), "must be \"function\"");
     return { in.need("function"), in.name("function") };
 }
 
@@ -95,9 +91,7 @@ class message_reader {
         for (size_t i = 0; i < messages_.size(); ++i) {
             all.push_back(read_message(messages_.at(i), member(field_, i), i + 1 == messages_.size()));
         }
-        if (all.empty()) {
-            throw field_error(field_, "is empty: at least one message is needed");
-        }
+        refuse_field_if(all.empty(), field_, "is empty: at least one message is needed");
         return all;
     }
 
@@ -121,9 +115,7 @@ class message_reader {
         read_rest(in, msg, is_last);
         // null means an interrupted answer, or a tool without output
         const bool says_nothing = msg.tool_calls.empty() && msg.reasoning_content.empty() && msg.content.empty();
-        if (!value.contains("content") && says_nothing) {
-            throw field_error(in.name("content"), "is missing");
-        }
+        refuse_field_if(!value.contains("content") && says_nothing, in.name("content"), "is missing");
         ignored_.add_untaken(in, HARMLESS);
         return msg;
     }
@@ -132,10 +124,8 @@ class message_reader {
         static const std::vector<std::string> roles = { "system", "developer", "user", "assistant", "tool",
             "function" };
         const std::string                     role  = in.need_string("role");
-        if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
-            throw field_error(in.name("role"), "must be system, developer, user, assistant, tool or function, got '",
-                role.substr(0, 40), "'");
-        }
+        refuse_field_if(std::find(roles.begin(), roles.end(), role) == roles.end(), in.name("role"),
+            "must be system, developer, user, assistant, tool or function, got '", role.substr(0, 40), "'");
         return role;
     }
 
@@ -146,18 +136,15 @@ class message_reader {
         const json *      old   = in.take("function_call");
         calls                   = calls && calls->empty() ? nullptr : calls;
         old                     = old && old->empty() ? nullptr : old;
-        if ((calls || old) && msg.role != "assistant") {
-            throw field_error(calls ? name : old_name, "belongs to assistant messages only");
-        }
+        refuse_field_if(
+            (calls || old) && msg.role != "assistant", calls ? name : old_name, "belongs to assistant messages only");
         if (calls) {
             each_element(as_array(*calls, name), name, [&](const json & value, const std::string & field) {
                 msg.tool_calls.push_back(read_call(value, field, ignored_));
             });
         }
         if (old) {
-            if (!msg.tool_calls.empty()) {
-                throw field_error(old_name, "cannot be combined with tool_calls: send those only");
-            }
+            refuse_field_if(!msg.tool_calls.empty(), old_name, "cannot be combined with tool_calls: send those only");
             field_reader          function(*old, old_name);
             common_chat_tool_call call;
             read_function(function, call);
@@ -172,9 +159,7 @@ class message_reader {
         if (msg.role != "function") {
             return;
         }
-        if (msg.tool_name.empty()) {
-            throw field_error(in.name("name"), "is missing: the result of a function names it");
-        }
+        refuse_field_if(msg.tool_name.empty(), in.name("name"), "is missing: the result of a function names it");
         msg.role         = "tool";
         msg.tool_call_id = n_functions_ ? last_id_ : function_id(0);
     }
@@ -209,17 +194,14 @@ class message_reader {
         }
         for (const char * media : { "audio", "images" }) {
             const json * value = in.take(media);
-            if (value && !value->empty()) {
-                throw field_error(in.name(media), "is not supported: this model reads text only");
-            }
+            refuse_field_if(value && !value->empty(), in.name(media), "is not supported: this model reads text only");
         }
         if (const json * annotations = in.take("annotations"); annotations && !annotations->empty()) {
             ignored_.add(in.name("annotations"));
         }
         if (const json * prefix = in.take("prefix")) {
-            if (as_bool(*prefix, in.name("prefix")) && (!is_last || msg.role != "assistant")) {
-                throw field_error(in.name("prefix"), "belongs to an assistant message at the end, which is continued");
-            }
+            refuse_field_if(as_bool(*prefix, in.name("prefix")) && (!is_last || msg.role != "assistant"),
+                in.name("prefix"), "belongs to an assistant message at the end, which is continued");
             prefix_ = is_last && msg.role == "assistant" ? prefix : nullptr;
         }
     }
@@ -241,9 +223,7 @@ struct known_tool {
 
 // A name must not contain characters that formats write around it.
 void check_tool_name(const std::string & name, const std::string & field) {
-    if (name.empty()) {
-        throw field_error(field, "is empty");
-    }
+    refuse_field_if(name.empty(), field, "is empty");
     if (std::any_of(name.begin(), name.end(),
             [](char c) { return (unsigned char) c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>'; })) {
         throw field_error(field, "may not have quotation marks, backslashes, < or >, or control characters");
@@ -301,9 +281,7 @@ void read_tools(
                 std::remove_if(all->begin(), all->end(), [&](const common_chat_tool & t) { return t.name != wanted; }),
                 all->end());
         }
-        if (inputs.tools.empty()) {
-            throw field_error(function.name("name"), "'", wanted, "' is not among the tools");
-        }
+        refuse_field_if(inputs.tools.empty(), function.name("name"), "'", wanted, "' is not among the tools");
         ignored.add_untaken(function);
         ignored.add_untaken(named);
         inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
@@ -317,9 +295,8 @@ void read_tools(
         throw field_error(name,
             "must be \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     }
-    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && inputs.tools.empty()) {
-        throw field_error(name, "is \"required\", but there are no tools");
-    }
+    refuse_field_if(inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && inputs.tools.empty(), name,
+        "is \"required\", but there are no tools");
 }
 
 // Whether the answer may have calls.
@@ -343,9 +320,7 @@ json read_schema(field_reader & in, ignored_fields & ignored) {
         std::string  type = "text";
         wanted.read("type", type);
         const bool is_text = type.empty() || type == "text";
-        if (!is_text && given) {
-            throw field_error(name, "cannot be combined with response_format: send one of them");
-        }
+        refuse_field_if(!is_text && given, name, "cannot be combined with response_format: send one of them");
         if (type == "json_object") {
             name               = wanted.name("schema");
             const json * value = wanted.take("schema");
@@ -385,12 +360,9 @@ void read_output(field_reader & in, common_chat_templates_inputs & inputs, ignor
     if (inputs.grammar.empty()) {
         return;
     }
-    if (!schema.is_null()) {
-        throw field_error(in.name("grammar"), "cannot be combined with a JSON schema: send one of them");
-    }
-    if (may_call(inputs)) {
-        throw field_error(in.name("grammar"), "cannot be combined with tools, whose calls have a grammar of their own");
-    }
+    refuse_field_if(!schema.is_null(), in.name("grammar"), "cannot be combined with a JSON schema: send one of them");
+    refuse_field_if(
+        may_call(inputs), in.name("grammar"), "cannot be combined with tools, whose calls have a grammar of their own");
 }
 
 // ---- template ----
@@ -431,9 +403,8 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs,
     }
     if (wanted) {
         inputs.continue_final_message = common_chat_continuation_parse(*wanted);
-        if (inputs.continue_final_message == COMMON_CHAT_CONTINUATION_NONE && as_bool(*wanted, name)) {
-            throw field_error(name, "must be true, false, \"content\" or \"reasoning_content\"");
-        }
+        refuse_field_if(inputs.continue_final_message == COMMON_CHAT_CONTINUATION_NONE && as_bool(*wanted, name), name,
+            "must be true, false, \"content\" or \"reasoning_content\"");
     } else if (assistant) {
         inputs.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
     }
@@ -446,32 +417,25 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs,
         inputs.continue_final_message = COMMON_CHAT_CONTINUATION_NONE;
         return;
     }
-    if (wanted && prompt && inputs.add_generation_prompt) {
-        throw field_error(name, "cannot be combined with add_generation_prompt: an answer is continued or begun");
-    }
+    refuse_field_if(wanted && prompt && inputs.add_generation_prompt, name,
+        "cannot be combined with add_generation_prompt: an answer is continued or begun");
     inputs.add_generation_prompt = false;
     const size_t      n          = inputs.messages.size();
     const std::string where      = member(in.name("messages"), n - 1);
-    if (!assistant) {
-        throw field_error(name, "needs an assistant message at the end of messages");
-    }
-    if (n >= 2 && inputs.messages[n - 2].role == "assistant") {
-        throw field_error(where, "follows another assistant message: only one can be continued");
-    }
-    if (!last.tool_calls.empty()) {
-        throw field_error(where, "has tool_calls: it cannot be continued; append their results as tool messages");
-    }
+    refuse_field_if(!assistant, name, "needs an assistant message at the end of messages");
+    refuse_field_if(n >= 2 && inputs.messages[n - 2].role == "assistant", where,
+        "follows another assistant message: only one can be continued");
+    refuse_field_if(!last.tool_calls.empty(), where,
+        "has tool_calls: it cannot be continued; append their results as tool messages");
 }
 
 // ---- built-in templates ----
 
 // Built-in templates only support roles and texts, and would drop everything else.
 void check_for_builtin(const common_chat_templates_inputs & inputs, const field_reader & in, ignored_fields & ignored) {
-    if (may_call(inputs)) {
-        throw field_error(in.name("tools"),
-            "cannot be shown: the server's chat template is one of llama.cpp's built-in "
-            "ones, which have no tools; start it with the model's own or a Jinja file");
-    }
+    refuse_field_if(may_call(inputs), in.name("tools"),
+        "cannot be shown: the server's chat template is one of llama.cpp's built-in "
+        "ones, which have no tools; start it with the model's own or a Jinja file");
     if (!inputs.tools.empty()) {
         ignored.add(in.name("tools"));
     }
@@ -672,10 +636,9 @@ answer_format either_format(
         format.calls              = false;
         return format;
     }
-    if (of_call.grammar_lazy || of_call.generation_prompt != of_text.generation_prompt) {
-        throw field_error("tools", "cannot be combined with a JSON schema: this model's chat template begins calls in "
-                                   "another way than other answers");
-    }
+    refuse_field_if(of_call.grammar_lazy || of_call.generation_prompt != of_text.generation_prompt, "tools",
+        "cannot be combined with a JSON schema: this model's chat template begins calls in "
+        "another way than other answers");
     common_chat_params both = of_call;
     both.grammar            = with_prefix(whole_grammar(of_call, call), "call-") +
                    with_prefix(whole_grammar(of_text, text), "text-") + "root ::= call-root | text-root\n";
@@ -705,12 +668,10 @@ answer_format format_of(
         }
     }
     if (may_call(inputs) && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
-        if (inputs.force_pure_content) {
-            throw field_error("tool_choice", "cannot be enforced: this server does not parse answers");
-        }
-        if (params.grammar.empty() || params.grammar_lazy) {
-            throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
-        }
+        refuse_field_if(
+            inputs.force_pure_content, "tool_choice", "cannot be enforced: this server does not parse answers");
+        refuse_field_if(params.grammar.empty() || params.grammar_lazy, "tool_choice",
+            "cannot be enforced: this model's chat template has no tool calls");
     }
     return { params, sampling_fields(params, inputs), parser_fields(params, inputs),
         may_call(inputs) && !params.grammar.empty() };

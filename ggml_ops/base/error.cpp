@@ -11,9 +11,7 @@ namespace dflash {
 static thread_local std::string thread_error;
 
 void check_range(const char * field, int64_t value, int64_t min, int64_t max) {
-    if (value < min || value > max) {
-        throw status_error(DFLASH_ERROR_ARG, field, " is ", value, ", must be ", min, "..", max);
-    }
+    refuse_if(value < min || value > max, field, " is ", value, ", must be ", min, "..", max);
 }
 
 void set_error(const std::string & message) noexcept {

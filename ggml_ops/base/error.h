@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/text.h"
+#include "dflash.h"
 
 #include <cstdint>
 #include <stdexcept>
@@ -16,6 +17,19 @@ struct status_error : std::runtime_error {
     template <class... Parts>
     status_error(int status, const Parts &... text) : std::runtime_error(concat(text...)), status(status) {}
 };
+
+// Throw this text (see concat()), whose parts are evaluated in any case: a status_error (DFLASH_ERROR_ARG) about what a
+// caller gave, or a std::runtime_error.
+template <class... Parts> void refuse_if(bool wrong, const Parts &... text) {
+    if (wrong) {
+        throw status_error(DFLASH_ERROR_ARG, text...);
+    }
+}
+template <class... Parts> void fail_if(bool wrong, const Parts &... text) {
+    if (wrong) {
+        throw std::runtime_error(concat(text...));
+    }
+}
 
 // Throws status_error (DFLASH_ERROR_ARG) that names the field if `value` is not in min..max.
 void check_range(const char * field, int64_t value, int64_t min, int64_t max);

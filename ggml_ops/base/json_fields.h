@@ -20,6 +20,13 @@ struct field_error : std::invalid_argument {
         std::invalid_argument(concat("field '", field, "': ", why...)) {}
 };
 
+// Throws it; the parts are evaluated in any case.
+template <class... Parts> void refuse_field_if(bool wrong, const std::string & field, const Parts &... why) {
+    if (wrong) {
+        throw field_error(field, why...);
+    }
+}
+
 // llama.cpp walks JSON recursively (schemas, templates, dump), so deeper input would overflow the stack.
 constexpr int32_t MAX_NESTING = 128;
 

@@ -119,11 +119,9 @@ void check_runs(const std::string & text) {
     for (size_t at = 0, size = 0; at < text.size(); at += std::max<size_t>(size, 1)) {
         size = space_or_digit(text, at);
         run  = size ? run + 1 : 0;
-        if (run > RUN) {
-            throw status_error(DFLASH_ERROR_ARG, "more than ", RUN,
-                " spaces or digits in a row take "
-                "this model's tokenizer for ever: send fewer, or tokens");
-        }
+        refuse_if(run > RUN, "more than ", RUN,
+            " spaces or digits in a row take "
+            "this model's tokenizer for ever: send fewer, or tokens");
     }
 }
 
@@ -137,10 +135,8 @@ llama_tokens tokenize(const llama_vocab * vocab, const std::string & text, bool 
     if (splits == splitter::any_text || text.size() <= SHORT) {
         return common_tokenize(vocab, text, add_special, parse_special);
     }
-    if (text.size() > MOST) {
-        throw status_error(DFLASH_ERROR_ARG, "a text of ", text.size(),
-            " bytes is too long for this model's tokenizer, which takes ", MOST, ": send it in parts, or as tokens");
-    }
+    refuse_if(text.size() > MOST, "a text of ", text.size(),
+        " bytes is too long for this model's tokenizer, which takes ", MOST, ": send it in parts, or as tokens");
     static std::mutex            one_at_a_time;   // one long text at a time: a fully used stack takes that much memory
     std::unique_lock<std::mutex> lock(one_at_a_time, std::defer_lock);
     if (text.size() > MOST / 16) {

@@ -24,9 +24,7 @@ cache::cache(const dflash_engine_params & p, const model_pair & models, target &
 }
 
 const sequence & cache::at(int32_t id) const {
-    if (id < 0 || id >= (int32_t) sequences_.size()) {
-        throw status_error(DFLASH_ERROR_ARG, "slot is ", id, ", must be 0..", sequences_.size() - 1);
-    }
+    refuse_if(id < 0 || id >= (int32_t) sequences_.size(), "slot is ", id, ", must be 0..", sequences_.size() - 1);
     return sequences_[id];
 }
 

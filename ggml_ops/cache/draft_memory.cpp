@@ -63,7 +63,15 @@ draft_memory::draft_memory(const dflash_engine_params & params, const model_pair
 
 draft_job draft_memory::job_of(const part & p) const {
     const tap_rows & taps = taps_.of(p.id);
-    return { p.id, taps.data.data(), taps.rows, taps.pos, p.denoises, p.anchor, taps.cells.data() };
+    draft_job        job;
+    job.slot     = p.id;
+    job.taps     = taps.data.data();
+    job.cells    = taps.cells.data();
+    job.n_inject = taps.rows;
+    job.pos      = taps.pos;
+    job.denoise  = p.denoises;
+    job.anchor   = p.anchor;
+    return job;
 }
 
 bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vector<draft> & drafts) {

@@ -39,9 +39,7 @@ std::vector<int32_t> reusable_part(const std::vector<int32_t> & prompt, int32_t 
 // Of the candidates, oldest first: the one whose conversation the prompt goes on with; otherwise one that holds
 // nothing, so that nothing is lost; otherwise one that loses less than half; otherwise the first.
 int32_t cache::choose(const std::vector<int32_t> & prompt, const int32_t * candidates, int32_t n) const {
-    if (!candidates || n < 1) {
-        throw status_error(DFLASH_ERROR_ARG, "slots is empty: give at least one idle slot");
-    }
+    refuse_if(!candidates || n < 1, "slots is empty: give at least one idle slot");
     const sequence *goes_on = nullptr, *similar = nullptr, *empty = nullptr;
     int32_t         n_most = (int32_t) (slot_similarity_ * (float) prompt.size()), n_similar = n_most;
     for (int32_t i = 0; i < n; ++i) {

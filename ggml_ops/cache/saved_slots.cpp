@@ -17,9 +17,7 @@ static slot_file_owner owner_of(const std::string & model, const std::string & d
 
 cache::file_result cache::save(int32_t id, const std::string & path) const {
     const sequence & s = idle(id);
-    if (s.tokens.empty()) {
-        throw status_error(DFLASH_ERROR_ARG, "slot ", id, " holds nothing that could be saved");
-    }
+    refuse_if(s.tokens.empty(), "slot ", id, " holds nothing that could be saved");
     if (const std::string why = target_memory().uncheckable(); !why.empty()) {
         throw status_error(DFLASH_ERROR_ARG, "slots of this model cannot be saved: ", why);
     }

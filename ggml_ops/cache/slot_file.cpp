@@ -1,6 +1,7 @@
 #include "cache/slot_file.h"
 
 #include "base/files.h"
+#include "base/text.h"
 #include "files/gguf_file.h"
 
 #include <algorithm>
@@ -60,6 +61,12 @@ class checksum {
 // Clients see this text, so it names no path.
 [[noreturn]] void refuse(const std::string & why) { throw std::runtime_error("the file " + why); }
 
+template <class... Parts> void refuse_if(bool wrong, const Parts &... why) {
+    if (wrong) {
+        refuse(concat(why...));
+    }
+}
+
 // ---- writing ----
 
 class writer {
@@ -100,14 +107,11 @@ std::filesystem::path regular_file(const std::string & name) {
 class reader {
   public:
     explicit reader(const std::string & path) : in_(regular_file(path), std::ios::binary | std::ios::ate) {
-        if (!in_) {
-            refuse(std::string("cannot be read: ") + std::strerror(errno));
-        }
+        refuse_if(!in_, "cannot be read: ", std::strerror(errno));
         const std::streamoff size = in_.tellg();
         in_.seekg(0);
-        if (!in_ || size < (std::streamoff) (sizeof(head) + sizeof(uint64_t))) {
-            refuse("is no saved slot: it is too short");
-        }
+        refuse_if(
+            !in_ || size < (std::streamoff) (sizeof(head) + sizeof(uint64_t)), "is no saved slot: it is too short");
         size_ = (size_t) size;
         left_ = size_ - sizeof(uint64_t);   // the checksum is not among what is read
     }
@@ -116,15 +120,11 @@ class reader {
 
     // Throws before anything is allocated.
     void need(uint64_t n, uint64_t bytes) const {
-        if (n > left_ / bytes) {
-            refuse("is damaged: it has fewer bytes than it tells");
-        }
+        refuse_if(n > left_ / bytes, "is damaged: it has fewer bytes than it tells");
     }
     void read(void * data, size_t size) {
         need(size, 1);
-        if (!in_.read((char *) data, (std::streamsize) size)) {
-            refuse("cannot be read to its end");
-        }
+        refuse_if(!in_.read((char *) data, (std::streamsize) size), "cannot be read to its end");
         sum_.add(data, size);
         left_ -= size;
     }
@@ -135,9 +135,8 @@ class reader {
     }
     void finish() {
         uint64_t sum = 0;
-        if (left_ != 0 || !in_.read((char *) &sum, sizeof(sum)) || sum != sum_.value()) {
-            refuse("is damaged: its checksum is another one");
-        }
+        refuse_if(left_ != 0 || !in_.read((char *) &sum, sizeof(sum)) || sum != sum_.value(),
+            "is damaged: its checksum is another one");
     }
 
   private:
@@ -147,47 +146,31 @@ class reader {
 };
 
 void check(const head & h, size_t size, const slot_file_owner & owner, int32_t max_tokens) {
-    if (std::memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0) {
-        refuse("is no saved slot of this version");
-    }
-    if (h.file_size != size) {
-        refuse("is damaged: it has " + std::to_string(size) + " of " + std::to_string(h.file_size) + " bytes");
-    }
-    if (h.target != owner.target) {
-        refuse("was saved with another target");
-    }
-    if (h.drafter != owner.drafter) {
-        refuse("was saved with another drafter, or without one");
-    }
-    if (h.n_tokens < 1 || h.n_tokens > max_tokens) {
-        refuse("holds " + std::to_string(h.n_tokens) + " tokens, must be 1.." + std::to_string(max_tokens) +
-               " (start with a larger -c)");
-    }
+    refuse_if(std::memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0, "is no saved slot of this version");
+    refuse_if(h.file_size != size, "is damaged: it has ", size, " of ", h.file_size, " bytes");
+    refuse_if(h.target != owner.target, "was saved with another target");
+    refuse_if(h.drafter != owner.drafter, "was saved with another drafter, or without one");
+    refuse_if(h.n_tokens < 1 || h.n_tokens > max_tokens, "holds ", h.n_tokens, " tokens, must be 1..", max_tokens,
+        " (start with a larger -c)");
     const bool sound = h.n_asked >= 0 && h.n_asked <= h.n_tokens && h.n_checkpoints >= 0 && h.n_checkpoints <= 1024 &&
                        h.past_begin >= 0 && h.past_begin <= h.ring_end && h.n_segments >= 0 &&
                        h.n_segments <= h.n_tokens / kv_history::STEP + 1 && h.ring_begin >= 0 &&
                        h.ring_begin <= h.ring_end && h.ring_end <= h.n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 &&
                        h.taps_pos <= h.n_tokens - h.taps_rows && h.zero == 0;
-    if (!sound) {
-        refuse("is damaged: its counts contradict each other");
-    }
+    refuse_if(!sound, "is damaged: its counts contradict each other");
 }
 
 void add_samples(checksum & sum, const std::string & path) {
     constexpr size_t BEGINNING = 1 << 20, SAMPLE = 1 << 12, N_SAMPLES = 64;
     std::ifstream    in(file_path(path), std::ios::binary | std::ios::ate);
     const auto       size = (uint64_t) in.tellg();
-    if (!in) {
-        refuse(std::string("cannot be read: ") + std::strerror(errno));
-    }
+    refuse_if(!in, "cannot be read: ", std::strerror(errno));
     std::vector<char> bytes(BEGINNING);
     sum.add(&size, sizeof(size));
     for (size_t i = 0; i <= N_SAMPLES; ++i) {
         const uint64_t at     = i == 0 ? 0 : size / N_SAMPLES * (i - 1);
         const size_t   n_read = (size_t) std::min<uint64_t>(i == 0 ? BEGINNING : SAMPLE, size - at);
-        if (!in.seekg((std::streamoff) at) || !in.read(bytes.data(), (std::streamsize) n_read)) {
-            refuse("cannot be read");
-        }
+        refuse_if(!in.seekg((std::streamoff) at) || !in.read(bytes.data(), (std::streamsize) n_read), "cannot be read");
         sum.add(bytes.data(), n_read);
     }
 }
@@ -281,9 +264,8 @@ conversation read_slot_file(
         uint64_t at_and_size[2];
         in.read(at_and_size, sizeof(at_and_size));
         const int32_t before = i == 0 ? 0 : c.checkpoints.back().at;
-        if (at_and_size[0] <= (uint64_t) before || at_and_size[0] > (uint64_t) h.n_tokens) {
-            refuse("is damaged: its checkpoints are not in order");
-        }
+        refuse_if(at_and_size[0] <= (uint64_t) before || at_and_size[0] > (uint64_t) h.n_tokens,
+            "is damaged: its checkpoints are not in order");
         auto state = std::make_shared<raw_bytes>();
         in.read_all(*state, at_and_size[1]);
         c.checkpoints.push_back({ (int32_t) at_and_size[0], std::move(state) });

@@ -1,9 +1,8 @@
 #include "draft/domino.h"
 
-#include "base/text.h"
+#include "base/error.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace dflash {
 
@@ -146,10 +145,8 @@ class domino_graph {
 
 domino_selector::domino_selector(const drafter_model & model) :
     selector(std::min<int32_t>(DOMINO_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
-    if (model.domino_out->ne[1] < model.n_logits()) {
-        throw std::runtime_error(
-            concat("domino_out.weight is for ", model.domino_out->ne[1], " tokens, the logits for ", model.n_logits()));
-    }
+    fail_if(model.domino_out->ne[1] < model.n_logits(), "domino_out.weight is for ", model.domino_out->ne[1],
+        " tokens, the logits for ", model.n_logits());
 }
 
 void domino_selector::build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const {

@@ -2,7 +2,7 @@
 
 #include "base/abort_guard.h"
 #include "base/backends.h"
-#include "base/text.h"
+#include "base/error.h"
 #include "draft/layers.h"
 #include "llama/access.h"
 #include "llama/devices.h"
@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
 
 namespace dflash {
 
@@ -35,31 +34,22 @@ void check_vocabulary(const llama_model * drafter, const llama_model * target) {
     for (llama_token token = 0; token < n_both; ++token) {
         n_differ += std::strcmp(llama_vocab_get_text(ours, token), llama_vocab_get_text(theirs, token)) != 0;
     }
-    if (n_differ > FEW_TOKENS) {
-        throw std::runtime_error(concat("the drafter's vocabulary has ", n_ours, " tokens, the target's ", n_theirs,
-            ", and ", n_differ, " of the first differ: convert the drafter with this target"));
-    }
+    fail_if(n_differ > FEW_TOKENS, "the drafter's vocabulary has ", n_ours, " tokens, the target's ", n_theirs,
+        ", and ", n_differ, " of the first differ: convert the drafter with this target");
 }
 
 // Throws unless the drafter was made for this target.
 void check_pair(const drafter_model & model, const llama_model * target) {
     const int32_t n_embd = llama_model_n_embd(target);
-    if (model.n_embd != n_embd) {
-        throw std::runtime_error(concat("dflash.embedding_length is ", model.n_embd, ", the target's is ", n_embd,
-            ": use the drafter that was trained for this target"));
-    }
-    if (model.block_size < 2 || model.block_size > 64) {
-        throw std::runtime_error(concat("dflash.block_size is ", model.block_size, ", must be 2..64"));
-    }
+    fail_if(model.n_embd != n_embd, "dflash.embedding_length is ", model.n_embd, ", the target's is ", n_embd,
+        ": use the drafter that was trained for this target");
+    fail_if(
+        model.block_size < 2 || model.block_size > 64, "dflash.block_size is ", model.block_size, ", must be 2..64");
     for (const int32_t layer : model.target_layers) {
-        if (!access_has_tap(target, layer)) {
-            throw std::runtime_error(concat("dflash.target_layers has ", layer, ", which the target (",
-                access_arch(target), ", ", llama_model_n_layer(target), " layers) does not offer as a tap"));
-        }
+        fail_if(!access_has_tap(target, layer), "dflash.target_layers has ", layer, ", which the target (",
+            access_arch(target), ", ", llama_model_n_layer(target), " layers) does not offer as a tap");
     }
-    if (model.target_layers.empty()) {
-        throw std::runtime_error("dflash.target_layers is empty: convert the drafter again");
-    }
+    fail_if(model.target_layers.empty(), "dflash.target_layers is empty: convert the drafter again");
 }
 
 // The drafter borrows the embeddings and the output projection that it lacks from the target, or copies the projection.
@@ -70,9 +60,7 @@ std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model 
         model.tok_embd = heads.tok_embd;
     }
     if (!model.output) {
-        if (heads.scaled_output) {
-            throw std::runtime_error("the target's output projection is NVFP4, which a drafter cannot share");
-        }
+        fail_if(heads.scaled_output, "the target's output projection is NVFP4, which a drafter cannot share");
         model.output = heads.output;
         if (model.output && head_copy::is_needed(model.output, model.layers[0].wk)) {
             // a tied head is the embeddings' own tensor, which is on this machine
@@ -81,12 +69,10 @@ std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model 
             model.output    = copy->tensor();
         }
     }
-    if (!model.tok_embd || !model.output) {
-        throw std::runtime_error("neither the drafter nor the target has token embeddings and an output projection");
-    }
-    if (model.output->ne[0] != model.n_embd || model.tok_embd->ne[0] != model.n_embd) {
-        throw std::runtime_error("the output projection's width differs from dflash.embedding_length");
-    }
+    fail_if(!model.tok_embd || !model.output,
+        "neither the drafter nor the target has token embeddings and an output projection");
+    fail_if(model.output->ne[0] != model.n_embd || model.tok_embd->ne[0] != model.n_embd,
+        "the output projection's width differs from dflash.embedding_length");
     return copy;
 }
 
@@ -94,9 +80,8 @@ std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model 
 void bound_vocabulary(drafter_model & model, const llama_model * target) {
     model.n_vocab      = std::min(model.n_vocab, llama_vocab_n_tokens(llama_model_get_vocab(target)));
     model.n_candidates = std::min(model.n_candidates, model.n_vocab);
-    if (model.n_candidates < 1 || model.tok_embd->ne[1] < model.n_vocab) {
-        throw std::runtime_error("dflash.selector_vocab_size or token_embd.weight leaves no token to propose");
-    }
+    fail_if(model.n_candidates < 1 || model.tok_embd->ne[1] < model.n_vocab,
+        "dflash.selector_vocab_size or token_embd.weight leaves no token to propose");
 }
 
 std::vector<int64_t> read_d2t(const drafter_model & model) {
@@ -106,19 +91,15 @@ std::vector<int64_t> read_d2t(const drafter_model & model) {
         ggml_backend_tensor_get(model.d2t, d2t.data(), 0, ggml_nbytes(model.d2t));
     }
     for (const int64_t id : d2t) {
-        if (id < 0 || id >= model.n_vocab) {
-            throw std::runtime_error(concat("d2t maps to token ", id, ", outside the vocabulary"));
-        }
+        fail_if(id < 0 || id >= model.n_vocab, "d2t maps to token ", id, ", outside the vocabulary");
     }
     return d2t;
 }
 
 int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
     const int32_t token = llama_vocab_mask(llama_model_get_vocab(model));
-    if (token < 0 || token >= n_vocab) {
-        throw std::runtime_error(
-            "tokenizer.ggml.mask_token_id is missing or outside the vocabulary: convert the drafter again");
-    }
+    fail_if(token < 0 || token >= n_vocab,
+        "tokenizer.ggml.mask_token_id is missing or outside the vocabulary: convert the drafter again");
     return token;
 }
 
@@ -137,9 +118,7 @@ std::vector<ggml_backend_ptr> init_backends(
     std::vector<ggml_backend_ptr> backends;
     for (ggml_backend_dev_t device : devices) {
         backends.emplace_back(device ? ggml_backend_dev_init(device, nullptr) : nullptr);
-        if (!backends.back()) {
-            throw std::runtime_error("a backend of the drafter could not be initialized");
-        }
+        fail_if(!backends.back(), "a backend of the drafter could not be initialized");
         set_threads(device, backends.back().get(), n_threads);
     }
     return backends;
@@ -264,9 +243,8 @@ void drafter::run(
 
     draft_graph & graph = prepare(shape);
     set_inputs(graph, jobs);
-    if (ggml_backend_sched_graph_compute(graph.sched.get(), graph.gf) != GGML_STATUS_SUCCESS) {
-        throw std::runtime_error("a drafter pass failed");
-    }
+    fail_if(
+        ggml_backend_sched_graph_compute(graph.sched.get(), graph.gf) != GGML_STATUS_SUCCESS, "a drafter pass failed");
     if (shape.n_block() == 0) {
         return;
     }
@@ -499,10 +477,8 @@ void drafter::set_mask(const draft_mask & mask, int32_t slot, int32_t window, bo
 }
 
 int32_t drafter::target_token(int32_t id) const {
-    if (id < 0 || id >= model_.n_logits()) {
-        throw std::runtime_error(
-            concat("the drafter's device returned token ", id, " of a vocabulary of ", model_.n_logits()));
-    }
+    fail_if(id < 0 || id >= model_.n_logits(), "the drafter's device returned token ", id, " of a vocabulary of ",
+        model_.n_logits());
     return d2t_.empty() ? id : (int32_t) d2t_[id];
 }
 

@@ -37,14 +37,13 @@ struct drafter_params {
 
 // One slot's part of a pass.
 struct draft_job {
-    int32_t       slot;
-    const float * taps;   // [n_inject, n_taps * n_embd]: rows of positions pos .. pos + n_inject - 1
-    int32_t       n_inject;
-    int32_t       pos;       // must be the slot's next position
-    bool          denoise;   // also draft the block that starts with `anchor` at position pos + n_inject
-    int32_t       anchor;
-    // [n_inject] replaces taps if the drafter reads a store
-    const tap_cell * cells = nullptr;
+    int32_t          slot     = 0;
+    const float *    taps     = nullptr;   // [n_inject, n_taps * n_embd]: of positions pos .. pos + n_inject - 1
+    const tap_cell * cells    = nullptr;   // [n_inject] replaces taps if the drafter reads a store
+    int32_t          n_inject = 0;
+    int32_t          pos      = 0;       // must be the slot's next position
+    bool             denoise  = false;   // also draft the block that starts with `anchor` at position pos + n_inject
+    int32_t          anchor   = -1;
 };
 
 class drafter {

@@ -1,10 +1,10 @@
 #include "draft/head_copy.h"
 
+#include "base/error.h"
 #include "base/backends.h"
 #include "draft/graph.h"
 #include "llama/devices.h"
 
-#include <stdexcept>
 #include <vector>
 
 namespace dflash {
@@ -19,10 +19,8 @@ head_copy::head_copy(const ggml_tensor * source, const ggml_tensor * weight) {
     ggml_set_name(tensor_, source->name);
     buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(
         ctx_.get(), best_buffer_type(memory_beside(weight), source->type, source->ne[0], source->ne[1])));
-    if (!buffer_) {
-        throw std::runtime_error("not enough memory for the drafter's copy of the target's output projection: place "
-                                 "the drafter on the RPC server (-devd)");
-    }
+    fail_if(!buffer_, "not enough memory for the drafter's copy of the target's output projection: place "
+                      "the drafter on the RPC server (-devd)");
     ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     if (!source->data) {   // a memory plan: only the size is known
         return;

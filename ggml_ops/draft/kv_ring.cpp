@@ -1,5 +1,6 @@
 #include "draft/kv_ring.h"
 
+#include "base/error.h"
 #include "draft/graph.h"
 
 #include "ggml-backend.h"
@@ -11,7 +12,6 @@
 #include <cstring>
 #include <new>
 #include <numeric>
-#include <stdexcept>
 
 namespace dflash {
 
@@ -41,9 +41,7 @@ kv_ring::kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, gg
     }
     for (const auto & [type, ctx] : context_of) {
         buffers_.emplace_back(ggml_backend_alloc_ctx_tensors_from_buft(ctx, type));
-        if (!buffers_.back()) {
-            throw std::runtime_error("not enough memory for the drafter's context: lower --draft-ctx or -np");
-        }
+        fail_if(!buffers_.back(), "not enough memory for the drafter's context: lower --draft-ctx or -np");
         // Attention multiplies masked cells by 0, so they must be finite.
         ggml_backend_buffer_clear(buffers_.back().get(), 0);
     }
@@ -245,9 +243,7 @@ bool kv_ring::fits(const ring_copy & copy) const {
 }
 
 void kv_ring::put(int32_t slot, const ring_copy & copy) {
-    if (!has_sizes(copy)) {
-        throw std::runtime_error("the drafter's saved context has another size");
-    }
+    fail_if(!has_sizes(copy), "the drafter's saved context has another size");
     const int32_t begin = std::max(copy.begin, pad(std::max(0, copy.end - n_ring_), kv_history::STEP));
     kv_history    past  = copy.past;
     add_segments(past, copy.data, copy.begin, copy.end, next_segment(past, copy.begin), begin);

@@ -1,11 +1,10 @@
 #include "draft/lilicorr.h"
 
-#include "base/text.h"
+#include "base/error.h"
 #include "ggml-backend.h"
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <vector>
 
 namespace dflash {
@@ -152,19 +151,15 @@ std::vector<float> read_floats(const ggml_tensor * tensor) {
 
 lilicorr_selector::lilicorr_selector(const drafter_model & model, int32_t n_slots) :
     selector(model.lilicorr.top_k), model_(model) {
-    if (top_k() > model.n_logits()) {
-        throw std::runtime_error(concat("dflash.lilicorr_top_k is ", top_k(),
-            ", more than the tokens that may be proposed: convert the drafter with this target"));
-    }
+    fail_if(top_k() > model.n_logits(), "dflash.lilicorr_top_k is ", top_k(),
+        ", more than the tokens that may be proposed: convert the drafter with this target");
     const int64_t n_pos = model.block_size - 1;
     ctx_.reset(ggml_init({ 3 * ggml_tensor_overhead(), nullptr, true }));
     newest_ = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_F32, model.n_embd, n_slots + 1);
     ranks_  = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_F32, 2, top_k());
     bias_   = ggml_new_tensor_3d(ctx_.get(), GGML_TYPE_F32, n_pos, n_pos, model.lilicorr.n_head);
     buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(ctx_.get(), memory_beside(model.lilicorr.hidden.weight)));
-    if (!buffer_) {
-        throw std::runtime_error("not enough memory for the drafter's context rows: lower -np");
-    }
+    fail_if(!buffer_, "not enough memory for the drafter's context rows: lower -np");
     ggml_backend_buffer_clear(buffer_.get(), 0);
     fill_ranks();
     if (model.lilicorr.distance_bias->data) {   // a plan has no data

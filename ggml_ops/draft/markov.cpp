@@ -1,10 +1,10 @@
 #include "draft/markov.h"
 
+#include "base/error.h"
 #include "ggml-backend.h"
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <utility>
 
 namespace dflash {
@@ -45,9 +45,7 @@ markov_selector::markov_selector(const drafter_model & model, const std::vector<
     ctx_.reset(ggml_init({ ggml_tensor_overhead(), nullptr, true }));
     target_ids_ = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_I32, 1, (int64_t) d2t.size());
     buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(ctx_.get(), memory_beside(model.markov_prev)));
-    if (!buffer_) {
-        throw std::runtime_error("not enough memory for the drafter's vocabulary");
-    }
+    fail_if(!buffer_, "not enough memory for the drafter's vocabulary");
     const std::vector<int32_t> ids(d2t.begin(), d2t.end());
     ggml_backend_tensor_set(target_ids_, ids.data(), 0, ids.size() * sizeof(int32_t));
 }

@@ -1,12 +1,12 @@
 #include "draft/selector.h"
 
+#include "base/error.h"
 #include "draft/domino.h"
 #include "draft/lilicorr.h"
 #include "draft/markov.h"
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <utility>
 
 namespace dflash {
@@ -134,9 +134,7 @@ class marginals_selector : public selector {
 class lattice_selector : public selector {
   public:
     explicit lattice_selector(const drafter_model & model) : selector(model.selector_top_k), model_(model) {
-        if (top_k() > model.n_logits()) {
-            throw std::runtime_error("dflash.selector_top_k exceeds the vocabulary");
-        }
+        fail_if(top_k() > model.n_logits(), "dflash.selector_top_k exceeds the vocabulary");
     }
 
     int32_t n_scores() const override { return top_k() * top_k(); }

@@ -73,7 +73,7 @@ class ranking {
 // The next possible child of a node.
 struct waiting {
     node    n;
-    int32_t rank;
+    int32_t rank = 0;
 
     // Ties: the shallower parent first, then the better rank, so that trees are reproducible.
     bool operator<(const waiting & o) const {
@@ -112,8 +112,7 @@ class grower {
   public:
     grower(const draft & d, int32_t anchor, const growth & rules) : draft_(d), rules_(rules), ranks_(d) {
         tree_.nodes.reserve(std::max(1, rules.budget));
-        tree_.nodes.push_back(node::root(anchor));
-        cursors_.push_back({ 0, 0, 0, 1, shares_of(tree_.nodes[0]) });
+        add(node::root(anchor));
         std::vector<waiting> storage;
         storage.reserve(2 * (size_t) std::max(1, rules.budget));
         heap_ = std::priority_queue<waiting>({}, std::move(storage));
@@ -124,8 +123,7 @@ class grower {
         while (tree_.size() < rules_.budget && !heap_.empty()) {
             const node best = heap_.top().n;
             heap_.pop();
-            tree_.nodes.push_back(best);
-            cursors_.push_back({ 0, 0, 0, 1, shares_of(best) });
+            add(best);
             push_child(tree_.size() - 1, best.value);
             push_child(best.parent, best.value);
         }
@@ -133,6 +131,11 @@ class grower {
     }
 
   private:
+    void add(const node & n) {
+        tree_.nodes.push_back(n);
+        cursors_.emplace_back().kept = shares_of(n);
+    }
+
     float probability(float prob, bool first, int32_t depth) const {
         return rules_.odds ? rules_.odds->apply(prob, first, depth) : prob;
     }
@@ -189,9 +192,13 @@ class grower {
         if (n.depth >= rules_.depth || c.children >= rules_.max_children) {
             return;
         }
-        waiting next = { { -1, parent, n.depth + 1, -1, 0.0f, -1.0f, false, -1 }, c.rank };
+        waiting next;
+        next.n.parent = parent;
+        next.n.depth  = n.depth + 1;
+        next.n.value  = -1;   // less than any token's
+        next.rank     = c.rank;
         if (const int32_t k = next_quoted(n, c); k >= 0) {
-            next.n = quoted_child(parent, quoted_entry(n, k));
+            quote(next.n, quoted_entry(n, k));
         }
         if (has_candidates(n)) {
             prefer_candidate(next);
@@ -216,45 +223,53 @@ class grower {
         heap_.push(next);
     }
 
-    // A token of the quotation; value: its probability below the parent. The drafter may propose it too.
-    node quoted_child(int32_t parent, int32_t entry) {
-        const node &             n       = tree_.nodes[parent];
-        const quotation::entry & e       = rules_.quoted->entries[entry];
-        const int32_t            depth   = n.depth + 1;
-        const shares &           kept    = cursors_[parent].kept;
-        node                     child   = { e.token, parent, depth, -1, 0.0f, kept.quotation * e.odds, false, entry };
-        const int32_t            pred    = std::max(0, n.candidate);
-        const int32_t            n_ranks = has_candidates(n) ? draft_.top_k : 0;
-        for (int32_t rank = cursors_[parent].rank; rank < n_ranks; ++rank) {
-            const int32_t candidate = ranks_.candidate(depth, pred, rank);
-            if (draft_.id(depth, candidate) == child.token) {
-                child.candidate = candidate;
-                child.prob      = draft_.row(depth, pred)[candidate];
-                child.first     = rank == 0;
-                child.value     = std::max(child.value, kept.drafter * probability(child.prob, rank == 0, depth));
+    // Makes the child this token of the quotation; value: its probability below the parent. The drafter may propose it
+    // too.
+    void quote(node & child, int32_t entry) {
+        const node &             n    = tree_.nodes[child.parent];
+        const quotation::entry & e    = rules_.quoted->entries[entry];
+        const cursor &           c    = cursors_[child.parent];
+        const int32_t            pred = std::max(0, n.candidate), n_ranks = has_candidates(n) ? draft_.top_k : 0;
+        child.token = e.token;
+        child.value = c.kept.quotation * e.odds;
+        child.first = false;
+        child.entry = entry;
+        for (int32_t rank = c.rank; rank < n_ranks; ++rank) {
+            const int32_t candidate = ranks_.candidate(child.depth, pred, rank);
+            if (draft_.id(child.depth, candidate) == child.token) {
+                child.candidate   = candidate;
+                child.prob        = draft_.row(child.depth, pred)[candidate];
+                child.first       = rank == 0;
+                const float value = c.kept.drafter * probability(child.prob, child.first, child.depth);
+                child.value       = std::max(child.value, value);
                 break;
             }
         }
-        return child;
     }
 
     // Replaces `next` by the parent's next candidate if that is worth more.
     void prefer_candidate(waiting & next) {
-        const int32_t parent = next.n.parent, depth = next.n.depth;
-        const node &  n    = tree_.nodes[parent];
-        cursor &      c    = cursors_[parent];
-        const int32_t pred = std::max(0, n.candidate);
+        node &        child = next.n;
+        const node &  n     = tree_.nodes[child.parent];
+        cursor &      c     = cursors_[child.parent];
+        const int32_t pred  = std::max(0, n.candidate);
         while (c.rank < draft_.top_k) {
-            const int32_t candidate = ranks_.candidate(depth, pred, c.rank);
-            if (const int32_t k = quoted_as(n, draft_.id(depth, candidate)); k >= 0 && (c.listed >> k & 1)) {
+            const int32_t candidate = ranks_.candidate(child.depth, pred, c.rank);
+            const int32_t token     = draft_.id(child.depth, candidate);
+            if (const int32_t k = quoted_as(n, token); k >= 0 && (c.listed >> k & 1)) {
                 ++c.rank;   // already a child
                 continue;
             }
-            const float prob  = draft_.row(depth, pred)[candidate];
-            const float value = c.kept.drafter * probability(prob, c.rank == 0, depth);
-            if (value > next.n.value) {
-                next = { { draft_.id(depth, candidate), parent, depth, candidate, prob, value, c.rank == 0, -1 },
-                    c.rank };
+            const float prob  = draft_.row(child.depth, pred)[candidate];
+            const float value = c.kept.drafter * probability(prob, c.rank == 0, child.depth);
+            if (value > child.value) {
+                child.token     = token;
+                child.candidate = candidate;
+                child.prob      = prob;
+                child.value     = value;
+                child.first     = c.rank == 0;
+                child.entry     = -1;
+                next.rank       = c.rank;
             }
             return;
         }

@@ -34,17 +34,23 @@ struct draft {
 };
 
 struct node {
-    int32_t token;
-    int32_t parent;         // index into the tree, -1 for the anchor
-    int32_t depth;          // 0 for the anchor
-    int32_t candidate;      // index into the draft's candidates at this depth, -1: not among them
-    float   prob;           // draft probability given the parent, 0: not among the candidates
-    float   value;          // probability that the walk gets here: product over the path
-    bool    first = true;   // the likeliest of the parent's candidates
-    int32_t entry = -1;     // the path from the anchor leads to this entry of the quotation, -1: it is not quoted
+    int32_t token     = -1;
+    int32_t parent    = -1;     // index into the tree, -1 for the anchor
+    int32_t depth     = 0;      // 0 for the anchor
+    int32_t candidate = -1;     // index into the draft's candidates at this depth, -1: not among them
+    float   prob      = 0;      // draft probability given the parent, 0: not among the candidates
+    float   value     = 0;      // probability that the walk gets here: product over the path
+    bool    first     = true;   // the likeliest of the parent's candidates
+    int32_t entry     = -1;     // the path from the anchor leads to this entry of the quotation, -1: it is not quoted
 
     // Node 0 of every tree: the anchor, which is certain.
-    static node root(int32_t anchor) { return { anchor, -1, 0, 0, 1.0f, 1.0f, true, 0 }; }
+    static node root(int32_t anchor) {
+        node n;
+        n.token     = anchor;
+        n.candidate = n.entry = 0;
+        n.prob = n.value = 1;
+        return n;
+    }
 };
 
 // Node 0 is the anchor; parents come before their children. A chain is a tree with one leaf.

@@ -67,9 +67,7 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
 
 void engine::submit(int32_t id, dflash_prepared & prepared) {
     cache_.idle(id);
-    if (prepared.owner != this) {
-        throw status_error(DFLASH_ERROR_ARG, "prepared belongs to another engine: prepare the request with this one");
-    }
+    refuse_if(prepared.owner != this, "prepared belongs to another engine: prepare the request with this one");
     slot & s = slots_[id];
     s.begin(std::move(prepared.request));
     controller_.begin_answer(s);

@@ -24,7 +24,7 @@ void inspector::need_cells(int32_t n, const char * what) {
 // Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the logits and taps of each pass. Whatever
 // happens, the slot is empty afterwards.
 void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
-    const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end) {
+    const std::function<void(int32_t from, int32_t n_rows)> & each_pass) {
     batch & rows = target_.rows();
     cache_.forget(id);
     need_cells(n, what);
@@ -40,7 +40,6 @@ void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t widt
             each_pass(from, n_rows);
             from += n_rows;
         }
-        at_end();
     } catch (...) {
         cache_.forget(id);
         throw;
@@ -52,33 +51,29 @@ void inspector::score(int32_t id, const int32_t * tokens, int32_t n, int32_t fro
     float * best_logit, float * logit) {
     cache_.idle(id);
     check_tokens(tokens, n, target_);
-    if (from < 1 || from > n || width < 1 || width > target_.limits().n_outputs) {
-        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1..", target_.limits().n_outputs);
-    }
+    refuse_if(from < 1 || from > n || width < 1 || width > target_.limits().n_outputs,
+        "from must be 1..n and width 1..", target_.limits().n_outputs);
     const int32_t n_vocab = target_.n_vocab();
     // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
-    feed(
-        id, tokens, n - 1, width, true, "score",
-        [&](int32_t first, int32_t n_rows) {
-            for (int32_t k = 0; k < n_rows; ++k) {
-                const int32_t predicted = first + k + 1, i_out = predicted - from;
-                if (i_out < 0) {
-                    continue;
-                }
-                const float * row  = logits_of(target_.context(), k);
-                const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
-                if (best_id) {
-                    best_id[i_out] = best;
-                }
-                if (best_logit) {
-                    best_logit[i_out] = row[best];
-                }
-                if (logit) {
-                    logit[i_out] = row[tokens[predicted]];
-                }
+    feed(id, tokens, n - 1, width, true, "score", [&](int32_t first, int32_t n_rows) {
+        for (int32_t k = 0; k < n_rows; ++k) {
+            const int32_t predicted = first + k + 1, i_out = predicted - from;
+            if (i_out < 0) {
+                continue;
             }
-        },
-        [] {});
+            const float * row  = logits_of(target_.context(), k);
+            const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
+            if (best_id) {
+                best_id[i_out] = best;
+            }
+            if (best_logit) {
+                best_logit[i_out] = row[best];
+            }
+            if (logit) {
+                logit[i_out] = row[tokens[predicted]];
+            }
+        }
+    });
 }
 
 // Rows of a drafter's logits [n_block, n_logits], by tokens of the target: [n_block, n_vocab].
@@ -94,29 +89,23 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
     int32_t * ids, float * scores) {
     cache_.idle(id);
     drafter * drafter = drafts_.drafter();
-    if (!drafter) {
-        throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
-    }
+    refuse_if(!drafter, "draft_probe needs a drafter");
     check_tokens(tokens, n, target_);
     const drafter_model & model  = drafter->model();
     const int32_t         length = n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
-    if (n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length()) {
-        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block ", lowest, "..",
-            model.max_length() - model.anchor_first);
-    }
+    refuse_if(n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length(),
+        "n must be at least 2 and n_block ", lowest, "..", model.max_length() - model.anchor_first);
     draft_probe full;
-    feed(
-        id, tokens, n - 1, target_.limits().n_rows, false, "draft_probe",
-        [&](int32_t, int32_t rows) {
-            drafts_.taps().keep(id, 0, rows);
-            if (target_.taps()) {   // which has no room for long texts
-                drafts_.inject_all();
-            }
-        },
-        [&] {
+    feed(id, tokens, n - 1, target_.limits().n_rows, false, "draft_probe", [&](int32_t first, int32_t n_rows) {
+        drafts_.taps().keep(id, 0, n_rows);
+        if (target_.taps()) {   // which has no room for long texts
+            drafts_.inject_all();
+        }
+        if (first + n_rows == n - 1) {
             std::vector<draft> drafts;
             drafter->run({ drafts_.job_of({ id, true, tokens[n - 1] }) }, length, drafts, &full);
-        });
+        }
+    });
     const auto copy = [](const auto & from, auto * to) {
         if (to) {
             std::copy(from.begin(), from.end(), to);
@@ -135,74 +124,65 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
 void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
     float * taps, int32_t * ids, float * log_probs) {
     cache_.idle(id);
-    if (drafts_.drafter()) {
-        throw status_error(DFLASH_ERROR_ARG, "tap needs an engine without a drafter, whose layers are tapped already");
-    }
+    refuse_if(drafts_.drafter(), "tap needs an engine without a drafter, whose layers are tapped already");
     check_tokens(tokens, n, target_);
     const int32_t n_vocab = target_.n_vocab();
-    if (n_layers < 1 || !layers || k < 0 || k > n_vocab) {
-        throw status_error(DFLASH_ERROR_ARG, "n_layers must be at least 1 and k 0..", n_vocab);
-    }
+    refuse_if(n_layers < 1 || !layers || k < 0 || k > n_vocab, "n_layers must be at least 1 and k 0..", n_vocab);
     for (int32_t i = 0; i < n_layers; ++i) {
-        if (!access_has_tap(target_.model(), layers[i])) {
-            throw status_error(DFLASH_ERROR_ARG, "layers has ", layers[i], ", which the target (",
-                access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),
-                " layers) does not offer as a tap");
-        }
+        refuse_if(!access_has_tap(target_.model(), layers[i]), "layers has ", layers[i], ", which the target (",
+            access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),
+            " layers) does not offer as a tap");
     }
     target_.set_tapped_layers({ layers, layers + n_layers });
-    const size_t                  width = (size_t) n_layers * llama_model_n_embd(target_.model());
-    const int32_t                 most  = k > 0 ? target_.limits().n_outputs : target_.limits().n_rows;
+    const size_t                  tap_size = (size_t) n_layers * llama_model_n_embd(target_.model());
+    const int32_t                 most     = k > 0 ? target_.limits().n_outputs : target_.limits().n_rows;
     logits_row                    row;
     std::vector<llama_token_data> largest;
-    feed(
-        id, tokens, n, most, k > 0, "tap",
-        [&](int32_t first, int32_t n_rows) {
-            if (taps) {
-                target_.read_taps(0, n_rows, taps + first * width);
+    feed(id, tokens, n, most, k > 0, "tap", [&](int32_t first, int32_t n_rows) {
+        if (taps) {
+            target_.read_taps(0, n_rows, taps + first * tap_size);
+        }
+        for (int32_t i = 0; k > 0 && i < n_rows; ++i) {
+            row.scan(logits_of(target_.context(), i), n_vocab);
+            row.largest(k, largest);
+            const double log_sum = row.log_sum_exp();
+            for (int32_t j = 0; j < k; ++j) {
+                ids[(size_t) (first + i) * k + j]       = largest[j].id;
+                log_probs[(size_t) (first + i) * k + j] = (float) (largest[j].logit - log_sum);
             }
-            for (int32_t i = 0; k > 0 && i < n_rows; ++i) {
-                row.scan(logits_of(target_.context(), i), n_vocab);
-                row.largest(k, largest);
-                const double log_sum = row.log_sum_exp();
-                for (int32_t j = 0; j < k; ++j) {
-                    ids[(size_t) (first + i) * k + j]       = largest[j].id;
-                    log_probs[(size_t) (first + i) * k + j] = (float) (largest[j].logit - log_sum);
-                }
-            }
-        },
-        [] {});
+        }
+    });
 }
 
 // ---- passes over any trees ----
 
-template <class... Parts> [[noreturn]] static void refuse_tree(int32_t index, const Parts &... why) {
-    throw status_error(DFLASH_ERROR_ARG, "trees[", index, "]: ", why...);
+template <class... Parts> static void refuse_tree_if(bool wrong, int32_t index, const Parts &... why) {
+    refuse_if(wrong, "trees[", index, "]: ", why...);
 }
 
 static void check_path(const dflash_tree_rows & rows, int32_t index) {
-    if (rows.n_path < 0 || rows.n_path > rows.n_nodes || (rows.n_path > 0 && !rows.path)) {
-        refuse_tree(index, "n_path is ", rows.n_path, ", must be 0..", rows.n_nodes);
-    }
+    refuse_tree_if(rows.n_path < 0 || rows.n_path > rows.n_nodes || (rows.n_path > 0 && !rows.path), index,
+        "n_path is ", rows.n_path, ", must be 0..", rows.n_nodes);
     for (int32_t k = 0; k < rows.n_path; ++k) {
         const int32_t node = rows.path[k], before = k == 0 ? -1 : rows.path[k - 1];
-        if (node < 0 || node >= rows.n_nodes || rows.parents[node] != before) {
-            refuse_tree(index, "path[", k, "] is not a child of the one before");
-        }
+        refuse_tree_if(node < 0 || node >= rows.n_nodes || rows.parents[node] != before, index, "path[", k,
+            "] is not a child of the one before");
     }
 }
 
 static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
-    if (rows.n_nodes < 1 || !rows.tokens || !rows.parents) {
-        refuse_tree(index, "n_nodes is ", rows.n_nodes, ", must be at least 1");
-    }
+    refuse_tree_if(
+        rows.n_nodes < 1 || !rows.tokens || !rows.parents, index, "n_nodes is ", rows.n_nodes, ", must be at least 1");
     tree t;
     for (int32_t i = 0; i < rows.n_nodes; ++i) {
         const int32_t parent = rows.parents[i];
-        if (i == 0 ? parent != -1 : parent < 0 || parent >= i) {
-            refuse_tree(index, "parents[", i, "] is ", parent, ", must be ", (i == 0 ? "-1" : "a smaller index"));
-        }
-        t.nodes.push_back({ rows.tokens[i], parent, i == 0 ? 0 : t.nodes[parent].depth + 1, 0, 1.0f, 1.0f });
+        refuse_tree_if(i == 0 ? parent != -1 : parent < 0 || parent >= i, index, "parents[", i, "] is ", parent,
+            ", must be ", (i == 0 ? "-1" : "a smaller index"));
+        node n;
+        n.token  = rows.tokens[i];
+        n.parent = parent;
+        n.depth  = i == 0 ? 0 : t.nodes[parent].depth + 1;
+        t.nodes.push_back(n);
     }
     return t;
 }
@@ -212,24 +192,20 @@ tree inspector::check_tree(const dflash_tree_rows & rows, int32_t index) {
     const int32_t n_past = cache_.idle(rows.slot).n_past();
     const tree    t      = make_tree(rows, index);
     check_tokens(rows.tokens, rows.n_nodes, target_);
-    if (n_past + rows.n_nodes > target_.limits().n_ctx_slot) {
-        refuse_tree(index, n_past, " tokens and ", rows.n_nodes, " nodes are more than a slot's context of ",
-            target_.limits().n_ctx_slot);
-    }
+    refuse_tree_if(n_past + rows.n_nodes > target_.limits().n_ctx_slot, index, n_past, " tokens and ", rows.n_nodes,
+        " nodes are more than a slot's context of ", target_.limits().n_ctx_slot);
     const auto check_nodes = [&](int32_t most) {
-        if (rows.n_nodes > most) {
-            refuse_tree(index, "n_nodes is ", rows.n_nodes, ", must be at most ", most);
-        }
+        refuse_tree_if(rows.n_nodes > most, index, "n_nodes is ", rows.n_nodes, ", must be at most ", most);
     };
     memory &   memory     = target_.memory();
     const bool rolls_back = rows.n_path < rows.n_nodes;
     if (!t.is_chain()) {
-        if (const std::string why = memory.no_tree(); !why.empty()) {
-            refuse_tree(index, why);
-        }
+        const std::string why = memory.no_tree();
+        refuse_tree_if(!why.empty(), index, why);
         check_nodes(DFLASH_MAX_NODES);
-    } else if (rolls_back && memory.recurrent() && !memory.tapes()) {
-        refuse_tree(index, "a recurrent state cannot be rolled back to a part of the chain");
+    } else {
+        refuse_tree_if(rolls_back && memory.recurrent() && !memory.tapes(), index,
+            "a recurrent state cannot be rolled back to a part of the chain");
     }
     if (memory.tapes() && (!t.is_chain() || rolls_back)) {
         memory.need_tapes(DFLASH_MAX_NODES);
@@ -241,25 +217,20 @@ tree inspector::check_tree(const dflash_tree_rows & rows, int32_t index) {
 
 // All trees of a pass, each on an idle slot of its own.
 std::vector<tree> inspector::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
-    if (!trees || n_trees < 1) {
-        throw status_error(DFLASH_ERROR_ARG, "n_trees is ", n_trees, ", must be at least 1");
-    }
+    refuse_if(!trees || n_trees < 1, "n_trees is ", n_trees, ", must be at least 1");
     std::vector<tree> checked;
     std::set<int32_t> slots;
     int32_t           n_rows = 0, n_outputs = 0;
     for (int32_t i = 0; i < n_trees; ++i) {
         const dflash_tree_rows & rows = trees[i];
-        if (!slots.insert(rows.slot).second) {
-            refuse_tree(i, "slot ", rows.slot, " has another tree in this pass");
-        }
+        refuse_tree_if(!slots.insert(rows.slot).second, i, "slot ", rows.slot, " has another tree in this pass");
         checked.push_back(check_tree(rows, i));
         n_rows += rows.n_nodes;
         n_outputs += rows.logits ? rows.n_nodes : 1;
     }
-    if (n_rows > target_.limits().n_rows || n_outputs > target_.limits().n_outputs) {
-        throw status_error(DFLASH_ERROR_ARG, n_rows, " rows with ", n_outputs, " outputs are more than one pass has (",
-            target_.limits().n_rows, ", ", target_.limits().n_outputs, ")");
-    }
+    refuse_if(n_rows > target_.limits().n_rows || n_outputs > target_.limits().n_outputs, n_rows, " rows with ",
+        n_outputs, " outputs are more than one pass has (", target_.limits().n_rows, ", ", target_.limits().n_outputs,
+        ")");
     return checked;
 }
 

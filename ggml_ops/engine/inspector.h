@@ -35,7 +35,7 @@ class inspector {
     double run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked);
     void   need_cells(int32_t n, const char * what);
     void   feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
-          const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end);
+          const std::function<void(int32_t from, int32_t n_rows)> & each_pass);
     void   spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
     tree   check_tree(const dflash_tree_rows & rows, int32_t index);
     std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);

@@ -11,9 +11,7 @@ namespace dflash {
 static constexpr int32_t MAX_LAYERS = 1 << 10;
 
 dflash_engine_params resolve_params(dflash_engine_params p) {
-    if (!is_set(p.model)) {
-        throw status_error(DFLASH_ERROR_ARG, "model is empty: give the path of a target GGUF");
-    }
+    refuse_if(!is_set(p.model), "model is empty: give the path of a target GGUF");
     check_range("n_slots", p.n_slots, 1, 64);
     check_range("n_batch", p.n_batch, 1, 1 << 20);
     check_range("n_ubatch", p.n_ubatch, 1, 1 << 20);
@@ -27,17 +25,12 @@ dflash_engine_params resolve_params(dflash_engine_params p) {
     check_range("cache_ram", p.cache_ram, -2, 1 << 30);
     check_range("n_checkpoints", p.n_checkpoints, 0, 1 << 10);
     check_range("checkpoint_step", p.checkpoint_step, 0, 1 << 30);
-    if (!(p.slot_similarity >= 0 && p.slot_similarity <= 1)) {
-        throw status_error(DFLASH_ERROR_ARG, "slot_similarity is ", p.slot_similarity, ", must be 0..1");
-    }
-    if (p.share_ctx && !p.kv_unified) {
-        throw status_error(DFLASH_ERROR_ARG, "share_ctx needs kv_unified: slots with a cache each cannot share one");
-    }
+    refuse_if(!(p.slot_similarity >= 0 && p.slot_similarity <= 1), "slot_similarity is ", p.slot_similarity,
+        ", must be 0..1");
+    refuse_if(p.share_ctx && !p.kv_unified, "share_ctx needs kv_unified: slots with a cache each cannot share one");
     cache_type(p.type_k, "type_k", false);
-    if (ggml_is_quantized(cache_type(p.type_v, "type_v", false)) && p.flash_attn == 0) {
-        throw status_error(DFLASH_ERROR_ARG, "type_v is '", p.type_v,
-            "', which needs flash attention: leave flash_attn on or auto, or quantize K alone");
-    }
+    refuse_if(ggml_is_quantized(cache_type(p.type_v, "type_v", false)) && p.flash_attn == 0, "type_v is '", p.type_v,
+        "', which needs flash attention: leave flash_attn on or auto, or quantize K alone");
     cache_type(p.type_k_draft, "type_k_draft", true);
     cache_type(p.type_v_draft, "type_v_draft", true);
     check_range("n_cpu_moe", p.n_cpu_moe, 0, MAX_LAYERS);

@@ -30,17 +30,13 @@ void require_lattice(const drafter * drafter) {
 
 static void check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n, int32_t n_vocab) {
     for (int32_t i = 0; i < n; ++i) {
-        if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-            throw status_error(
-                DFLASH_ERROR_ARG, field, "[", i, "] is ", tokens[i], ", outside the vocabulary of ", n_vocab);
-        }
+        refuse_if(tokens[i] < 0 || tokens[i] >= n_vocab, field, "[", i, "] is ", tokens[i],
+            ", outside the vocabulary of ", n_vocab);
     }
 }
 
 void check_tokens(const int32_t * tokens, int32_t n, const target & target) {
-    if (!tokens || n < 1) {
-        throw status_error(DFLASH_ERROR_ARG, "tokens is empty: a prompt needs at least one token");
-    }
+    refuse_if(!tokens || n < 1, "tokens is empty: a prompt needs at least one token");
     check_vocabulary("tokens", tokens, n, target.n_vocab());
     if (const int32_t n_ctx = target.limits().n_ctx_slot; n >= n_ctx) {
         throw status_error(DFLASH_ERROR_ARG, "the prompt has ", n, " tokens, a slot's context is ", n_ctx,
@@ -51,19 +47,14 @@ void check_tokens(const int32_t * tokens, int32_t n, const target & target) {
 static void check_probs(const dflash_request & r, int32_t n_vocab) {
     check_range("n_probs", r.n_probs, 0, n_vocab);
     check_range("probs_from", r.probs_from, 0, r.n_tokens);
-    if (r.probs_from > 0 && r.n_probs == 0) {
-        throw field_error("probs_from", "needs n_probs: ask for at least 1");
-    }
-    if (r.probs_from > 0 && r.post_sampling_probs) {
-        throw field_error("post_sampling_probs", "prompt tokens are not sampled: leave it, or probs_from, out");
-    }
+    refuse_field_if(r.probs_from > 0 && r.n_probs == 0, "probs_from", "needs n_probs: ask for at least 1");
+    refuse_field_if(r.probs_from > 0 && r.post_sampling_probs, "post_sampling_probs",
+        "prompt tokens are not sampled: leave it, or probs_from, out");
 }
 
 static void check_request(const dflash_request & r, const target & target, const drafter * drafter) {
     check_tokens(r.tokens, r.n_tokens, target);
-    if (r.n_predict < -1) {
-        throw status_error(DFLASH_ERROR_ARG, "n_predict is ", r.n_predict, ", must be >= -1");
-    }
+    refuse_if(r.n_predict < -1, "n_predict is ", r.n_predict, ", must be >= -1");
     check_range("budget", r.budget, 0, DFLASH_MAX_NODES);
     check_range("draft", r.draft, -1, DFLASH_DRAFT_TREE);
     check_range("accept", r.accept, -1, DFLASH_ACCEPT_BLOCK);

@@ -14,9 +14,8 @@ namespace dflash {
 static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED_TAPS;
 
 int32_t engine::step(dflash_update * updates, int32_t cap) {
-    if (!updates || cap < (int32_t) slots_.size()) {
-        throw status_error(DFLASH_ERROR_ARG, "cap is ", cap, ", must be at least n_slots (", slots_.size(), ")");
-    }
+    refuse_if(
+        !updates || cap < (int32_t) slots_.size(), "cap is ", cap, ", must be at least n_slots (", slots_.size(), ")");
     int32_t n_updates = 0;
     models_.rpc().blame([&] { n_updates = run_step(updates); });
     return n_updates;

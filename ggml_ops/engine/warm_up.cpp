@@ -29,7 +29,14 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
     const std::vector<tap_cell> cells(n_inject, std::make_shared<const int32_t>(tap_store::ZEROS));
     std::vector<draft_job>      jobs;
     for (int32_t i = 0; i < n_seqs; ++i) {
-        jobs.push_back({ i, taps.data(), n_inject, 0, true, std::max(0, bos), cells.data() });
+        draft_job job;
+        job.slot     = i;
+        job.taps     = taps.data();
+        job.cells    = cells.data();
+        job.n_inject = n_inject;
+        job.denoise  = true;
+        job.anchor   = std::max(0, bos);
+        jobs.push_back(job);
     }
     std::vector<draft> drafts;
     const stopwatch    watch;

@@ -101,6 +101,19 @@ class checker {
         throw gguf_error(concat(file_.path, ": tensor '", gguf_printable(name), "' ", what...));
     }
 
+    // The same under a condition; the parts are evaluated in any case.
+    template <class... Parts> void refuse_key_if(bool wrong, const std::string & key, const Parts &... what) const {
+        if (wrong) {
+            fail_key(key, what...);
+        }
+    }
+
+    template <class... Parts> void refuse_tensor_if(bool wrong, const std::string & name, const Parts &... what) const {
+        if (wrong) {
+            fail_tensor(name, what...);
+        }
+    }
+
     [[noreturn]] void fail_missing(const std::string & name) const {
         fail_tensor(name, "is missing; convert the drafter again");
     }
@@ -116,22 +129,17 @@ class checker {
     const gguf_value * scalar(const std::string & key, gguf_type type, bool required = false) const {
         const gguf_value * value = file_.find(key);
         if (!value) {
-            if (required) {
-                fail_key(key, "is missing; convert the model again");
-            }
+            refuse_key_if(required, key, "is missing; convert the model again");
             return nullptr;
         }
-        if (value->is_array || value->type != type) {
-            fail_key(key, "must be of type ", gguf_type_name(type), ", found ", (value->is_array ? "an array of " : ""),
-                gguf_type_name(value->type));
-        }
+        refuse_key_if(value->is_array || value->type != type, key, "must be of type ", gguf_type_name(type), ", found ",
+            (value->is_array ? "an array of " : ""), gguf_type_name(value->type));
         return value;
     }
 
     template <class T> void in_range(const std::string & key, T value, T low, T high) const {
-        if (!(value >= low && value <= high)) {   // nor is a NaN
-            fail_key(key, "is ", value, "; it must be from ", low, " to ", high);
-        }
+        const bool inside = value >= low && value <= high;   // a NaN is not
+        refuse_key_if(!inside, key, "is ", value, "; it must be from ", low, " to ", high);
     }
 
     int64_t number(const std::string & key, int64_t low, int64_t high) const {
@@ -162,9 +170,8 @@ class checker {
             return std::vector<int64_t>((size_t) n_layer_, number(key, low, high, fallback));
         }
         const std::vector<int64_t> numbers = integers(key, *value);
-        if (numbers.size() != (size_t) n_layer_) {
-            fail_key(key, "has ", numbers.size(), " elements; the model has ", n_layer_, " layers");
-        }
+        refuse_key_if(numbers.size() != (size_t) n_layer_, key, "has ", numbers.size(), " elements; the model has ",
+            n_layer_, " layers");
         for (const int64_t n : numbers) {
             in_range<int64_t>(key, n, low, high);
         }
@@ -174,10 +181,9 @@ class checker {
     std::vector<int64_t> integers(const std::string & key, const gguf_value & value) const {
         const bool typed = value.is_array && (value.type == gguf_type::i32 || value.type == gguf_type::u32 ||
                                                  value.type == gguf_type::boolean);
-        if (!typed || value.count > gguf_value::max_numbers) {
-            fail_key(key, "must be a short array of i32, u32 or bool, found ", (value.is_array ? "an array of " : ""),
-                gguf_type_name(value.type));
-        }
+        refuse_key_if(!typed || value.count > gguf_value::max_numbers, key,
+            "must be a short array of i32, u32 or bool, found ", (value.is_array ? "an array of " : ""),
+            gguf_type_name(value.type));
         std::vector<int64_t> numbers;
         for (uint64_t i = 0; i < value.count; ++i) {
             numbers.push_back(value.integer(i));
@@ -233,11 +239,9 @@ class checker {
             return;
         }
         // No KV memory or no plain decoder: create_memory() returns null, or the graph needs another context.
-        if (is_encoder()) {
-            fail_key("general.architecture", "is '", architecture_,
-                "', which gives embeddings, not text; use a decoder-only language model (to serve its embeddings: "
-                "dflash-local serve --embedding-model FILE)");
-        }
+        refuse_key_if(is_encoder(), "general.architecture", "is '", architecture_,
+            "', which gives embeddings, not text; use a decoder-only language model (to serve its embeddings: "
+            "dflash-local serve --embedding-model FILE)");
         if (is({ "llama-embed", "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1", "clip",
                 "eagle3", "gemma4-assistant" })) {
             fail_key("general.architecture", "is '", architecture_,
@@ -261,20 +265,18 @@ class checker {
                 continue;   // hash multipliers (ple.*) use all 64 bits
             }
             for (uint64_t i = 0; i < value.count; ++i) {
-                if (!value.is_integer() && !std::isfinite(value.real(i)) && key != own("kda.gate_lower_bound")) {
-                    fail_key(key, "holds a number that is not finite");
-                }
-                if (value.is_integer() && (value.integer(i) < -1 || value.integer(i) > MAX_COUNT)) {
-                    fail_key(key, "holds ", value.integer(i), "; it must be from 0 to ", MAX_COUNT);
-                }
+                refuse_key_if(
+                    !value.is_integer() && !std::isfinite(value.real(i)) && key != own("kda.gate_lower_bound"), key,
+                    "holds a number that is not finite");
+                refuse_key_if(value.is_integer() && (value.integer(i) < -1 || value.integer(i) > MAX_COUNT), key,
+                    "holds ", value.integer(i), "; it must be from 0 to ", MAX_COUNT);
             }
         }
         for (const char * suffix :
             { "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon" }) {
             const gguf_value * eps = scalar(own(suffix), gguf_type::f32);
-            if (eps && !(eps->real() >= 0.0 && eps->real() <= 1.0)) {
-                fail_key(own(suffix), "must be from 0 to 1");   // ggml's norms assert eps >= 0 on a worker thread
-            }
+            refuse_key_if(eps && !(eps->real() >= 0.0 && eps->real() <= 1.0), own(suffix),
+                "must be from 0 to 1");   // ggml's norms assert eps >= 0 on a worker thread
         }
     }
 
@@ -305,30 +307,23 @@ class checker {
         if (file_.find(own("attention.head_count_kv")) != nullptr) {
             const std::vector<int64_t> heads_kv = per_layer(own("attention.head_count_kv"), 0, MAX_HEADS, 0);
             for (size_t i = 0; i < heads.size(); ++i) {
-                if (heads[i] > 0 && heads_kv[i] > 0 && heads[i] % heads_kv[i] != 0) {
-                    fail_key(own("attention.head_count_kv"), "is ", heads_kv[i], ", which does not divide the ",
-                        heads[i], " heads");
-                }
-                if (heads_kv[i] == 0 && is_plain_attention()) {
-                    fail_key(own("attention.head_count_kv"), "is 0; it must be at least 1");
-                }
+                refuse_key_if(heads[i] > 0 && heads_kv[i] > 0 && heads[i] % heads_kv[i] != 0,
+                    own("attention.head_count_kv"), "is ", heads_kv[i], ", which does not divide the ", heads[i],
+                    " heads");
+                refuse_key_if(heads_kv[i] == 0 && is_plain_attention(), own("attention.head_count_kv"),
+                    "is 0; it must be at least 1");
             }
         }
         if (heads[0] == 0) {
-            if (is_plain_attention()) {
-                fail_key(own("attention.head_count"), "is missing or 0; it must be at least 1");
-            }
+            refuse_key_if(is_plain_attention(), own("attention.head_count"), "is missing or 0; it must be at least 1");
             return;
         }
         head_size_k_              = number(own("attention.key_length"), 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
         const int64_t head_size_v = number(own("attention.value_length"), 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
-        if (head_size_k_ == 0) {
-            fail_key(own("attention.head_count"), "is ", heads[0], ", more than the embedding length ", n_embd_);
-        }
-        if (is_plain_attention() && head_size_k_ != head_size_v) {
-            fail_key(own("attention.value_length"), "is ", head_size_v, "; it must equal attention.key_length, ",
-                head_size_k_);
-        }
+        refuse_key_if(head_size_k_ == 0, own("attention.head_count"), "is ", heads[0],
+            ", more than the embedding length ", n_embd_);
+        refuse_key_if(is_plain_attention() && head_size_k_ != head_size_v, own("attention.value_length"), "is ",
+            head_size_v, "; it must equal attention.key_length, ", head_size_k_);
         for (const char * suffix : { "attention.key_length_swa", "attention.value_length_swa" }) {
             number(own(suffix), 1, MAX_HEAD_SIZE, 1);
         }
@@ -358,9 +353,7 @@ class checker {
         const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
             const int64_t n_rot = number(own(suffix), 0, MAX_HEAD_SIZE, fallback);
             in_range<int64_t>(own(suffix), n_rot, rotates ? 2 : 0, head_size);
-            if (n_rot % 2 != 0) {
-                fail_key(own(suffix), "is ", n_rot, "; it must be even");
-            }
+            refuse_key_if(n_rot % 2 != 0, own(suffix), "is ", n_rot, "; it must be even");
             return n_rot;
         };
         const int64_t n_rot = check_dimensions("rope.dimension_count", head_size_k_, head_size_k_);
@@ -380,18 +373,15 @@ class checker {
             return;
         }
         const std::vector<int64_t> sections = integers(key, *value);
-        if (sections.size() != 4) {
-            fail_key(key, "has ", sections.size(), " elements; it must have 4");
-        }
+        refuse_key_if(sections.size() != 4, key, "has ", sections.size(), " elements; it must have 4");
         int64_t sum = 0;
         for (const int64_t n : sections) {
             in_range<int64_t>(key, n, 0, head_size_k_);
             sum += n;
         }
         const bool unused = is_drafter() && sum == 0;
-        if (!unused && (sum - sections[3] == 0 || sum > head_size_k_)) {
-            fail_key(key, "must sum to at least 1 and at most the head size ", head_size_k_);
-        }
+        refuse_key_if(!unused && (sum - sections[3] == 0 || sum > head_size_k_), key,
+            "must sum to at least 1 and at most the head size ", head_size_k_);
     }
 
     void check_experts() const {
@@ -404,24 +394,19 @@ class checker {
         number(own("expert_shared_count"), 0, MAX_EXPERTS, 0);
         number(own("expert_gating_func"), 0, 4, 0);
 
-        if (n_used > n_expert || (n_expert > 0 && n_used == 0)) {
-            fail_key(own("expert_used_count"), "is ", n_used, "; the model has ", n_expert, " experts");
-        }
+        refuse_key_if(n_used > n_expert || (n_expert > 0 && n_used == 0), own("expert_used_count"), "is ", n_used,
+            "; the model has ", n_expert, " experts");
         // If the experts' own length is missing, these loaders divide feed_forward_length by the number of used
         // experts.
         const bool divides = n_expert > 0 || is({ "glm4moe", "grovemoe", "llada-moe", "mellum", "qwen2moe", "qwen35moe",
                                                  "qwen3moe", "qwen3next", "qwen3vlmoe", "qwen4exp" });
-        if (divides && used[0] == 0 && ff[0] == 0) {
-            fail_key(own("expert_used_count"), "is missing or 0");
-        }
+        refuse_key_if(divides && used[0] == 0 && ff[0] == 0, own("expert_used_count"), "is missing or 0");
         const bool grouped = groups > 1 && n_expert > 0;
-        if (groups > 0 && groups >= n_expert) {
-            fail_key(own("expert_group_count"), "is ", groups, "; it must be less than the ", n_expert, " experts");
-        }
-        if (grouped && (n_expert % groups != 0 || n_group == 0 || n_group >= groups)) {
-            fail_key(own("expert_group_count"), "is ", groups, "; it must divide the ", n_expert,
-                " experts and be greater than expert_group_used_count, ", n_group);
-        }
+        refuse_key_if(groups > 0 && groups >= n_expert, own("expert_group_count"), "is ", groups,
+            "; it must be less than the ", n_expert, " experts");
+        refuse_key_if(grouped && (n_expert % groups != 0 || n_group == 0 || n_group >= groups),
+            own("expert_group_count"), "is ", groups, "; it must divide the ", n_expert,
+            " experts and be greater than expert_group_used_count, ", n_group);
     }
 
     void check_recurrent() const {
@@ -436,13 +421,10 @@ class checker {
         if (heads_v == 0 || !is({ "qwen3next", "qwen35", "qwen35moe", "qwen4exp" })) {
             return;
         }
-        if (heads_k == 0 || heads_v % heads_k != 0) {
-            fail_key(own("ssm.group_count"), "is ", heads_k, "; it must divide ssm.time_step_rank, ", heads_v);
-        }
-        if (d_inner != heads_v * d_state) {
-            fail_key(own("ssm.inner_size"), "is ", d_inner, "; it must be ssm.time_step_rank * ssm.state_size, ",
-                heads_v * d_state);
-        }
+        refuse_key_if(heads_k == 0 || heads_v % heads_k != 0, own("ssm.group_count"), "is ", heads_k,
+            "; it must divide ssm.time_step_rank, ", heads_v);
+        refuse_key_if(d_inner != heads_v * d_state, own("ssm.inner_size"), "is ", d_inner,
+            "; it must be ssm.time_step_rank * ssm.state_size, ", heads_v * d_state);
     }
 
     void check_tokenizer() {
@@ -452,10 +434,9 @@ class checker {
         }
         const std::string  key    = "tokenizer.ggml.tokens";
         const gguf_value * tokens = file_.find(key);
-        if (!tokens || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
-            tokens->count > (uint64_t) MAX_COUNT) {
-            fail_key(key, "must be an array of at least one string");
-        }
+        refuse_key_if(!tokens || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
+                          tokens->count > (uint64_t) MAX_COUNT,
+            key, "must be an array of at least one string");
         n_vocab_ = (int64_t) tokens->count;
 
         // llama.cpp names empty tokens by their index, then asserts that no two tokens have the same text
@@ -474,15 +455,14 @@ class checker {
 
         for (const char * list : { "tokenizer.ggml.scores", "tokenizer.ggml.token_type" }) {
             const gguf_value * value = file_.find(list);
-            if (value && (!value->is_array || value->type == gguf_type::string || value->count < tokens->count)) {
-                fail_key(list, "must be an array of ", n_vocab_, " numbers, one per token");
-            }
+            refuse_key_if(
+                value && (!value->is_array || value->type == gguf_type::string || value->count < tokens->count), list,
+                "must be an array of ", n_vocab_, " numbers, one per token");
         }
         const gguf_value * merges = file_.find("tokenizer.ggml.merges");
-        if (merges &&
-            (!merges->is_array || merges->type != gguf_type::string || merges->count > (uint64_t) MAX_COUNT)) {
-            fail_key("tokenizer.ggml.merges", "must be an array of strings");
-        }
+        refuse_key_if(
+            merges && (!merges->is_array || merges->type != gguf_type::string || merges->count > (uint64_t) MAX_COUNT),
+            "tokenizer.ggml.merges", "must be an array of strings");
         mask_token_ = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
     }
 
@@ -526,16 +506,14 @@ class checker {
     // A table of indices: the kernels assert on a worker thread that each is in range.
     void check_indices(const gguf_tensor & tensor, const std::string & type, int64_t n) {
         constexpr uint64_t max_bytes = 1 << 28;
-        if (ggml_type_find(tensor.type)->name != type || tensor.n_bytes > max_bytes) {
-            fail_tensor(tensor.name, "must be a table of ", type);
-        }
+        refuse_tensor_if(ggml_type_find(tensor.type)->name != type || tensor.n_bytes > max_bytes, tensor.name,
+            "must be a table of ", type);
         gguf_value table;
         table.type  = type == "i64" ? gguf_type::i64 : gguf_type::i32;
         table.bytes = gguf_read(tensor);
         for (uint64_t i = 0; i < table.bytes.size() / ggml_type_find(tensor.type)->bytes; ++i) {
-            if (table.integer(i) < 0 || table.integer(i) >= n) {
-                fail_tensor(tensor.name, "holds the index ", table.integer(i), "; it must be from 0 to ", n - 1);
-            }
+            refuse_tensor_if(table.integer(i) < 0 || table.integer(i) >= n, tensor.name, "holds the index ",
+                table.integer(i), "; it must be from 0 to ", n - 1);
         }
     }
 
@@ -545,10 +523,9 @@ class checker {
         number(own("classifier.pooling_type"), 0, 4, 0);
         const std::string  key    = own("classifier.output_labels");
         const gguf_value * labels = file_.find(key);
-        if (labels && (!labels->is_array || labels->type != gguf_type::string || labels->count == 0 ||
-                          labels->count > gguf_value::max_numbers)) {
-            fail_key(key, "must be a short array of strings");
-        }
+        refuse_key_if(labels && (!labels->is_array || labels->type != gguf_type::string || labels->count == 0 ||
+                                    labels->count > gguf_value::max_numbers),
+            key, "must be a short array of strings");
         // One score per label is read for each text, regardless of the head that computes them.
         if (labels && labels->count > 1 && !has("cls.output.weight")) {
             fail_key(key, "has ", labels->count, " elements, but there is no cls.output.weight");
@@ -559,10 +536,8 @@ class checker {
         // Must have the width that the model states, since the reader of its output relies on that.
         const int64_t       n_out = number(own("embedding_length_out"), 0, MAX_FF, n_embd_);
         const gguf_tensor * dense = file_.find_tensor("dense_2.weight");
-        if (n_out != n_embd_ && (!dense || dense->ne[1] != (uint64_t) n_out)) {
-            fail_key(own("embedding_length_out"), "is ", n_out, ", and embedding_length ", n_embd_,
-                "; they must be the same");
-        }
+        refuse_key_if(n_out != n_embd_ && (!dense || dense->ne[1] != (uint64_t) n_out), own("embedding_length_out"),
+            "is ", n_out, ", and embedding_length ", n_embd_, "; they must be the same");
         if (is({ "gemma3", "gemma-embedding" })) {
             check_dense();
         }
@@ -584,10 +559,9 @@ class checker {
         if (model != "t5" || table == nullptr) {
             return;
         }
-        if (!table->is_array || !(table->type == gguf_type::u8 || table->type == gguf_type::i8) ||
-            table->count > gguf_value::max_bytes || !charsmap_is_sound(table->bytes)) {
-            fail_key(key, "leads outside of itself; convert the model again");
-        }
+        refuse_key_if(!table->is_array || !(table->type == gguf_type::u8 || table->type == gguf_type::i8) ||
+                          table->count > gguf_value::max_bytes || !charsmap_is_sound(table->bytes),
+            key, "leads outside of itself; convert the model again");
     }
 
     // A token that the tokenizer adds around texts must be in the vocabulary. `id`: llama.cpp's default; `always`:
@@ -597,9 +571,8 @@ class checker {
         const int64_t      given = number(key, 0, std::numeric_limits<uint32_t>::max(), -1);
         const gguf_value * adds  = scalar("tokenizer.ggml.add_" + name + "_token", gguf_type::boolean);
         const bool         added = always || (adds != nullptr ? adds->integer() != 0 : usual);
-        if (added && !(given >= 0 && given < n_vocab_) && !(id >= 0 && id < n_vocab_)) {
-            fail_key(key, "must name one of the ", n_vocab_, " tokens");
-        }
+        refuse_key_if(added && !(given >= 0 && given < n_vocab_) && !(id >= 0 && id < n_vocab_), key,
+            "must name one of the ", n_vocab_, " tokens");
     }
 
     // Text that no other token contains is split into bytes.
@@ -610,9 +583,8 @@ class checker {
             char text[8];
             std::snprintf(text, sizeof(text), "<0x%02X>", byte);
             const char raw[2] = { (char) byte, 0 };
-            if (known.count(gguf_hash(text)) == 0 && (byte == 0 || known.count(gguf_hash(raw)) == 0)) {
-                fail_key("tokenizer.ggml.tokens", "has no token ", text);
-            }
+            refuse_key_if(known.count(gguf_hash(text)) == 0 && (byte == 0 || known.count(gguf_hash(raw)) == 0),
+                "tokenizer.ggml.tokens", "has no token ", text);
         }
     }
 
@@ -620,14 +592,11 @@ class checker {
     void check_dense() const {
         const auto width = [&](const char * suffix, int64_t expected) {
             const int64_t n = number(own(suffix), 0, MAX_FF, expected);
-            if (n != expected) {
-                fail_key(own(suffix), "is ", n, "; it must be ", expected);
-            }
+            refuse_key_if(n != expected, own(suffix), "is ", n, "; it must be ", expected);
         };
         const bool first = has("dense_2.weight");
-        if (first != has("dense_3.weight")) {
-            fail_tensor(first ? "dense_3.weight" : "dense_2.weight", "is missing; convert the model again");
-        }
+        refuse_tensor_if(first != has("dense_3.weight"), first ? "dense_3.weight" : "dense_2.weight",
+            "is missing; convert the model again");
         if (first) {
             width("dense_2_feat_in", n_embd_);
             width("dense_3_feat_in", number(own("dense_2_feat_out"), 1, MAX_FF));
@@ -640,17 +609,14 @@ class checker {
     void check_encoder() const {
         const bool own_width = is({ "gemma-embedding" });
         for (const int64_t heads : per_layer(own("attention.head_count"), 1, MAX_HEADS, 0)) {
-            if (!own_width && heads * head_size_k_ != n_embd_) {
-                fail_key(own("attention.head_count"), "is ", heads, "; times the head size ", head_size_k_,
-                    " it must be the embedding length, ", n_embd_);
-            }
+            refuse_key_if(!own_width && heads * head_size_k_ != n_embd_, own("attention.head_count"), "is ", heads,
+                "; times the head size ", head_size_k_, " it must be the embedding length, ", n_embd_);
         }
         if (is({ "modern-bert" })) {   // its loader gives K and V the width of Q
             for (const int64_t heads :
                 per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, n_embd_ / head_size_k_)) {
-                if (heads * head_size_k_ != n_embd_) {
-                    fail_key(own("attention.head_count_kv"), "must be attention.head_count");
-                }
+                refuse_key_if(
+                    heads * head_size_k_ != n_embd_, own("attention.head_count_kv"), "must be attention.head_count");
             }
         }
         number(own("moe_every_n_layers"), 0, MAX_LAYERS, 0);
@@ -686,25 +652,20 @@ class checker {
             }
         }
         const int64_t none = std::count(windows.begin(), windows.end(), 0);
-        if (windows.size() != (size_t) n_layer_ || none == 0 || none == n_layer_) {
-            fail_key(key, "must give some of the ", n_layer_, " layers a window, and not all of them");
-        }
+        refuse_key_if(windows.size() != (size_t) n_layer_ || none == 0 || none == n_layer_, key,
+            "must give some of the ", n_layer_, " layers a window, and not all of them");
     }
 
     // ---- DFlash drafters (src/models/dflash.cpp) ----
 
     void check_drafter() {
-        if (number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0) {
-            fail_key(own("hyper_connection.count"),
-                "says that the drafter has DeepSeek-V4's layers, which dflash-local does not run");
-        }
+        refuse_key_if(number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0, own("hyper_connection.count"),
+            "says that the drafter has DeepSeek-V4's layers, which dflash-local does not run");
         scalar(own("sample_from_anchor"), gguf_type::boolean);
         check_taps();
         block_size_ = number(own("block_size"), 2, MAX_BLOCK, 0);
-        if (mask_token_ < 0 || mask_token_ >= n_vocab_) {
-            fail_key("tokenizer.ggml.mask_token_id", "must name one of the ", n_vocab_,
-                " tokens; convert the drafter again");
-        }
+        refuse_key_if(mask_token_ < 0 || mask_token_ >= n_vocab_, "tokenizer.ggml.mask_token_id",
+            "must name one of the ", n_vocab_, " tokens; convert the drafter again");
         check_text(own("hidden_activation"), { "silu", "gelu", "gelu_pytorch_tanh" });
         for (const char * suffix : { "attention.head_count", "attention.head_count_kv" }) {
             const std::vector<int64_t> heads = per_layer(own(suffix), 1, MAX_HEADS, 1);
@@ -716,17 +677,16 @@ class checker {
             const std::string          key     = own("attention.sliding_window_pattern");
             const gguf_value *         value   = file_.find(key);
             const std::vector<int64_t> pattern = value != nullptr ? integers(key, *value) : std::vector<int64_t>();
-            if (pattern.size() != (size_t) n_layer_ || std::count(pattern.begin(), pattern.end(), 0) == n_layer_) {
-                fail_key(key, "must have one flag for each of the ", n_layer_,
-                    " layers, and at least one set, because there is a sliding window");
-            }
+            refuse_key_if(
+                pattern.size() != (size_t) n_layer_ || std::count(pattern.begin(), pattern.end(), 0) == n_layer_, key,
+                "must have one flag for each of the ", n_layer_,
+                " layers, and at least one set, because there is a sliding window");
         }
         // A reduced vocabulary needs an output matrix with one row per entry; otherwise nonexistent rows are scattered.
         if (const gguf_tensor * d2t = file_.find_tensor("d2t"); d2t) {
             const gguf_tensor * output = file_.find_tensor("output.weight");
-            if (!d2t->is_vector() || !output || output->ne[1] != d2t->ne[0]) {
-                fail_tensor("d2t", "must be a vector with one entry per row of output.weight");
-            }
+            refuse_tensor_if(!d2t->is_vector() || !output || output->ne[1] != d2t->ne[0], "d2t",
+                "must be a vector with one entry per row of output.weight");
         }
         number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
         check_fusion();
@@ -741,19 +701,17 @@ class checker {
         const auto           there  = [&](const char * name) { return has(name); };
         const auto           refuse = [&](const char * tensor, const std::string & why) { fail_tensor(tensor, why); };
         const drafter_kind & kind   = find_drafter_kind(there, refuse);
-        if (kind.needs_block_size && block_size_ == 0) {
-            fail_key(own("block_size"), "is missing; a ", kind.title, " drafter needs it");
-        }
+        refuse_key_if(kind.needs_block_size && block_size_ == 0, own("block_size"), "is missing; a ", kind.title,
+            " drafter needs it");
     }
 
     void check_matrix(const gguf_tensor * tensor, const std::string & name, int64_t n_in, int64_t n_out) const {
         if (!tensor) {
             fail_missing(name);
         }
-        if (tensor->ne[0] != (uint64_t) n_in || tensor->ne[1] != (uint64_t) n_out || tensor->ne[2] != 1 ||
-            tensor->ne[3] != 1) {
-            fail_tensor(name, "must be a matrix of ", n_in, " by ", n_out);
-        }
+        refuse_tensor_if(tensor->ne[0] != (uint64_t) n_in || tensor->ne[1] != (uint64_t) n_out || tensor->ne[2] != 1 ||
+                             tensor->ne[3] != 1,
+            name, "must be a matrix of ", n_in, " by ", n_out);
     }
 
     // What turns taps into context rows: one matrix for all layers, or (DFlare) weights of the taps and projections for
@@ -761,9 +719,8 @@ class checker {
     void check_fusion() const {
         const std::string   name   = "layer_fusion.weight";
         const gguf_tensor * shares = file_.find_tensor(name);
-        if ((shares != nullptr) == has("fc.weight")) {
-            fail_tensor("fc.weight", "or 'layer_fusion.weight' must be there, and not both; convert the drafter again");
-        }
+        refuse_tensor_if((shares != nullptr) == has("fc.weight"), "fc.weight",
+            "or 'layer_fusion.weight' must be there, and not both; convert the drafter again");
         if (shares) {
             check_matrix(shares, name, (int64_t) target_layers_.size(), n_layer_);
             check_f32(name);
@@ -790,9 +747,8 @@ class checker {
         const std::string   key = own("domino_prefix_length");
         const gguf_tensor * ih  = file_.find_tensor("domino_gru_ih.weight");
         const gguf_tensor * out = file_.find_tensor("domino_out.weight");
-        if ((ih != nullptr) != (file_.find(key) != nullptr) || (ih == nullptr && out != nullptr)) {
-            fail_key(key, "must be given together with the tensors 'domino_*'");
-        }
+        refuse_key_if((ih != nullptr) != (file_.find(key) != nullptr) || (ih == nullptr && out != nullptr), key,
+            "must be given together with the tensors 'domino_*'");
         if (!ih) {
             return;
         }
@@ -808,9 +764,7 @@ class checker {
     void check_taps() {
         const std::string  key   = own("target_layers");
         const gguf_value * value = file_.find(key);
-        if (!value) {
-            fail_key(key, "is missing; convert the drafter again");
-        }
+        refuse_key_if(!value, key, "is missing; convert the drafter again");
         target_layers_ = integers(key, *value);
         in_range<int64_t>(key, (int64_t) target_layers_.size(), 1, MAX_TAPS);
         for (const int64_t layer : target_layers_) {
@@ -829,24 +783,19 @@ class checker {
         const int64_t n_tokens    = number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
         const int64_t top_k       = number(own("selector_top_k"), low, n_tokens, 0);
         const bool    has_keys    = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
-        if (may_part && (kernel > 0) != (group > 0)) {
-            fail_key(own(kernel > 0 ? "conv_group_size" : "conv_kernel_size"),
-                "is missing or 0, and there are convolutions; convert the drafter again");
-        }
-        if (has_keys != has_tensors || (!has_keys && rank + top_k + (may_part ? 0 : kernel + group) > 0)) {
-            fail_key(own("selector_top_k"), "and its three companions (conv_kernel_size, conv_group_size, "
-                                            "selector_rank) must be given together with the selector tensors");
-        }
-        if (group > 0 && n_embd_ % group != 0) {
-            fail_key(own("conv_group_size"), "is ", group, "; it must divide the embedding length ", n_embd_);
-        }
+        refuse_key_if(may_part && (kernel > 0) != (group > 0), own(kernel > 0 ? "conv_group_size" : "conv_kernel_size"),
+            "is missing or 0, and there are convolutions; convert the drafter again");
+        refuse_key_if(has_keys != has_tensors || (!has_keys && rank + top_k + (may_part ? 0 : kernel + group) > 0),
+            own("selector_top_k"),
+            "and its three companions (conv_kernel_size, conv_group_size, "
+            "selector_rank) must be given together with the selector tensors");
+        refuse_key_if(group > 0 && n_embd_ % group != 0, own("conv_group_size"), "is ", group,
+            "; it must divide the embedding length ", n_embd_);
         if (!has_tensors) {   // else llama.cpp's loader checks them
             check_convolutions(kernel, group);
         }
-        if (top_k * (top_k + 1) > n_embd_) {
-            fail_key(
-                own("selector_top_k"), "is ", top_k, "; k * (k + 1) must not exceed the embedding length ", n_embd_);
-        }
+        refuse_key_if(top_k * (top_k + 1) > n_embd_, own("selector_top_k"), "is ", top_k,
+            "; k * (k + 1) must not exceed the embedding length ", n_embd_);
     }
 
     // kernel 0: there are none.
@@ -876,26 +825,22 @@ class checker {
     void check_lilicorr() const {
         const std::string   key    = own("lilicorr_top_k");
         const gguf_tensor * hidden = file_.find_tensor("lilicorr_hidden.weight");
-        if ((hidden != nullptr) != (file_.find(key) != nullptr)) {
-            fail_key(key, "must be given together with the tensors 'lilicorr_*'; convert the drafter again");
-        }
+        refuse_key_if((hidden != nullptr) != (file_.find(key) != nullptr), key,
+            "must be given together with the tensors 'lilicorr_*'; convert the drafter again");
         if (!hidden) {
             return;
         }
-        if (has("layer_fusion.weight")) {
-            fail_tensor("layer_fusion.weight", "does not go with 'lilicorr_hidden.weight', which reads what fc makes");
-        }
+        refuse_tensor_if(has("layer_fusion.weight"), "layer_fusion.weight",
+            "does not go with 'lilicorr_hidden.weight', which reads what fc makes");
         const gguf_value * first = scalar(own("sample_from_anchor"), gguf_type::boolean);
-        if (first && first->integer() != 0) {
-            fail_key(own("sample_from_anchor"), "is true; the anchor of a LiliCorr drafter proposes nothing");
-        }
+        refuse_key_if(first && first->integer() != 0, own("sample_from_anchor"),
+            "is true; the anchor of a LiliCorr drafter proposes nothing");
         const int64_t n_tokens = number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
         const int64_t top_k    = number(key, 1, std::min(n_tokens, MAX_CANDIDATES));
         const int64_t n_head   = number(own("lilicorr_head_count"), 1, MAX_HEADS);
         const int64_t width    = (int64_t) hidden->ne[1];
-        if (width % n_head != 0) {
-            fail_key(own("lilicorr_head_count"), "is ", n_head, "; it must divide the width ", width);
-        }
+        refuse_key_if(
+            width % n_head != 0, own("lilicorr_head_count"), "is ", n_head, "; it must divide the width ", width);
         check_real(own("lilicorr_logit_scale"), 1e-6, 1e6);
         check_real(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
         check_correlator_rows(width, top_k);
@@ -967,9 +912,7 @@ class checker {
     // A tensor that may be absent.
     void check_f32(const std::string & name) const {
         const gguf_tensor * tensor = file_.find_tensor(name);
-        if (tensor && std::string(ggml_type_find(tensor->type)->name) != "f32") {
-            fail_tensor(name, "must be f32");
-        }
+        refuse_tensor_if(tensor && std::string(ggml_type_find(tensor->type)->name) != "f32", name, "must be f32");
     }
 
     // DSpark: two tables of the same rank, and a head that rates a position by its hidden state and the previous token.
@@ -979,15 +922,11 @@ class checker {
         const gguf_tensor * conf = file_.find_tensor("conf_proj.weight");
         if (!prev) {
             for (const char * name : { "markov_w2.weight", "markov_w2.scale", "conf_proj.weight", "conf_proj.bias" }) {
-                if (has(name)) {
-                    fail_tensor(name, "comes without markov_w1.weight; convert the drafter again");
-                }
+                refuse_tensor_if(has(name), name, "comes without markov_w1.weight; convert the drafter again");
             }
             return;
         }
-        if (!next) {
-            fail_tensor("markov_w1.weight", "comes without markov_w2.weight; convert the drafter again");
-        }
+        refuse_tensor_if(!next, "markov_w1.weight", "comes without markov_w2.weight; convert the drafter again");
         const gguf_tensor * d2t     = file_.find_tensor("d2t");
         const int64_t       rank    = (int64_t) prev->ne[0];
         const int64_t       n_draft = d2t != nullptr ? (int64_t) d2t->ne[0] : n_vocab_;
@@ -1000,14 +939,11 @@ class checker {
             }
         }
         if (const gguf_tensor * bias = file_.find_tensor("conf_proj.bias"); bias) {
-            if (!conf) {
-                fail_tensor("conf_proj.bias", "comes without conf_proj.weight; convert the drafter again");
-            }
+            refuse_tensor_if(!conf, "conf_proj.bias", "comes without conf_proj.weight; convert the drafter again");
             check_shape("conf_proj.bias", *bias, 1, 1);
         }
-        if (has("markov_w2.scale")) {
-            fail_tensor("markov_w2.scale", "belongs to NVFP4 weights; convert the drafter with --outtype q8_0 or f16");
-        }
+        refuse_tensor_if(has("markov_w2.scale"), "markov_w2.scale",
+            "belongs to NVFP4 weights; convert the drafter with --outtype q8_0 or f16");
     }
 
     void check_shape(
@@ -1016,10 +952,8 @@ class checker {
         const auto text = [](auto a, auto b, auto c) {
             return std::to_string(a) + " x " + std::to_string(b) + (c == 1 ? "" : " x " + std::to_string(c));
         };
-        if (!is(0, ne0) || !is(1, ne1) || !is(2, ne2) || !is(3, 1)) {
-            fail_tensor(
-                name, "must be ", text(ne0, ne1, ne2), ", and is ", text(tensor.ne[0], tensor.ne[1], tensor.ne[2]));
-        }
+        refuse_tensor_if(!is(0, ne0) || !is(1, ne1) || !is(2, ne2) || !is(3, 1), name, "must be ", text(ne0, ne1, ne2),
+            ", and is ", text(tensor.ne[0], tensor.ne[1], tensor.ne[2]));
     }
 };
 

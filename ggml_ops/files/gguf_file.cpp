@@ -87,6 +87,12 @@ class header_reader {
         throw gguf_error(concat(path_, ": ", what...));
     }
 
+    template <class... Parts> void fail_if(bool wrong, const Parts &... what) const {
+        if (wrong) {
+            fail(what...);
+        }
+    }
+
     void read(void * out, uint64_t n) {
         require(n);
         // uses the buffer directly: istream::read() has an overhead per call, and a vocabulary is half a million calls
@@ -142,9 +148,7 @@ class header_reader {
 
 gguf_type read_type(header_reader & in) {
     const uint32_t type = in.number<uint32_t>();
-    if (type > (uint32_t) gguf_type::f64) {
-        in.fail(in.where, " has the unknown type ", type);
-    }
+    in.fail_if(type > (uint32_t) gguf_type::f64, in.where, " has the unknown type ", type);
     return (gguf_type) type;
 }
 
@@ -155,9 +159,8 @@ gguf_value read_value(header_reader & in) {
         value.is_array = true;
         value.type     = read_type(in);
         value.count    = in.number<uint64_t>();
-        if (value.type == gguf_type::array) {
-            in.fail(in.where, " is an array of arrays; llama.cpp knows only flat arrays");
-        }
+        in.fail_if(
+            value.type == gguf_type::array, in.where, " is an array of arrays; llama.cpp knows only flat arrays");
     }
     if (value.type == gguf_type::string) {
         in.require(value.count, sizeof(uint64_t));
@@ -185,9 +188,8 @@ gguf_value read_value(header_reader & in) {
 }
 
 void check_name(const header_reader & in, const std::string & name, const char * what) {
-    if (name.empty() || name.find('\0') != std::string::npos) {
-        in.fail(what, " '", gguf_printable(name), "' is empty or holds a zero byte");
-    }
+    in.fail_if(name.empty() || name.find('\0') != std::string::npos, what, " '", gguf_printable(name),
+        "' is empty or holds a zero byte");
 }
 
 gguf_tensor read_tensor(header_reader & in, uint64_t index) {
@@ -198,30 +200,21 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
     in.where = "tensor '" + gguf_printable(tensor.name) + "'";
 
     const uint32_t n_dims = in.number<uint32_t>();
-    if (n_dims > 4) {
-        in.fail(in.where, " has ", n_dims, " dimensions; at most 4 are allowed");
-    }
+    in.fail_if(n_dims > 4, in.where, " has ", n_dims, " dimensions; at most 4 are allowed");
     uint64_t elements = 1;
     for (uint32_t i = 0; i < n_dims; ++i) {
         tensor.ne[i] = in.number<uint64_t>();
-        if (tensor.ne[i] == 0 || tensor.ne[i] > (uint64_t) INT64_MAX / elements) {
-            in.fail(in.where, " has the impossible dimension ", tensor.ne[i]);
-        }
+        in.fail_if(tensor.ne[i] == 0 || tensor.ne[i] > (uint64_t) INT64_MAX / elements, in.where,
+            " has the impossible dimension ", tensor.ne[i]);
         elements *= tensor.ne[i];
     }
 
     tensor.type                 = in.number<uint32_t>();
     const ggml_type_info * type = ggml_type_find(tensor.type);
-    if (!type) {
-        in.fail(in.where, " has the unknown type ", tensor.type);
-    }
-    if (tensor.ne[0] % type->block != 0) {
-        in.fail(in.where, " has rows of ", tensor.ne[0], " elements; type ", type->name, " needs a multiple of ",
-            type->block);
-    }
-    if (elements / type->block > (uint64_t) INT64_MAX / type->bytes) {
-        in.fail(in.where, " is larger than any file");
-    }
+    in.fail_if(!type, in.where, " has the unknown type ", tensor.type);
+    in.fail_if(tensor.ne[0] % type->block != 0, in.where, " has rows of ", tensor.ne[0], " elements; type ", type->name,
+        " needs a multiple of ", type->block);
+    in.fail_if(elements / type->block > (uint64_t) INT64_MAX / type->bytes, in.where, " is larger than any file");
     tensor.n_bytes = elements / type->block * type->bytes;
     tensor.offset  = in.number<uint64_t>();
     return tensor;
@@ -236,25 +229,19 @@ uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
     }
     const bool     typed     = !value->is_array && value->type == gguf_type::u32;
     const uint64_t alignment = typed ? (uint64_t) value->integer() : 0;
-    if (alignment < MIN_ALIGNMENT || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)) != 0) {
-        in.fail("key 'general.alignment' must be a u32 power of two from ", MIN_ALIGNMENT, " to ", MAX_ALIGNMENT);
-    }
+    in.fail_if(alignment < MIN_ALIGNMENT || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)) != 0,
+        "key 'general.alignment' must be a u32 power of two from ", MIN_ALIGNMENT, " to ", MAX_ALIGNMENT);
     return alignment;
 }
 
 void read_version(header_reader & in) {
     char magic[4];
     in.read(magic, sizeof(magic));
-    if (std::memcmp(magic, "GGUF", 4) != 0) {
-        in.fail("is not a GGUF file (it does not start with 'GGUF')");
-    }
+    in.fail_if(std::memcmp(magic, "GGUF", 4) != 0, "is not a GGUF file (it does not start with 'GGUF')");
     const uint32_t version = in.number<uint32_t>();
-    if ((version & 0xFFFF) == 0) {
-        in.fail("was written for big-endian machines; convert the model again on a little-endian one");
-    }
-    if (version != 2 && version != 3) {
-        in.fail("has GGUF version ", version, "; versions 2 and 3 are supported");
-    }
+    in.fail_if(
+        (version & 0xFFFF) == 0, "was written for big-endian machines; convert the model again on a little-endian one");
+    in.fail_if(version != 2 && version != 3, "has GGUF version ", version, "; versions 2 and 3 are supported");
 }
 
 void read_values(header_reader & in, uint64_t n_values, gguf_file & file) {
@@ -263,9 +250,7 @@ void read_values(header_reader & in, uint64_t n_values, gguf_file & file) {
         const std::string key = in.string(MAX_KEY_LENGTH, "the name");
         check_name(in, key, "the key");
         in.where = "key '" + gguf_printable(key) + "'";
-        if (!file.values.emplace(key, read_value(in)).second) {
-            in.fail(in.where, " occurs twice");
-        }
+        in.fail_if(!file.values.emplace(key, read_value(in)).second, in.where, " occurs twice");
     }
 }
 
@@ -275,19 +260,14 @@ void place_tensors(const header_reader & in, const std::vector<gguf_tensor> & ta
     uint64_t       expected = 0;
     for (gguf_tensor tensor : table) {
         const std::string who = "tensor '" + gguf_printable(tensor.name) + "'";
-        if (tensor.offset != expected) {
-            in.fail(who, " lies at offset ", tensor.offset, " of the data, expected ", expected);
-        }
-        if (data > size || expected > size - data || tensor.n_bytes > size - data - expected) {
-            in.fail(
-                "is cut off: ", who, " ends behind the file's ", size, " bytes; download or convert the file again");
-        }
+        in.fail_if(
+            tensor.offset != expected, who, " lies at offset ", tensor.offset, " of the data, expected ", expected);
+        in.fail_if(data > size || expected > size - data || tensor.n_bytes > size - data - expected,
+            "is cut off: ", who, " ends behind the file's ", size, " bytes; download or convert the file again");
         expected = pad(expected + tensor.n_bytes, alignment);
         tensor.offset += data;
         tensor.path = file.path;
-        if (!file.tensors.emplace(tensor.name, tensor).second) {
-            in.fail(who, " occurs twice");
-        }
+        in.fail_if(!file.tensors.emplace(tensor.name, tensor).second, who, " occurs twice");
     }
 }
 

@@ -44,9 +44,7 @@ llama_model * load_model(const char * path, const char * what, const placement &
     mp.progress_callback_user_data = &progress;
     placed.apply(mp);
     llama_model * model = llama_model_load_from_file(path, mp);
-    if (!model && progress.cancelled) {
-        throw status_error(DFLASH_ERROR_ARG, "loading the ", what, " was cancelled");
-    }
+    refuse_if(!model && progress.cancelled, "loading the ", what, " was cancelled");
     if (!model) {
         throw status_error(DFLASH_ERROR_MODEL, "the ", what, " ", path, " could not be loaded: ", logged_error());
     }
@@ -109,10 +107,9 @@ void model_pair::check_target(const dflash_engine_params & p) const {
     if (llama_vocab_n_tokens(vocab()) < 1) {
         throw status_error(DFLASH_ERROR_MODEL, p.model, " has no vocabulary (tokenizer.ggml.tokens)");
     }
-    if (recurrent() && target_place_.splits_tensors_over_rpc()) {
-        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor: RPC servers cannot hold the recurrent states of ",
-            access_arch(target()), " in parts; use layer");
-    }
+    refuse_if(recurrent() && target_place_.splits_tensors_over_rpc(),
+        "split_mode tensor: RPC servers cannot hold the recurrent states of ", access_arch(target()),
+        " in parts; use layer");
 }
 
 bool model_pair::recurrent() const { return llama_model_is_recurrent(target()) || llama_model_is_hybrid(target()); }

@@ -52,9 +52,8 @@ std::vector<ggml_backend_dev_t> find_devices(
     std::vector<ggml_backend_dev_t> devices;
     for (const std::string & name : text == "none" ? std::vector<std::string>() : parts_of(text, ",")) {
         ggml_backend_dev_t device = find_device(name, field, known);
-        if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
-            throw status_error(DFLASH_ERROR_ARG, field, " names '", name, "' twice");
-        }
+        refuse_if(
+            std::find(devices.begin(), devices.end(), device) != devices.end(), field, " names '", name, "' twice");
         devices.push_back(device);
     }
     devices.push_back(nullptr);
@@ -70,10 +69,8 @@ std::vector<float> parse_shares(const char * text) {
     for (const std::string & part : parts_of(text, ",/")) {
         char *      end   = nullptr;
         const float share = std::strtof(part.c_str(), &end);
-        if (n >= shares.size() || part.empty() || *end || !(share >= 0) || !std::isfinite(share)) {
-            throw status_error(DFLASH_ERROR_ARG, "tensor_split is '", text, "', must be at most ", shares.size(),
-                " numbers such as 3,1");
-        }
+        refuse_if(n >= shares.size() || part.empty() || *end || !(share >= 0) || !std::isfinite(share),
+            "tensor_split is '", text, "', must be at most ", shares.size(), " numbers such as 3,1");
         shares[n++] = share;
     }
     return shares;
@@ -90,9 +87,7 @@ llama_split_mode parse_split_mode(const char * name) {
         return LLAMA_SPLIT_MODE_LAYER;
     }
     const auto mode = MODES.find(name);
-    if (mode == MODES.end()) {
-        throw status_error(DFLASH_ERROR_ARG, "split_mode is '", name, "', must be none, layer, row or tensor");
-    }
+    refuse_if(mode == MODES.end(), "split_mode is '", name, "', must be none, layer, row or tensor");
     return mode->second;
 }
 
@@ -139,13 +134,10 @@ placement placement::of_target(const dflash_engine_params & params, const std::v
         placed.devices_ = known;
         placed.devices_.push_back(nullptr);
     }
-    if (params.flash_attn == 0 && placed.split_mode_ == LLAMA_SPLIT_MODE_TENSOR) {
-        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor needs flash attention: leave flash_attn on or auto");
-    }
-    if (is_set(params.drafter) && placed.split_mode_ == LLAMA_SPLIT_MODE_TENSOR) {
-        throw status_error(DFLASH_ERROR_ARG,
-            "split_mode tensor leaves no whole output projection that a drafter could use: use layer, or no drafter");
-    }
+    refuse_if(params.flash_attn == 0 && placed.split_mode_ == LLAMA_SPLIT_MODE_TENSOR,
+        "split_mode tensor needs flash attention: leave flash_attn on or auto");
+    refuse_if(is_set(params.drafter) && placed.split_mode_ == LLAMA_SPLIT_MODE_TENSOR,
+        "split_mode tensor leaves no whole output projection that a drafter could use: use layer, or no drafter");
     if (placed.split_mode_ == LLAMA_SPLIT_MODE_NONE && !placed.devices_.empty() && placed.devices_.size() > 1) {
         placed.devices_  = { placed.devices_[std::max(0, placed.main_gpu_)], nullptr };
         placed.main_gpu_ = 0;
@@ -164,18 +156,14 @@ void placement::check_split(const std::vector<ggml_backend_dev_t> & known) const
     if (n_gpu_layers_ == 0 || split_mode_ == LLAMA_SPLIT_MODE_LAYER) {
         return;
     }
-    if (split_mode_ == LLAMA_SPLIT_MODE_TENSOR && devices.empty()) {
-        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor needs a device, and there is none: use layer");
-    }
-    if (split_mode_ == LLAMA_SPLIT_MODE_NONE && !devices.empty() && main_gpu_ >= (int32_t) devices.size()) {
-        throw status_error(DFLASH_ERROR_ARG, "main_gpu is ", main_gpu_, ", and the devices are ", names_of(devices),
-            ": the first one is 0");
-    }
+    refuse_if(split_mode_ == LLAMA_SPLIT_MODE_TENSOR && devices.empty(),
+        "split_mode tensor needs a device, and there is none: use layer");
+    refuse_if(split_mode_ == LLAMA_SPLIT_MODE_NONE && !devices.empty() && main_gpu_ >= (int32_t) devices.size(),
+        "main_gpu is ", main_gpu_, ", and the devices are ", names_of(devices), ": the first one is 0");
     for (ggml_backend_dev_t device : devices) {
-        if (split_mode_ == LLAMA_SPLIT_MODE_ROW && !has_split_buffers(device)) {
-            throw status_error(DFLASH_ERROR_ARG, "split_mode row: ", ggml_backend_dev_name(device),
-                " cannot split a matrix by its rows; use layer or tensor");
-        }
+        refuse_if(split_mode_ == LLAMA_SPLIT_MODE_ROW && !has_split_buffers(device),
+            "split_mode row: ", ggml_backend_dev_name(device),
+            " cannot split a matrix by its rows; use layer or tensor");
     }
 }
 

@@ -26,18 +26,15 @@ const char * failure_of(const std::string & endpoint, bool forget) {
 }
 
 void check_port(const std::string & field, long port) {
-    if (port < 1 || port > 65535) {
-        throw status_error(DFLASH_ERROR_ARG, field, ": the port is ", port, ", must be 1..65535");
-    }
+    refuse_if(port < 1 || port > 65535, field, ": the port is ", port, ", must be 1..65535");
 }
 
 void check_endpoint(const std::string & endpoint) {
     const size_t      colon = endpoint.find(':');
     const std::string port  = colon == std::string::npos ? "" : endpoint.substr(colon + 1);
-    if (colon == 0 || port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos) {
-        throw status_error(
-            DFLASH_ERROR_ARG, "rpc: '", endpoint, "' is no address of an RPC server, write host:port,host:port");
-    }
+    refuse_if(
+        colon == 0 || port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos,
+        "rpc: '", endpoint, "' is no address of an RPC server, write host:port,host:port");
     check_port("rpc: '" + endpoint + "'", std::stol(port));
 }
 
@@ -91,13 +88,9 @@ std::vector<ggml_backend_dev_t> local_devices() {
 rpc_servers::rpc_servers(const char * servers) : endpoints_(split(servers)) {
     for (const std::string & endpoint : endpoints_) {
         check_endpoint(endpoint);
-        if (std::count(endpoints_.begin(), endpoints_.end(), endpoint) > 1) {
-            throw status_error(DFLASH_ERROR_ARG, "rpc: ", endpoint, " is named twice");
-        }
+        refuse_if(std::count(endpoints_.begin(), endpoints_.end(), endpoint) > 1, "rpc: ", endpoint, " is named twice");
     }
-    if (endpoints_.size() > GGML_RPC_MAX_SERVERS) {
-        throw status_error(DFLASH_ERROR_ARG, "rpc: at most ", GGML_RPC_MAX_SERVERS, " servers are possible");
-    }
+    refuse_if(endpoints_.size() > GGML_RPC_MAX_SERVERS, "rpc: at most ", GGML_RPC_MAX_SERVERS, " servers are possible");
 }
 
 void rpc_servers::connect() {
@@ -146,9 +139,7 @@ std::vector<ggml_backend_dev_t> rpc_servers::devices() const {
 
 void rpc_serve(const dflash_rpc_server_params & params) {
     const std::string host = params.host ? params.host : "";
-    if (host.empty()) {
-        throw status_error(DFLASH_ERROR_ARG, "host is empty: give an IPv4 address, such as 127.0.0.1");
-    }
+    refuse_if(host.empty(), "host is empty: give an IPv4 address, such as 127.0.0.1");
     check_port("port", params.port);
     const auto    start     = rpc_function<decltype(ggml_backend_rpc_start_server)>("ggml_backend_rpc_start_server");
     const int32_t n_threads = params.n_threads > 0 ? params.n_threads : common_cpu_get_num_math();

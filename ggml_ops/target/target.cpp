@@ -51,10 +51,7 @@ void target::set_limits(dflash_engine_params & p) {
     const uint32_t n_prompt_rows = std::min(p.n_batch, p.n_ubatch);
     limits_.n_prompt_rows        = (int32_t) n_prompt_rows;
     limits_.n_rows               = (int32_t) std::min(std::max<uint32_t>(n_prompt_rows, MIN_ROWS), p.n_ctx);
-    if (n_slots > limits_.n_rows) {
-        throw status_error(
-            DFLASH_ERROR_ARG, "n_slots is ", n_slots, ", more than rows fit one pass (", limits_.n_rows, ")");
-    }
+    refuse_if(n_slots > limits_.n_rows, "n_slots is ", n_slots, ", more than rows fit one pass (", limits_.n_rows, ")");
     limits_.n_outputs   = std::min(limits_.n_rows, std::max(DFLASH_MAX_NODES, n_slots * block) + n_slots);
     limits_.n_draft_max = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
     limits_.n_quote_max = p.draft_n_max ? p.draft_n_max : DFLASH_MAX_NODES - 1;

@@ -188,9 +188,7 @@ class bench {
 
 matrix_rows::matrix_rows(const char * device, const char * type) :
     device_(ggml_backend_dev_by_name(device ? device : "")), type_(quantized_type(type ? type : "")) {
-    if (!device_) {
-        throw status_error(DFLASH_ERROR_ARG, "device is '", (device ? device : ""), "', which is not here");
-    }
+    refuse_if(!device_, "device is '", (device ? device : ""), "', which is not here");
     gpu_rows_              = backend_function<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
     tile_rows_             = backend_function<int(ggml_type)>(device_, "dflash_tile_rows");
     set_tile_rows_         = backend_function<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
@@ -217,10 +215,8 @@ void matrix_rows::set(int rows) const {
 std::string tune(const dflash_tune_params & p, dflash_progress_callback progress, void * user) {
     const matrix_rows kernel(p.device, p.type);
     const int         before = kernel.get();
-    if (before == 0) {
-        throw status_error(DFLASH_ERROR_ARG, p.device, " has one kernel only for ", ggml_type_name(kernel.type()),
-            ", or none that can be chosen");
-    }
+    refuse_if(before == 0, p.device, " has one kernel only for ", ggml_type_name(kernel.type()),
+        ", or none that can be chosen");
     check_range("m", p.m, 16, 1 << 20);
     check_range("k", p.k, 256, 1 << 20);
     check_range("m * k", (int64_t) p.m * p.k, 0, (int64_t) 1 << 30);
@@ -228,9 +224,7 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     check_range("n_threads", p.n_threads, 0, GGML_MAX_N_THREADS);
     check_range("megabytes", p.megabytes, 0, 1 << 16);
     check_range("ms", p.ms, 0, 60'000);
-    if (p.k % 256 != 0) {
-        throw status_error(DFLASH_ERROR_ARG, "k is ", p.k, ", must be a multiple of 256");
-    }
+    refuse_if(p.k % 256 != 0, "k is ", p.k, ", must be a multiple of 256");
     logged_error();   // clear earlier errors
     const abort_guard guard(abort_guard::phase::load);
     struct rows_guard {
@@ -253,9 +247,7 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
             vector_ms.push_back(nullptr);
         }
         matrix_ms.push_back(ms[0]);
-        if (progress && !progress((float) n / p.n_max, user)) {
-            throw status_error(DFLASH_ERROR_ARG, "the measurement was cancelled");
-        }
+        refuse_if(progress && !progress((float) n / p.n_max, user), "the measurement was cancelled");
     }
     const json result = { { "device", p.device }, { "type", ggml_type_name(kernel.type()) }, { "m", p.m }, { "k", p.k },
         { "weights", b.n_weights() }, { "buffer", b.buffer() }, { "rows", before }, { "rows_max", widest },
