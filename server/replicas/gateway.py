@@ -12,8 +12,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.connected import ClientLeft, while_connected
-from dflash_local.server.http_errors import MESSAGES, HTTPError, describe_at, error_response
+from dflash_local.server.connected import while_connected
+from dflash_local.server.http_errors import MESSAGES, ClientLeft, HTTPError, describe_at, error_response
 from dflash_local.server.replicas.asked import Asked
 
 log = logging.getLogger(__name__)
