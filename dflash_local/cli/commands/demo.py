@@ -105,8 +105,8 @@ def fetch(name: str, args: argparse.Namespace) -> Path:
 
 def agree(name: str, hub: Hub) -> None:
     """Ask before a large download. Raises RequestError if the answer is no, or if nobody can be asked."""
+    from dflash_local.disk import decimal_size_text
     from dflash_local.errors import RequestError
-    from dflash_local.hub.cache_space import decimal_size_text
     from dflash_local.hub.packaged_models import MODELS
 
     model = MODELS[name]

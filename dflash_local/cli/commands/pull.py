@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(pairing: Pairing) -> None:
-    from dflash_local.hub.cache_space import decimal_size_text
+    from dflash_local.disk import decimal_size_text
 
     print(f"target:  {pairing.target}")
     print(f"drafter: {pairing.drafter or 'none'}")
