@@ -9,8 +9,8 @@ from pathlib import Path
 from dflash_local import convert as converter
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert.target import Target
-from dflash_local.errors import HubError
 from dflash_local.convert.writer import Progress
+from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile
 from dflash_local.native import quantize_rows
 

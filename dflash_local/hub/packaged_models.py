@@ -53,7 +53,6 @@ class PackagedModel:
 
     @property
     def hub_file(self) -> HubFile:
-        """The file as the Hub has it."""
         return HubFile(self.repo, self.commit, self.path, self.size, self.sha256)
 
 

@@ -62,7 +62,6 @@ class Pairing:
     # -- the target
 
     def local_target(self, path: Path) -> None:
-        """Choose a local file."""
         self.target = Source(path)
 
     def hub_target(self, name: Name, file: str | None = None) -> None:

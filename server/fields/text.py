@@ -30,7 +30,6 @@ class TokenizeRequest(Fields):
 
     @property
     def is_vllm(self) -> bool:
-        """Is the question vLLM's?"""
         return self.content is None and self.prompt is not None
 
     @property

@@ -68,7 +68,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from dflash_local import native
 
     native.load()  # so that a missing library is reported before the models are made

@@ -187,7 +187,6 @@ class ServeFlags:
         return (_longest(opposite),) if opposite else ()
 
     def _opposite(self, action: argparse.Action) -> argparse.Action | None:
-        """The opposite switch."""
         place, foreign = action.dest, getattr(action, "foreign", None)
         for other in self._parser._actions:
             same = getattr(other, "foreign", None) is foreign if foreign else other.dest == place
