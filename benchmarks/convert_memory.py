@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -25,15 +24,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from gguf import GGUFValueType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
 from dflash_local.convert import OUTTYPES
+from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.gguf_metadata import array, string, u32
+from dflash_local.convert.names import tensors
+from dflash_local.convert.target import Target
 from dflash_local.convert.writer import write_gguf
 from dflash_local.demo.shapes import SHAPES, Shape
+from dflash_local.train.tensors_file import write_tensors
 
 RESULT = record.RESULTS / "convert_memory"
 MB = 1_000_000
@@ -77,13 +81,9 @@ class Measurement:
 HEAD = ("outtype", "checkpoint MB", "largest tensor MB", "limit MB", "idle process MB", "peak MB", "seconds")
 
 
-def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int) -> tuple[int, int]:
+def write_checkpoint(folder: Path, target: Target, shape: Shape, n_bytes: int, shard_bytes: int) -> tuple[int, int]:
     """A checkpoint of at least `n_bytes` in shards; returns its size and that of its largest tensor."""
-    n_layer, sizes = 1, list(tensors(shape, 1))
-    while sum(2 * math.prod(size) for _, size in sizes) < n_bytes:
-        n_layer += 1
-        sizes = list(tensors(shape, n_layer))
-    config = {
+    config: dict[str, Any] = {
         "architectures": ["DFlashDraftModel"],
         "block_size": 16,
         "dflash_config": {"mask_token_id": 3, "target_layer_ids": list(range(1, 7 * N_TAPS, 7))},
@@ -92,74 +92,34 @@ def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int)
         "intermediate_size": shape.n_ff,
         "max_position_embeddings": 40960,
         "num_attention_heads": shape.n_head,
-        "num_hidden_layers": n_layer,
+        "num_hidden_layers": 1,
         "num_key_value_heads": shape.n_head_kv,
         "num_target_layers": shape.n_layer,
         "rms_norm_eps": 1e-6,
         "rope_theta": 1e6,
         "vocab_size": shape.n_vocab,
     }
+    specs = list(tensors(DrafterConfig.read(config, target), ()))
+    while sum(2 * math.prod(spec.shape) for spec in specs) < n_bytes:
+        config["num_hidden_layers"] += 1
+        specs = list(tensors(DrafterConfig.read(config, target), ()))
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    shards: list[list[tuple[str, tuple[int, ...]]]] = [[]]
-    filled = 0
-    for name, size in sizes:
-        if filled > shard_bytes:
-            shards.append([])
-            filled = 0
-        shards[-1].append((name, size))
-        filled += 2 * math.prod(size)
+    shards: list[dict[str, npt.NDArray[np.uint16]]] = [{}]
+    row = (np.random.default_rng(0).normal(size=1 << 18).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    for spec in specs:
+        if sum(array.nbytes for array in shards[-1].values()) > shard_bytes:
+            shards.append({})
+        # All rows are the same, since only the size of weights matters: an array takes no memory.
+        shards[-1][spec.source] = np.broadcast_to(row[: spec.shape[-1]], spec.shape)
     weight_map = {}
-    for i, part in enumerate(shards):
-        file = f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
-        weight_map.update({name: file for name, _ in part})
-        write_shard(folder / file, part)
+    for i, shard in enumerate(shards, 1):
+        file = f"model-{i:05}-of-{len(shards):05}.safetensors"
+        weight_map.update(dict.fromkeys(shard, file))
+        write_tensors(folder / file, shard, {})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    all_bytes = [2 * math.prod(size) for _, size in sizes]
-    return sum(all_bytes), max(all_bytes)
-
-
-def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of a DFlash checkpoint."""
-    n_embd, n_ff = shape.n_embd, shape.n_ff
-    assert shape.head
-    n_q, n_kv = shape.n_head * shape.head, shape.n_head_kv * shape.head
-    yield from {
-        "fc.weight": (n_embd, N_TAPS * n_embd),
-        "hidden_norm.weight": (n_embd,),
-        "norm.weight": (n_embd,),
-    }.items()
-    for i in range(n_layer):
-        for name, size in {
-            "input_layernorm": (n_embd,),
-            "post_attention_layernorm": (n_embd,),
-            "self_attn.q_proj": (n_q, n_embd),
-            "self_attn.k_proj": (n_kv, n_embd),
-            "self_attn.v_proj": (n_kv, n_embd),
-            "self_attn.o_proj": (n_embd, n_q),
-            "self_attn.q_norm": (shape.head,),
-            "self_attn.k_norm": (shape.head,),
-            "mlp.gate_proj": (n_ff, n_embd),
-            "mlp.up_proj": (n_ff, n_embd),
-            "mlp.down_proj": (n_embd, n_ff),
-        }.items():
-            yield f"layers.{i}.{name}.weight", size
-
-
-def write_shard(path: Path, part: list[tuple[str, tuple[int, ...]]]) -> None:
-    """Weights repeat a block of 16 MB, since only their size matters."""
-    numbers = np.random.default_rng(0).normal(size=8_000_000).astype(np.float32)
-    block = (numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes()
-    header: dict[str, Any] = {}
-    end = 0
-    for name, size in part:
-        begin, end = end, end + 2 * math.prod(size)
-        header[name] = {"dtype": "BF16", "shape": list(size), "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for at in range(0, end, len(block)):
-            file.write(block[: end - at])
+    sizes = [array.nbytes for shard in shards for array in shard.values()]
+    return sum(sizes), max(sizes)
 
 
 def write_target(path: Path, shape: Shape) -> Path:
@@ -185,7 +145,7 @@ def measure(
     checkpoint, output = folder / "checkpoint", folder / "out.gguf"
     target = write_target(folder / "target.gguf", shape)
     try:
-        size, largest = write_checkpoint(checkpoint, shape, n_bytes, shard_bytes)
+        size, largest = write_checkpoint(checkpoint, Target.read(target), shape, n_bytes, shard_bytes)
         for outtype in outtypes:
             start = time.monotonic()
             command = [sys.executable, "-c", CHILD, str(checkpoint), str(target), str(output), outtype]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dflash_local.cli.demo import Written
+from dflash_local.cli.commands.demo import Written
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import PAIRS, bundled_pair, shape_of
 from dflash_local.demo.shapes import SHAPES, TYPES, Pair

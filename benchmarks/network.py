@@ -98,7 +98,6 @@ class Namespace(Loopback):
         self.prefix = ("ip", "netns", "exec", self._name)
 
     def enter(self) -> None:
-        """See `Loopback.enter`."""
         libc = ctypes.CDLL(None, use_errno=True)
         with Path("/run/netns", self._name).open() as namespace:
             if libc.setns(namespace.fileno(), _NEW_NETWORK) != 0:

@@ -21,7 +21,7 @@ from gguf import GGMLQuantizationType
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
-from dflash_local.cli.plan import record as record_of
+from dflash_local.cli.commands.plan import record as record_of
 from dflash_local.convert.gguf_metadata import Value, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer

@@ -69,9 +69,6 @@ class DrafterConfig(Dimensions):
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
         n_embd = _width(keys, target)
         n_head, n_head_kv, head_dim = _heads(keys, n_embd)
-        activation = keys.text("hidden_act", "silu")
-        if activation not in _ACTIVATIONS:
-            raise wrong("hidden_act", f"{activation!r} is not one of {', '.join(_ACTIVATIONS)}")
         _compare_depth(keys, packaging.depth_key, target, warnings)
         n_vocab_stored, n_vocab_draft = _vocabulary(keys, target, warnings)
         n_candidates = min(keys.integer("selector_vocab_size", n_vocab_stored), n_vocab_stored, target.n_vocab)
@@ -92,7 +89,7 @@ class DrafterConfig(Dimensions):
             n_vocab_stored=n_vocab_stored,
             n_candidates=n_candidates,
             attention_bias=keys.flag("attention_bias", False),
-            activation=activation,
+            activation=_activation(keys),
             block_size=keys.integer("block_size", 16, minimum=2),
             mask_token=_mask_token(keys, target),
             samples_from_anchor=first_row_proposes,
@@ -140,6 +137,13 @@ def _heads(keys: Keys, n_embd: int) -> tuple[int, int, int]:
     if head_dim % 2 or head_dim == 0:
         raise wrong("head_dim", f"{head_dim} cannot be rotated in pairs")
     return n_head, n_head_kv, head_dim
+
+
+def _activation(keys: Keys) -> str:
+    activation = keys.text("hidden_act", "silu")
+    if activation not in _ACTIVATIONS:
+        raise wrong("hidden_act", f"{activation!r} is not one of {', '.join(_ACTIVATIONS)}")
+    return activation
 
 
 def _compare_depth(keys: Keys, key: str, target: Target, warnings: list[str]) -> None:

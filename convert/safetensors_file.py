@@ -89,33 +89,9 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
             f"{path.name} is not a valid safetensors file: {what}", field=field, hint="download the file again"
         )
 
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            head = file.read(8)
-            if len(head) < 8:
-                raise bad(f"it has {size} bytes, the header's length alone takes 8")
-            (length,) = struct.unpack("<Q", head)
-            if length > MAX_HEADER_BYTES:
-                raise bad(f"its header claims {length} bytes, the format allows {MAX_HEADER_BYTES}")
-            if length > size - 8:
-                raise bad(f"its header claims {length} bytes but the file has {size}")
-            text = file.read(length)
-    except OSError as error:
-        raise ConvertError(f"cannot read {path.name}: {error.strerror}", field=path.name) from error
-
-    try:
-        header = strict_json(text)
-    except DuplicateKeyError as error:
-        raise bad(f"the key {error.key!r} is listed twice", error.key) from None
-    except ValueError:
-        raise bad("its header is not JSON") from None
-    if not isinstance(header, dict):
-        raise bad("its header is not a JSON object")
-
-    start = 8 + length
-    end = 0
-    for name, entry in sorted(_entries(header, bad), key=lambda item: item[1][2]):
+    text, size = _header_text(path, bad)
+    start, end = 8 + len(text), 0
+    for name, entry in sorted(_entries(_json_object(text, bad), bad), key=lambda item: item[1][2]):
         dtype, shape, begin, stop = entry
         if begin != end:
             raise bad(f"tensor {name!r} starts at byte {begin}, the one before it ends at {end}", name)
@@ -131,6 +107,36 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
         yield StoredTensor(path, name, dtype, shape, start + begin)
     if end != size - start:
         raise bad(f"{size - start - end} bytes after the last tensor are unused")
+
+
+def _header_text(path: Path, bad: Any) -> tuple[bytes, int]:
+    """The header, which is JSON, and the file's size."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(8)
+            if len(head) < 8:
+                raise bad(f"it has {size} bytes, the header's length alone takes 8")
+            (length,) = struct.unpack("<Q", head)
+            if length > MAX_HEADER_BYTES:
+                raise bad(f"its header claims {length} bytes, the format allows {MAX_HEADER_BYTES}")
+            if length > size - 8:
+                raise bad(f"its header claims {length} bytes but the file has {size}")
+            return file.read(length), size
+    except OSError as error:
+        raise ConvertError(f"cannot read {path.name}: {error.strerror}", field=path.name) from error
+
+
+def _json_object(text: bytes, bad: Any) -> dict[str, Any]:
+    try:
+        header = strict_json(text)
+    except DuplicateKeyError as error:
+        raise bad(f"the key {error.key!r} is listed twice", error.key) from None
+    except ValueError:
+        raise bad("its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise bad("its header is not a JSON object")
+    return header
 
 
 def _entries(header: dict[str, Any], bad: Any) -> Iterator[tuple[str, tuple[str, tuple[int, ...], int, int]]]:

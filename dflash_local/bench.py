@@ -329,17 +329,16 @@ def measure(
     `baselines`, `upstream` gives a server that runs during its turn.
     """
     watcher, begun = watcher or Watcher(), datetime.now(timezone.utc)
-    decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
+    budgets: dict[str, int | Literal["auto"]] = {PLAIN: 1}
     if engine.info["drafter"]:
-        decodings[DRAFTED] = budget
+        budgets[DRAFTED] = budget
     seed = 1 if sampling.seed is None else sampling.seed
     seeded = [replace(sampling, seed=seed + i) for i in range(len(prompts))]
     others = {baseline.name: baseline for baseline in baselines}
-    repeats: dict[str, list[list[Run]]] = {name: [] for name in (*decodings, *others)}
-    stats: dict[str, EngineStats] = {}
-    for name in decodings:
-        answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
-    stats_before = EngineStats.of(engine.stats())
+    repeats: dict[str, list[list[Run]]] = {name: [] for name in (*budgets, *others)}
+    for way in budgets.values():
+        answer(engine, prompts[0], seeded[0], n_predict, way)
+    stats = _TurnStats(engine)
     for number in range(repeat):
         for name in list(repeats)[:: -1 if number % 2 else 1]:
             watcher.turn(name, number)
@@ -348,29 +347,44 @@ def measure(
                 turn = _turn(upstream(others[name]), prompts, seeded, n_predict)
             else:
                 traced = trace if name == DRAFTED else None
-                turn = _own_turn(engine, prompts, seeded, n_predict, decodings[name], traced, number)
+                turn = _own_turn(engine, prompts, seeded, n_predict, budgets[name], traced, number)
             repeats[name].append([])
             for run in turn:
                 repeats[name][-1].append(run)
                 watcher.answered(name, run)
-            if name in others:
-                continue
-            stats_after = EngineStats.of(engine.stats())
-            difference = stats_after - stats_before
-            stats[name] = stats[name] + difference if name in stats else difference
-            stats_before = stats_after
-    first_texts = [[run.text for run in repeats[name][0]] for name in decodings]
+            if name in budgets:
+                stats.add(name)
     return Report(
         environment=_environment(engine, sampling, repeat, threads, n_predict, begun),
         summaries={name: Summary.of(answers) for name, answers in repeats.items()},
         n_prompts=len(prompts),
-        same=sum(len(set(texts)) == 1 for texts in zip(*first_texts, strict=True)),
-        stats=stats,
+        same=_same_answers([repeats[name][0] for name in budgets]),
+        stats=stats.totals,
         baselines=baselines,
         runs=repeats,
         beginnings=[beginning(prompt) for prompt in prompts],
         costs=_costs(engine.stats()),
     )
+
+
+class _TurnStats:
+    """What the engine did and chose in the turns of each way of decoding; itself it only counts all turns together."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.totals: dict[str, EngineStats] = {}
+        self._engine, self._before = engine, EngineStats.of(engine.stats())
+
+    def add(self, name: str) -> None:
+        """Add what has happened since the last call."""
+        after = EngineStats.of(self._engine.stats())
+        difference = after - self._before
+        self.totals[name] = self.totals[name] + difference if name in self.totals else difference
+        self._before = after
+
+
+def _same_answers(ways: Sequence[Sequence[Run]]) -> int:
+    """The number of prompts that all ways answered alike."""
+    return sum(len({run.text for run in runs}) == 1 for runs in zip(*ways, strict=True))
 
 
 def _own_turn(

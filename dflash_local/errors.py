@@ -1,4 +1,4 @@
-"""Every exception that dflash-local raises on purpose.
+"""Every exception of the Python API. The server's refusals are answers with a status: server/http_errors.py.
 
 * DFlashError
   + BuildError             the patched library could not be built or installed

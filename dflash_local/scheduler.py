@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
 from queue import SimpleQueue
@@ -275,7 +275,7 @@ class Scheduler:
         self.counters.steps += 1
         self.counters.busy_slot_steps += len(updates)
         self.throughput.add(start, self._counts(updates), self.n_running, self.n_waiting)
-        wake([self._deliver(update) for update in updates])
+        wake([waiter for update in updates for waiter in self._deliver(update)])
 
     def _counts(self, updates: Sequence[StepUpdate]) -> StepCounts:
         """The counts of a step, taken before its updates are delivered."""
@@ -293,39 +293,41 @@ class Scheduler:
             sum(update.n_accepted for update in updates),
         )
 
-    def _deliver(self, update: StepUpdate) -> Waiter | None:
+    def _deliver(self, update: StepUpdate) -> Iterator[Waiter | None]:
+        """Hand one slot's part of a step to its generation. Yields whom to wake once all slots have theirs."""
         running = self._running[update.slot]
         running.n_held = update.n_past
-        if update.n_prompt_probs:
-            running.generation.prompt_probs += update.probs[: update.n_prompt_probs]
-        if update.state == SlotState.READING:
-            return self._tell_progress(running)
+        running.generation.prompt_probs += update.probs[: update.n_prompt_probs]
         if update.state == SlotState.REFUSED:
-            self._vacate(update.slot)
-            return running.generation.fail(RequestError(update.error or "no token may follow"))
-        if update.state == SlotState.FAILED:
-            if self._closing:
-                return None  # close() interrupted the pass; _end() tells the consumers
-            self._vacate(update.slot)
-            return running.generation.fail(ComputeError(update.error or "the forward pass failed"))
+            yield self._fail(update.slot, RequestError(update.error or "no token may follow"))
+        elif update.state == SlotState.FAILED:
+            if not self._closing:  # else close() interrupted the pass, and _end() tells the consumers
+                yield self._fail(update.slot, ComputeError(update.error or "the forward pass failed"))
+        else:
+            if running.generation.request.progress and running.n_passes == 0:
+                yield running.generation.add(running.progress())
+            if update.state != SlotState.READING:
+                yield from self._deliver_chunk(running, update)
+
+    def _deliver_chunk(self, running: Running, update: StepUpdate) -> Iterator[Waiter | None]:
+        """Hand out the new text, and the answer's end: the slot's own, or a cut at a stop string or by a time limit."""
         ended = update.state >= SlotState.STOP
-        waiter = self._tell_progress(running) if running.n_passes == 0 else None
         chunk = running.take(update, last=ended)
         if running.generation.request.timings:
             chunk.timings = running.timings(self.native.slot_stats(update.slot))
-        waiter = running.generation.add(chunk) or waiter
-        if running.is_cut and not ended:
-            self.native.cancel(update.slot)
-        if ended or running.is_cut:
-            by_word = running.stopped_by is not None if running.is_cut else update.state == SlotState.STOP
-            truncated = update.state == SlotState.CONTEXT and not running.is_cut
-            waiter = self._finish(update.slot, "stop" if by_word else "length", truncated) or waiter
-        return waiter
+        yield running.generation.add(chunk)
+        if running.is_cut:
+            if not ended:
+                self.native.cancel(update.slot)
+            yield self._finish(update.slot, "length" if running.stopped_by is None else "stop")
+        elif ended:
+            reason: FinishReason = "stop" if update.state == SlotState.STOP else "length"
+            yield self._finish(update.slot, reason, truncated=update.state == SlotState.CONTEXT)
 
-    def _tell_progress(self, running: Running) -> Waiter | None:
-        return running.generation.add(running.progress()) if running.generation.request.progress else None
+    def _fail(self, slot: int, error: DFlashError) -> Waiter | None:
+        return self._vacate(slot).generation.fail(error)
 
-    def _finish(self, slot: int, reason: FinishReason, truncated: bool = False) -> Waiter | None:
+    def _finish(self, slot: int, reason: FinishReason, *, truncated: bool = False) -> Waiter | None:
         stats = self.native.slot_stats(slot)
         running = self._vacate(slot)
         timings = running.timings(stats)

@@ -27,7 +27,6 @@ class StepCounts(NamedTuple):
     accepted: int = 0
 
     def plus(self, other: StepCounts) -> StepCounts:
-        """The sum."""
         return StepCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
 

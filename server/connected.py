@@ -9,16 +9,9 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from dflash_local.server.http_errors import HTTPError
+from dflash_local.server.http_errors import ClientLeft
 
 T = TypeVar("T")
-
-
-class ClientLeft(HTTPError):
-    """The client no longer waits for the answer."""
-
-    def __init__(self) -> None:
-        super().__init__(400, "the client left")
 
 
 async def disconnected(receive: Receive) -> None:

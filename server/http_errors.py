@@ -1,4 +1,7 @@
-"""Errors as answers: one table from exceptions to HTTP status, type and code; OpenAI's and Anthropic's wording."""
+"""Errors as answers: one table from exceptions to HTTP status, type and code; OpenAI's and Anthropic's wording.
+
+The server's own errors are here, too: each is an answer with a status, which no caller of the Python API can meet.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,13 @@ class HTTPError(DFlashError):
         super().__init__(message)
         self.status, self.code, self.retry_after = status, code, retry_after
         self.type = type or _TYPES.get(status, "invalid_request_error")
+
+
+class ClientLeft(HTTPError):
+    """The client no longer waits for the answer."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "the client left")
 
 
 def not_supported(message: str) -> HTTPError:

@@ -32,7 +32,7 @@ def faults(repo: Path = REPO) -> Iterator[str]:
 
 
 def _may_share(module: Path) -> bool:
-    command = module.parent == Path("dflash_local/cli") and module.stem.replace("_", "-") in COMMANDS
+    command = module.parent == Path("dflash_local/cli/commands") and module.stem.replace("_", "-") in COMMANDS
     return module.stem.startswith("__") or command or module.parent in (Path("benchmarks"), *HTTP_ROOMS)
 
 

@@ -6,7 +6,6 @@ with nothing to do only compares keys. The cache has one wheel per key, so that 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import detect_backend, make_recipe
 from dflash_local.build.upstream import cache_dir, native_source
 from dflash_local.build.wheel import cached_wheel, make_wheel
+from dflash_local.disk import is_full
 from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked
 
@@ -70,7 +70,7 @@ def cache_errors(cache: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise disk_full(cache) from None
         what = f"{error.filename or cache}: {error.strerror or error}"
         raise BuildError(what, hint="check the folder's permissions, or set DFLASH_CACHE") from None

@@ -20,7 +20,6 @@ def check_space(folder: Path, backend: str) -> None:
 
 
 def disk_full(folder: Path, detail: str = "") -> BuildError:
-    """The error of a full disk."""
     return BuildError(
         f"not enough disk space in {folder}{detail}", hint="free some, or point DFLASH_CACHE at a larger disk"
     )

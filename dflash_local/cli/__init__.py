@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from dflash_local import __version__
-from dflash_local.cli.console import set_up_console
-from dflash_local.cli.greeting import greet
+from dflash_local.cli.terminal.console import set_up_console
+from dflash_local.cli.terminal.greeting import greet
 from dflash_local.cli.usage import Parser
 from dflash_local.errors import DFlashError
 
-# Each command is the module of its name in this folder (rpc-server: rpc_server). It has `add_parser(commands)` and
+# Each command is the module of its name in commands/ (rpc-server: rpc_server). It has `add_parser(commands)` and
 # `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
 # of the typed command is imported, so that `--help` and `build` start at once.
 COMMANDS = (
@@ -54,7 +54,7 @@ def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in commands:
-        import_module(f"dflash_local.cli.{name.replace('-', '_')}").add_parser(subparsers)
+        import_module(f"dflash_local.cli.commands.{name.replace('-', '_')}").add_parser(subparsers)
     return root
 
 

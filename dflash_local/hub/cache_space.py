@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from pathlib import Path
 
+from dflash_local.disk import decimal_size_text, is_full
 from dflash_local.errors import HubError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ELSEWHERE = "free some, or point LLAMA_CACHE (or HF_HOME) at a larger disk"
 
 
@@ -25,11 +24,6 @@ def check_space(folder: Path, needed: int, hint: str = _ELSEWHERE) -> None:
             f"not enough disk space in {folder}: {decimal_size_text(free)} free, {decimal_size_text(needed)} needed",
             hint=hint,
         )
-
-
-def is_full(error: OSError) -> bool:
-    """Whether the disk, or its user's share of it, is full."""
-    return error.errno in _FULL
 
 
 def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
@@ -51,11 +45,3 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def decimal_size_text(n_bytes: int) -> str:
-    """A size like "4.7 GB", in decimal units as on the Hub."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.1f} {unit}"
-    return f"{n_bytes} bytes"

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dflash_local.disk import decimal_size_text
 from dflash_local.errors import HubError
 from dflash_local.hub import cache_space
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
@@ -219,7 +220,7 @@ class Hub:
                 digest.update(chunk)
             done = out.tell()
             if 0 < done < total:
-                sizes = f"{cache_space.decimal_size_text(done)} of {cache_space.decimal_size_text(total)}"
+                sizes = f"{decimal_size_text(done)} of {decimal_size_text(total)}"
                 self.note(f"{file.name}: going on at {sizes}")
 
             def take(chunk: bytes) -> None:

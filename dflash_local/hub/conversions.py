@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from dflash_local import convert as converter
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert.target import Target
+from dflash_local.convert.writer import Progress
 from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile
 from dflash_local.native import quantize_rows
-
-# tensor name, bytes written so far, total bytes
-Progress = Callable[[str, int, int], None]
 
 
 def kept(file: HubFile, target: Target, outtype: str | None = None) -> Path | None:

@@ -57,18 +57,21 @@ def _all() -> Iterator[LocalModel]:
     for entry in inventory.entries(Cache(cache_root())):
         yield LocalModel(HUB, entry.name, entry.path, _size(entry.path))
     yield from _files(HERE, Path(), "*.gguf")
-    for folder in _llama_folders():
+    home = Path.home()
+    for folder in _folders("LLAMA_CACHE", _caches() / "llama.cpp"):
         yield from _files(LLAMA, folder, "*.gguf")
-    for folder in _lm_studio_folders():
+    for folder in (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"):  # new and old versions
         yield from _files(LM_STUDIO, folder, "*/*/*.gguf")
-    for folder in _ollama_folders():
+    service = Path("/usr/share/ollama/.ollama/models")
+    for folder in _folders("OLLAMA_MODELS", home / ".ollama" / "models", service):
         yield from _ollama(folder)
 
 
-def _llama_folders() -> Iterator[Path]:
-    if own := os.environ.get("LLAMA_CACHE"):
+def _folders(variable: str, *usual: Path) -> Iterator[Path]:
+    """The folder that a variable names, if it is set, and the usual ones."""
+    if own := os.environ.get(variable):
         yield Path(own)
-    yield _caches() / "llama.cpp"
+    yield from usual
 
 
 def _caches() -> Path:
@@ -78,18 +81,6 @@ def _caches() -> Path:
     if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
         return Path(local)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _lm_studio_folders() -> Iterator[Path]:
-    yield Path.home() / ".lmstudio" / "models"
-    yield Path.home() / ".cache" / "lm-studio" / "models"  # of older versions
-
-
-def _ollama_folders() -> Iterator[Path]:
-    if own := os.environ.get("OLLAMA_MODELS"):
-        yield Path(own)
-    yield Path.home() / ".ollama" / "models"
-    yield Path("/usr/share/ollama/.ollama/models")  # of its system service
 
 
 def _files(place: str, folder: Path, pattern: str) -> Iterator[LocalModel]:

@@ -16,10 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from dflash_local.build.upstream import cache_dir, pip, sha256
+from dflash_local.disk import decimal_size_text, is_full
 from dflash_local.errors import BuildError, HubError
 from dflash_local.file_lock import locked
 from dflash_local.hub.cache import HubFile
-from dflash_local.hub.cache_space import check_space, decimal_size_text, is_full, size_of
+from dflash_local.hub.cache_space import check_space, size_of
 from dflash_local.hub.client import Hub
 
 _CHUNK = 1 << 22
@@ -52,7 +53,6 @@ class PackagedModel:
 
     @property
     def hub_file(self) -> HubFile:
-        """The file as the Hub has it."""
         return HubFile(self.repo, self.commit, self.path, self.size, self.sha256)
 
 

@@ -62,7 +62,6 @@ class Pairing:
     # -- the target
 
     def local_target(self, path: Path) -> None:
-        """Choose a local file."""
         self.target = Source(path)
 
     def hub_target(self, name: Name, file: str | None = None) -> None:
@@ -74,7 +73,7 @@ class Pairing:
             )
         found = _one(self._listing, file) if file else selection.model(self._listing, name.tag)
         if found is None:
-            raise _no_gguf(name, self._listing, file)
+            raise _absent("GGUF", name, self._listing, file)
         self.target = Source(files=tuple(selection.all_parts(self._listing, found)))
 
     def header(self) -> Target:
@@ -104,7 +103,7 @@ class Pairing:
                 continue
             self.drafter = source
             return
-        raise failure or _no_drafter(name, listing, file)
+        raise failure or _absent("drafter", name, listing, file)
 
     def find_drafter(self) -> None:
         """Choose a drafter in the target's own repository, or one from the list. If there is none, note why;
@@ -150,10 +149,8 @@ class Pairing:
         if why := no_drafting(self.header().arch):
             raise PairError(why, field="general.architecture", hint="run it without a drafter")
         if source.is_checkpoint:
-            if conversions.kept(source.files[0], self.header()) or any(
-                file.name.endswith(".bin")
-                for file in source.files  # their headers are at their ends
-            ):
+            has_late_headers = any(file.name.endswith(".bin") for file in source.files)
+            if has_late_headers or conversions.kept(source.files[0], self.header()):
                 return
             with checkpoint_headers(self.hub, source.files) as folder:
                 check_checkpoint(folder, self.header().path)
@@ -230,17 +227,12 @@ def _drafter_sources(name: Name, listing: Sequence[HubFile], file: str | None) -
         yield Source(files=tuple(selection.checkpoint(listing)), is_checkpoint=True)
 
 
-def _no_gguf(name: Name, listing: Sequence[HubFile], file: str | None) -> HubError:
-    what = f"no file {file}" if file else "no GGUF" + (f" of type {name.tag}" if name.tag else "")
-    if selection.is_checkpoint(listing) and not file:
+def _absent(what: str, name: Name, listing: Sequence[HubFile], file: str | None) -> HubError:
+    hint = _listed(listing)
+    if what == "GGUF" and not file and selection.is_checkpoint(listing):
         hint = "it is a Hugging Face checkpoint: name a repository of GGUFs, or give a drafter's checkpoint to -hfd"
-        return HubError(f"{name.repo} holds {what}", hint=hint)
-    return HubError(f"{name.repo} holds {what}", hint=_listed(listing))
-
-
-def _no_drafter(name: Name, listing: Sequence[HubFile], file: str | None) -> HubError:
-    what = f"no file {file}" if file else "no drafter" + (f" of type {name.tag}" if name.tag else "")
-    return HubError(f"{name.repo} holds {what}", hint=_listed(listing))
+    missing = f"file {file}" if file else what + (f" of type {name.tag}" if name.tag else "")
+    return HubError(f"{name.repo} holds no {missing}", hint=hint)
 
 
 def _listed(listing: Sequence[HubFile]) -> str:

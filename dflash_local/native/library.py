@@ -209,7 +209,6 @@ def _unbind_log(lib: ctypes.CDLL) -> None:
 
 
 def path_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A path as bytes for the library."""
     return os.fspath(path).encode("utf-8", "surrogateescape")
 
 

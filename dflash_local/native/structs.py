@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_void_p
 from enum import IntEnum
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from dflash_local.drafting import MAX_NODES
 from dflash_local.engine_options import EngineOptions
@@ -279,8 +280,25 @@ class TreeRows(NamedTuple):
     want_logits: bool = True
 
 
-# Each new field is a new version (dflash.h).
-ABI_VERSION = sum(len(struct._fields_) for struct in ctypes.Structure.__subclasses__() if struct.__module__ == __name__)
+def _type_text(kind: Any) -> str:
+    """A field's type, the same on every platform: ctypes has its own names (c_int32 is c_long on Windows)."""
+    inner = getattr(kind, "_type_", kind.__name__)
+    if not isinstance(inner, str):
+        return f"{_type_text(inner)}[{kind._length_}]" if issubclass(kind, ctypes.Array) else f"{_type_text(inner)}*"
+    if inner.lower() in ("i", "l", "q"):
+        return f"{'int' if inner.islower() else 'uint'}{8 * ctypes.sizeof(kind)}"
+    return inner
+
+
+# A hash of all fields, their names and types: dflash.h has the same number, which a test compares.
+ABI_VERSION = crc32(
+    "\n".join(
+        f"{struct.__name__}.{name} {_type_text(kind)}"
+        for struct in ctypes.Structure.__subclasses__()
+        if struct.__module__ == __name__
+        for name, kind, *_ in struct._fields_
+    ).encode()
+)
 
 
 def fill(struct: ctypes.Structure, params: Mapping[str, Any]) -> None:

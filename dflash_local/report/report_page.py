@@ -37,7 +37,6 @@ class Way(NamedTuple):
 
 
 def report_page(record: Record) -> str:
-    """The whole document."""
     looks = plots.Looks(record)
     return document(
         "page.html",

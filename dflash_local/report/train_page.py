@@ -51,7 +51,6 @@ class TrainRecord:
 
 
 def train_page(record: TrainRecord) -> str:
-    """The whole document."""
     figures = [
         ("Acceptance length", lengths(record), f"In the engine, on held-out prompts, trees of {record.nodes} nodes."),
         ("Loss", losses(record), "Mean cross-entropy of a proposed token, by the share of the fit."),

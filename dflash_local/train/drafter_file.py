@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,6 @@ class DrafterFile:
         """ "dflash", "dflash2" or "dspark"."""
         return {DFlash2: "dflash2", DSpark: "dspark"}.get(type(self.config.kind), "dflash")
 
-    @property
-    def n_proposed(self) -> int:
-        """Tokens that a block proposes."""
-        return self.config.block_size - (not self.config.samples_from_anchor)
-
     @classmethod
     def read(cls, path: Path, target: Target, work: Path) -> DrafterFile:
         """From a GGUF or a Hugging Face folder, which is converted in the folder `work`.
@@ -91,8 +86,7 @@ class DrafterFile:
         keys, stored = read_model(path)
         settings = settings_of(keys, stored, target, path.name)
         config, specs = _understood(settings, target, stored)
-        known = {spec.name for spec in specs} | {FACTORS}
-        if strange := sorted(stored.keys() ^ known - {FACTORS} - (stored.keys() & {FACTORS})):
+        if strange := sorted(stored.keys() ^ {spec.name for spec in specs}):
             raise ConvertError(f"{path.name}: the tensor {strange[0]!r} is not one that is trained", field=strange[0])
         values = {spec.source: stored[spec.name].numbers() for spec in specs if spec.name not in _FROZEN}
         frozen = {name: tensor for name, tensor in stored.items() if name in _FROZEN}
@@ -101,7 +95,8 @@ class DrafterFile:
     @classmethod
     def new(cls, settings: dict[str, Any], target: Target, name: str, seed: int) -> DrafterFile:
         """A drafter that knows nothing, of the shape of `settings` (new_settings). Raises ConvertError."""
-        config, specs = _understood(settings, target, _new_tensors(settings))
+        markov = ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
+        config, specs = _understood(settings, target, markov if "markov_rank" in settings else ())
         rng = np.random.default_rng(seed)
         values = {spec.source: _beginning(spec, rng) for spec in specs if spec.name not in _FROZEN}
         return cls(config, settings, metadata(config, target, name), specs, values)
@@ -355,13 +350,6 @@ def new_settings(
     return settings
 
 
-def _new_tensors(settings: Mapping[str, Any]) -> set[str]:
-    """The optional tensors of a new drafter."""
-    return {"markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"} & (
-        {name for name in _OPTIONAL if "markov_rank" in settings}
-    )
-
-
 def spread_taps(n_layer: int, n_taps: int = 5) -> tuple[int, ...]:
     """Hugging Face ids of `n_taps` layers, evenly from the second to the third but last (build_target_layer_ids of the
     authors); small targets have fewer."""
@@ -385,8 +373,3 @@ def choose_mask_token(target: Target, used: set[int]) -> int:
     if best is None:
         raise RequestError("the texts use every token: there is none to stand for what is to be drafted")
     return best
-
-
-def renamed(file: DrafterFile, name: str) -> DrafterFile:
-    """The same under another `general.name`."""
-    return replace(file, keys={**file.keys, "general.name": string(name)})

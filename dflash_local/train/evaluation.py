@@ -75,7 +75,6 @@ def measure(
 
 
 def acceptance_length(runs: Sequence[Run]) -> float:
-    """AL of answers."""
     return sum(run.n_steps for run in runs) / max(sum(run.n_passes for run in runs), 1)
 
 

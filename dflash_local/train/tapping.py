@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dflash_local.disk import decimal_size_text
 from dflash_local.train.shards import Layout, Shard, TappedText, bfloat16, plan_shards, write_shard
 from dflash_local.train.train_settings import TrainSettings, Watcher
-from dflash_local.train.workspace import Workspace, size_text
+from dflash_local.train.workspace import Workspace
 from dflash_local.train.written_texts import Text
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def tap_all(
     n_tokens = sum(len(text.tokens) for shard in missing for text in texts[shard.first : shard.last])
     n_bytes = n_tokens * layout.token_bytes
     if missing:
-        watcher.note(f"hidden states of {n_tokens} tokens will take {size_text(n_bytes)} in {workspace.taps}")
+        watcher.note(f"hidden states of {n_tokens} tokens will take {decimal_size_text(n_bytes)} in {workspace.taps}")
     for shard in missing:
         shard.path.unlink(missing_ok=True)
     workspace.need(n_bytes, f"storing the hidden states of {n_tokens} tokens")

@@ -6,7 +6,6 @@ whole line.
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dflash_local.convert.complete_file import complete_or_absent
+from dflash_local.disk import decimal_size_text, is_full
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.train.train_settings import flag
@@ -163,7 +163,7 @@ class Workspace:
         free = shutil.disk_usage(self.folder).free
         if free < n_bytes + _MARGIN:
             raise DFlashError(
-                f"{what} takes {size_text(n_bytes)} in {self.folder}, where {size_text(free)} are free",
+                f"{what} takes {decimal_size_text(n_bytes)} in {self.folder}, where {decimal_size_text(free)} are free",
                 hint="free some, or name a folder on a larger disk with --work; what is done so far is kept",
             )
 
@@ -183,7 +183,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise DFlashError(
                 f"the disk of {folder} is full",
                 hint="free some space and give the same command again: what is done so far is kept",
@@ -201,8 +201,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
     return "nothing" if value is None else str(value)
-
-
-def size_text(n_bytes: float) -> str:
-    """Bytes for readers."""
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"

@@ -29,9 +29,10 @@
 #define DFLASH_API __attribute__((visibility("default")))
 #endif
 
-// The number of fields of all structs of this header, so that each new field is a new version; dflash_local counts its
-// own. An incompatible change without a new field gives the function another name.
-#define DFLASH_ABI_VERSION 136
+// A hash of the names and types of all fields of this header's structs: dflash_local/native/structs.py computes it, and
+// tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the function
+// another name.
+#define DFLASH_ABI_VERSION 0x229272f5u
 
 #ifdef __cplusplus
 extern "C" {

@@ -17,7 +17,7 @@ class NodeAnswer(Answer):
     t: Annotated[str, about("its token's text")]
     p: Annotated[int, about("its parent's place in the tree; -1: it is the anchor")]
     prob: Annotated[float | None, about("the drafter's, given the parent; null if it did not propose the token")]
-    value: Annotated[float, about("the estimated chance that the walk gets here")]
+    value: Annotated[float, about("the estimated probability that the walk gets here")]
     by: Proposer
 
 

@@ -231,7 +231,6 @@ def _text(block: Item) -> str:
 
 
 def _document(source: Item) -> str:
-    """A document that is text."""
     if source.text("type") == "text":
         text = source.need("data", str)
         source.finish("media_type")

@@ -26,5 +26,4 @@ class Prediction(Fields):
 
     @property
     def text(self) -> str:
-        """All of it."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)

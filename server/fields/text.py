@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from dflash_local.server.fields.fields import Fields, Policy
+from dflash_local.server.fields.prompt import Prompt, parse_parts
 
 _PARTS = {
     "anyOf": [
@@ -26,6 +27,23 @@ class TokenizeRequest(Fields):
     with_pieces: bool | None = Field(None, description="return each token's text too")
     prompt: str | None = Field(None, description="vLLM's name of `content`; BOS and EOS are added by default")
     add_special_tokens: bool | None = Field(None, description="vLLM's name of `add_special`")
+
+    @property
+    def is_vllm(self) -> bool:
+        return self.content is None and self.prompt is not None
+
+    @property
+    def text(self) -> Prompt:
+        return (self.prompt or "") if self.is_vllm else parse_parts(self.content)
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """How the tokenizer reads the text."""
+        special = self.add_special if self.add_special is not None else self.add_special_tokens
+        return {
+            "add_special": self.is_vllm if special is None else special,
+            "parse_special": self.parse_special is not False,
+        }
 
 
 class DetokenizeRequest(Fields):

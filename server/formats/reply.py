@@ -94,7 +94,6 @@ class Reply(ABC):
         events[-1] |= self._verbose(completions)
 
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
-        """Add the timings so far."""
         event |= timings(parts)
 
     def add_pass(self, event: Body, index: int, chunk: Chunk) -> None:

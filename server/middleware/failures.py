@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from dflash_local.server.http_errors import error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.middleware.request_log import printable
 
 log = logging.getLogger(__name__)
 
 
-class Failures:
+class Failures(HTTPMiddleware):
     """ASGI middleware: an unexpected exception is logged and answered with a 500 in the shape of all errors.
 
     Starlette would answer outside all middleware, without the header by which a browser lets its page read the answer.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
         async def watched(message: Message) -> None:
@@ -30,9 +28,9 @@ class Failures:
             await send(message)
 
         try:
-            await self._app(scope, receive, watched if scope["type"] == "http" else send)
+            await self._app(scope, receive, watched)
         except Exception as error:
-            if scope["type"] != "http" or begun:
+            if begun:
                 raise
             log.exception("%s failed", printable(scope["path"]))
             await error_response(error)(scope, receive, send)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
+
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 
 
-class HeadAsGet:
+class HeadAsGet(HTTPMiddleware):
     """ASGI middleware: the app sees a GET; the server sends no body, since the request was a HEAD."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD":
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)

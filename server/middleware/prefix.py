@@ -5,18 +5,18 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash_local.server.http_errors import HTTPError, error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 
 
-class Prefix:
+class Prefix(HTTPMiddleware):
     """ASGI middleware: requests below `prefix` go on, with ASGI's `root_path`; all others are not found."""
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
-        self._app, self._prefix = app, prefix
+        super().__init__(app)
+        self._prefix = prefix
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif scope["path"] == self._prefix or scope["path"].startswith(self._prefix + "/"):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == self._prefix or scope["path"].startswith(self._prefix + "/"):
             path = scope["path"] if scope["path"] != self._prefix else self._prefix + "/"
             await self._app({**scope, "path": path, "root_path": self._prefix}, receive, send)
         else:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.generation import Completion, Generation, Timings
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 
 log = logging.getLogger(__name__)
 
@@ -19,17 +20,15 @@ POLLED = frozenset(
 LONGEST = 200
 
 
-class RequestLog:
+class RequestLog(HTTPMiddleware):
     """ASGI middleware, the outermost. A handler that generates leaves its generations in the request's state, as
     `generations`; a router leaves the name of the answering model, as `instance`."""
 
     def __init__(self, app: ASGIApp, prefix: str = "") -> None:
-        self._app, self._prefix = app, prefix
+        super().__init__(app)
+        self._prefix = prefix
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = time.monotonic(), 0
 
         async def watched(message: Message) -> None:

@@ -10,18 +10,20 @@ from pathlib import Path
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.middleware.prefix import route_path
 
 
-class StaticFolder:
+class StaticFolder(HTTPMiddleware):
     """ASGI middleware: a file of the folder answers for its path, "/" is its index.html; all else goes on. Nothing
     outside of the folder is ever served, by `..` or by a link."""
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
-        self._app, self._files = app, StaticFiles(directory=folder)
+        super().__init__(app)
+        self._files = StaticFiles(directory=folder)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in ("GET", "HEAD"):
             found, status = await asyncio.to_thread(self._look_up, route_path(scope))
             if status is not None and stat.S_ISREG(status.st_mode):
                 await self._files.file_response(found, status, scope)(scope, receive, send)

@@ -8,20 +8,22 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.http_errors import HTTPError, error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
 
 CANCELLED = HTTPError(400, f"the request was cancelled by its {HEADER}", code="cancelled")
 
 
-class Recorder:
+class Recorder(HTTPMiddleware):
     """ASGI middleware. For the app, the client of a recorded request never leaves, until the request is cancelled."""
 
     def __init__(self, app: ASGIApp, recordings: Recordings) -> None:
-        self._app, self._recordings = app, recordings
+        super().__init__(app)
+        self._recordings = recordings
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = Headers(scope=scope).get(HEADER) if scope["type"] == "http" and scope["method"] == "POST" else None
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = Headers(scope=scope).get(HEADER) if scope["method"] == "POST" else None
         if not name:
             await self._app(scope, receive, send)
             return

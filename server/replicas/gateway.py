@@ -12,8 +12,9 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.connected import ClientLeft, while_connected
-from dflash_local.server.http_errors import MESSAGES, HTTPError, describe_at, error_response
+from dflash_local.server.connected import while_connected
+from dflash_local.server.http_errors import MESSAGES, ClientLeft, HTTPError, describe_at, error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.replicas.asked import Asked
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ TRIES = 3
 LOST = HTTPError(503, "the replica that wrote this answer is gone: ask again", code="replica_lost")
 
 
-class Gateway:
+class Gateway(HTTPMiddleware):
     """ASGI middleware, which answers every HTTP request itself.
 
     Args:
@@ -33,12 +34,10 @@ class Gateway:
     """
 
     def __init__(self, app: ASGIApp, answer: Callable[[Asked], Any], patience: float) -> None:
-        self._app, self._answer, self._patience = app, answer, patience
+        super().__init__(app)
+        self._answer, self._patience = answer, patience
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             asked = Asked.of(scope, await _body(receive))
             with suppress(ClientLeft):

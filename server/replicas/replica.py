@@ -97,7 +97,6 @@ class Replica:
             raise self._service.failure or EngineDeadError("the engine is dead")
 
     async def close(self) -> None:
-        """End the engine."""
         await self._life.aclose()
 
 

@@ -87,7 +87,6 @@ class Instance:
 
     @property
     def command(self) -> list[str]:
-        """Its command line."""
         own = ("--host", str(self._socket), "--alias", self.model.name)
         return [*self._launch.command, *self.model.arguments, *own, *_FLAGS]
 

@@ -36,7 +36,6 @@ class Waiting:
     ready: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: Exception) -> None:
-        """Fail all of them."""
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()  # retrieved, as perhaps nobody waits any more

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import DFlashError
-from dflash_local.server.connected import ClientLeft, beside, while_connected
+from dflash_local.server.connected import beside, while_connected
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import STREAM_HEADERS
-from dflash_local.server.http_errors import MESSAGES, describe_at
+from dflash_local.server.http_errors import MESSAGES, ClientLeft, describe_at
 from dflash_local.server.middleware.prefix import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool

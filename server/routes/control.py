@@ -18,7 +18,6 @@ NO_THOUGHTS = "this completion does not think: it has not begun to, or is done w
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """One endpoint."""
 
     async def control(_request: Request, body: ControlRequest) -> Response:
         """End the thoughts of a running chat completion: it goes on with the answer itself."""

@@ -24,7 +24,6 @@ def fim_tokens(service: Service) -> object:
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """One endpoint."""
     settings = service.settings
 
     async def infill(request: Request, body: InfillRequest) -> Response:

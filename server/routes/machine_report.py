@@ -24,7 +24,6 @@ _DOCUMENTED = query_parameter(
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """One endpoint."""
 
     async def tell_machine(request: Request) -> Response:
         """The pair, its devices and memory, what passes cost here, what the controller chose, slots, throughput."""

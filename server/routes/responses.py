@@ -54,6 +54,17 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """How many tokens a chat completion would read; nothing is generated."""
         return _counted(await count_tokens(service, body))
 
+    for root in ("/v1/responses", "/responses"):
+        add_endpoint(app, (root,), responses, answer=ResponseAnswer, event=ResponseEvent)
+        add_endpoint(app, (f"{root}/input_tokens",), input_tokens, answer=InputTokens)
+        _add_refusals(app, root)
+    paths = ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
+    add_endpoint(app, paths, chat_input_tokens, answer=InputTokens)
+
+
+def _add_refusals(app: FastAPI, root: str) -> None:
+    """What OpenAI can do because it stores responses."""
+
     async def stored(response_id: str) -> Response:
         """Responses are not stored."""
         raise HTTPError(404, f"{response_id:.80}: responses are not stored here")
@@ -62,18 +73,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """Conversations are not compacted here."""
         raise HTTPError(404, "conversations are not compacted here: ask for a summary")
 
-    for root in ("/v1/responses", "/responses"):
-        add_endpoint(app, (root,), responses, answer=ResponseAnswer, event=ResponseEvent)
-        add_endpoint(app, (f"{root}/input_tokens",), input_tokens, answer=InputTokens)
-        for path, handler, methods in (
-            (f"{root}/compact", compact, ["POST"]),
-            (f"{root}/{{response_id}}", stored, ["GET", "DELETE"]),
-            (f"{root}/{{response_id}}/input_items", stored, ["GET"]),
-            (f"{root}/{{response_id}}/cancel", stored, ["POST"]),
-        ):
-            app.add_api_route(path, handler, methods=methods, include_in_schema=False)
-    paths = ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
-    add_endpoint(app, paths, chat_input_tokens, answer=InputTokens)
+    for path, handler, methods in (
+        (f"{root}/compact", compact, ["POST"]),
+        (f"{root}/{{response_id}}", stored, ["GET", "DELETE"]),
+        (f"{root}/{{response_id}}/input_items", stored, ["GET"]),
+        (f"{root}/{{response_id}}/cancel", stored, ["POST"]),
+    ):
+        app.add_api_route(path, handler, methods=methods, include_in_schema=False)
 
 
 def _counted(n_tokens: int) -> Response:

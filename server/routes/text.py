@@ -11,7 +11,6 @@ from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.fields.chat import ChatRequest
-from dflash_local.server.fields.prompt import parse_parts
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
 from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -29,30 +28,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         """The tokens of a text."""
-        vllm = body.content is None and body.prompt is not None
-        text = (body.prompt or "") if vllm else parse_parts(body.content)
-        special = body.add_special if body.add_special is not None else body.add_special_tokens
-        flags = {
-            "add_special": vllm if special is None else special,
-            "parse_special": body.parse_special is not False,
-        }
         if not service.has_engine:
-            if body.with_pieces:
-                raise RequestError("with_pieces needs a server with an engine", param="with_pieces")
-            if not isinstance(text, str):
-                raise RequestError("a list as content needs a server with an engine", param="content")
-            return JSON(Tokens(tokens=await service.processes[0].tokenize(text, **flags)))
-        engine = service.engine
-
-        def answer() -> Response:
-            tokens = engine.tokenize_parts(text, **flags)
-            if body.with_pieces:
-                return _with_pieces(engine, tokens)
-            if not vllm:
-                return JSON(Tokens(tokens=tokens))
-            return JSON(Tokens(tokens=tokens, count=len(tokens), max_model_len=engine.n_ctx_slot, token_strs=None))
-
-        return await asyncio.to_thread(answer)  # a long text takes seconds
+            return await _tokens_of_process(service, body)
+        return await asyncio.to_thread(_tokens, service.engine, body)  # a long text takes seconds
 
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         """The text of tokens."""
@@ -77,6 +55,25 @@ def add_routes(app: FastAPI, service: Service) -> None:
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)
     add_endpoint(app, ("/tokenizer_info",), tokenizer_info, answer=TokenizerInfo, methods=("GET",))
     add_endpoint(app, ("/apply-template",), apply_template, answer=Prompt)
+
+
+def _tokens(engine: Engine, body: TokenizeRequest) -> Response:
+    tokens = engine.tokenize_parts(body.text, **body.flags)
+    if body.with_pieces:
+        return _with_pieces(engine, tokens)
+    if not body.is_vllm:
+        return JSON(Tokens(tokens=tokens))
+    return JSON(Tokens(tokens=tokens, count=len(tokens), max_model_len=engine.n_ctx_slot, token_strs=None))
+
+
+async def _tokens_of_process(service: Service, body: TokenizeRequest) -> Response:
+    """The same by a model for embeddings, in its process."""
+    text = body.text
+    if body.with_pieces:
+        raise RequestError("with_pieces needs a server with an engine", param="with_pieces")
+    if not isinstance(text, str):
+        raise RequestError("a list as content needs a server with an engine", param="content")
+    return JSON(Tokens(tokens=await service.processes[0].tokenize(text, **body.flags)))
 
 
 def _with_pieces(engine: Engine, tokens: list[int]) -> Response:

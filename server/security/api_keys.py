@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash_local.errors import RequestError
 from dflash_local.server.http_errors import UNAUTHORIZED, error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.middleware.prefix import route_path
 
 # What is the same on every server of this version is no secret, and browsers send no key for a page.
@@ -52,15 +53,16 @@ key_number: ContextVar[int] = ContextVar("key_number", default=0)
 KEY_HEADER = b"x-dflash-key"  # the number of a request's key, from a router to its instances
 
 
-class KeyCheck:
+class KeyCheck(HTTPMiddleware):
     """ASGI middleware: 401 for every path that is not public, unless the client shows one of the keys."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
-        self._app, self._keys = app, [key.encode() for key in keys]
+        super().__init__(app)
+        self._keys = [key.encode() for key in keys]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        number = self._shown(scope["headers"]) if scope["type"] == "http" else 0
-        if scope["type"] == "http" and not _is_public(route_path(scope)) and not number:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        number = self._shown(scope["headers"])
+        if not _is_public(route_path(scope)) and not number:
             await error_response(UNAUTHORIZED)(scope, receive, send)
         else:
             key_number.set(number)
@@ -77,15 +79,11 @@ class KeyCheck:
         return max(shown, default=0)
 
 
-class RoutersKey:
+class RoutersKey(HTTPMiddleware):
     """ASGI middleware of an instance: the router, which checked the key, says its number."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            key_number.set(next((int(value) for name, value in scope["headers"] if name == KEY_HEADER), 0))
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key_number.set(next((int(value) for name, value in scope["headers"] if name == KEY_HEADER), 0))
         await self._app(scope, receive, send)
 
 

@@ -8,20 +8,19 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.http_errors import HTTPError, error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.security.limits import Limits
 
 
-class BodyLimits:
+class BodyLimits(HTTPMiddleware):
     """ASGI middleware: `receive` keeps to the limits, or raises HTTPError: 408 too slow, 413 too long, 503 too many."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._app, self._limits = app, limits
+        super().__init__(app)
+        self._limits = limits
         self._held = 0  # bytes of all bodies beyond their free part
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = Headers(scope=scope).get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > self._limits.body:
             await error_response(too_long(self._limits.body))(scope, receive, send)
@@ -98,5 +97,4 @@ class _Body:
 
 
 def too_long(limit: int) -> HTTPError:
-    """The error 413."""
     return HTTPError(413, f"the body is longer than {limit} bytes (--max-body)", code="body_too_large")

@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash_local.server.http_errors import HTTPError, error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 
 ANY = "*"
 # Names that nobody can register, so that no foreign web page has them: RFC 6761, RFC 6762, RFC 8375, ICANN's .internal.
@@ -26,7 +27,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class HostCheck:
+class HostCheck(HTTPMiddleware):
     """ASGI middleware for a server that listens on this machine only: 403 for requests to a foreign host name. That
     stops a web page whose own name points here (DNS rebinding): for the browser it is of the same origin.
 
@@ -34,10 +35,11 @@ class HostCheck:
     """
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
-        self._app, self._allowed = app, {name.lower() for name in allowed}
+        super().__init__(app)
+        self._allowed = {name.lower() for name in allowed}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._allows(host := Headers(scope=scope).get("host", "")):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._allows(host := Headers(scope=scope).get("host", "")):
             await error_response(_refusal(host))(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.http_errors import HTTPError, error_response
+from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.security.hosts import is_loopback
 
 ANY, LOCALHOST = "*", "localhost"
@@ -53,16 +54,17 @@ def _is_local(origin: str) -> bool:
         return False
 
 
-class CorsHeaders:
+class CorsHeaders(HTTPMiddleware):
     """ASGI middleware: every answer, errors too, tells the browser whether the page may read it; every OPTIONS is
     answered here, because preflight requests carry no key."""
 
     def __init__(self, app: ASGIApp, cors: Cors) -> None:
-        self._app, self._cors = app, cors
+        super().__init__(app)
+        self._cors = cors
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
-        if scope["type"] == "http" and scope["method"] == "OPTIONS":
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = Headers(scope=scope).get("origin")
+        if scope["method"] == "OPTIONS":
             await self._preflight(Headers(scope=scope))(scope, receive, send)
         elif origin is None:
             await self._app(scope, receive, send)
@@ -103,15 +105,16 @@ class CorsHeaders:
         return answer
 
 
-class OriginCheck:
+class OriginCheck(HTTPMiddleware):
     """ASGI middleware: 403 for requests from pages of a foreign origin. CORS alone keeps them from reading the answer,
     not from asking: a POST of text/plain needs no preflight."""
 
     def __init__(self, app: ASGIApp, cors: Cors) -> None:
-        self._app, self._cors = app, cors
+        super().__init__(app)
+        self._cors = cors
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] not in SAFE_METHODS:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in SAFE_METHODS:
             headers = Headers(scope=scope)
             origin = headers.get("origin")
             if origin is not None and not self._cors.allows(origin) and not _is_own(origin, headers.get("host", "")):

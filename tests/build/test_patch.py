@@ -14,7 +14,7 @@ import pytest
 from dflash_local.build import patch
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
 from dflash_local.cli import main
-from dflash_local.cli import patch as patch_command
+from dflash_local.cli.commands import patch as patch_command
 from dflash_local.errors import BuildError
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from dflash_local.cli import serve
+from dflash_local.cli.commands import serve
 from dflash_local.engine_options import DEFAULTS, OPTIONS
 from dflash_local.option import Option, in_python
 from dflash_local.request_options import REQUEST_DEFAULTS, REQUEST_OPTIONS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.cli.auto_convert import auto_convert
+from dflash_local.cli.flags.auto_convert import auto_convert
 from dflash_local.convert import convert
 from dflash_local.errors import ConvertError, ModelError
 
@@ -62,7 +62,7 @@ def test_written_again_if_anything_changes(
     found.add(auto_convert(foreign, target))
     samples.write_target(target, {"tokenizer.ggml.tokens": [f"other{i}" for i in range(samples.N_VOCAB)]})
     found.add(auto_convert(foreign, target))
-    monkeypatch.setattr("dflash_local.cli.auto_convert.VERSION", -1)
+    monkeypatch.setattr("dflash_local.cli.flags.auto_convert.VERSION", -1)
     found.add(auto_convert(foreign, target))
     assert len(found) == 4
 
@@ -104,7 +104,7 @@ def test_bad_files(cache: Path, tmp_path: Path, target: Path, foreign: Path) -> 
 SLOW = """
 import os, sys, time
 from pathlib import Path
-from dflash_local.cli.auto_convert import auto_convert
+from dflash_local.cli.flags.auto_convert import auto_convert
 sync = os.fsync
 os.fsync = lambda descriptor: (time.sleep(1), sync(descriptor))
 print(auto_convert(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -13,7 +13,7 @@ import pytest
 
 from dflash_local import cli, native
 from dflash_local.bench import beginning
-from dflash_local.cli import bench
+from dflash_local.cli.commands import bench
 from dflash_local.engine import Engine
 from dflash_local.report.bench_record import Record
 from dflash_local.report.report_page import report_page

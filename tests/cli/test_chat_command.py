@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.chat import Chat, Message, remote
+from dflash_local.cli.commands.chat import Chat, Message, remote
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from tests.fake_native import FakeNative

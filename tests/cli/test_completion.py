@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.completion import SHELLS, script
+from dflash_local.cli.commands.completion import SHELLS, script
 
 BASH = """
 source "$1"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dflash_local.cli.chat import Chat, local, remote
+from dflash_local.cli.commands.chat import Chat, local, remote
 from dflash_local.cli.drafts.cursor import Cursor, cells
 from dflash_local.cli.drafts.draft_view import DraftView, legend
 from dflash_local.cli.drafts.figures import figures_line

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local import cli, native
-from dflash_local.cli.model_file import check_model_file
+from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server.sockets import listen

@@ -11,7 +11,8 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.build import installation
-from dflash_local.cli import greeting, parser
+from dflash_local.cli import parser
+from dflash_local.cli.terminal import greeting
 from dflash_local.hub.local_models import local_models
 
 QWEN = "Qwen3-8B-Q4_K_M"

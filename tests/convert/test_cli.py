@@ -12,7 +12,7 @@ import pytest
 
 from dflash_local import vocabulary
 from dflash_local.cli import main
-from dflash_local.cli.progress import Progress
+from dflash_local.cli.terminal.progress import Progress
 
 from . import samples
 from .dialect_samples import write_dialect
@@ -137,5 +137,5 @@ def test_neither_torch_nor_safetensors_is_imported() -> None:
 
 
 def test_help_needs_neither_numpy_nor_gguf() -> None:
-    code = "import sys, dflash_local.cli.convert; sys.exit(not {'numpy', 'gguf'}.isdisjoint(sys.modules))"
+    code = "import sys, dflash_local.cli.commands.convert; sys.exit(not {'numpy', 'gguf'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

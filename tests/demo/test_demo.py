@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.http_load import free_port
 from dflash_local import cli
-from dflash_local.cli import demo
+from dflash_local.cli.commands import demo
 from dflash_local.demo import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.hub import packaged_models

@@ -17,7 +17,7 @@ from gguf import GGMLQuantizationType as Type
 from dflash_local import cli, native
 from dflash_local.build import installation, recipe
 from dflash_local.build.commit import running_commit
-from dflash_local.cli.engine_flags import add_engine_flags, engine_options
+from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.diagnose import build, costs, kernels, memory, tuning
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from dflash_local.cli import main, parser
-from dflash_local.cli.engine_flags import engine_options
-from dflash_local.cli.model_flags import suggest, take_models
+from dflash_local.cli.flags.engine_flags import engine_options
+from dflash_local.cli.flags.model_flags import suggest, take_models
 from dflash_local.convert.gguf_metadata import read_header, read_metadata
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError

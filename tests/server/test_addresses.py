@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from dflash_local.cli import parser
-from dflash_local.cli.logs import JsonLines, Lines, set_up_logs
+from dflash_local.cli.flags.logs import JsonLines, Lines, set_up_logs
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.middleware.request_log import printable

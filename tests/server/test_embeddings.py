@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.embedding_flags import check_embedding_flags, embedding_settings, writes_no_text
+from dflash_local.cli.flags.embedding_flags import check_embedding_flags, embedding_settings, writes_no_text
 from dflash_local.engine import Engine
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.native import check_embedding_gguf, check_gguf

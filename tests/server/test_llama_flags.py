@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli import serve as serve_command
-from dflash_local.cli.foreign import FOREIGN, Effect, Foreign, check_variables, known_variables
-from dflash_local.cli.http_flags import http_settings
-from dflash_local.cli.request_flags import request_defaults
+from dflash_local.cli.commands import serve as serve_command
+from dflash_local.cli.flags.foreign import FOREIGN, Effect, Foreign, check_variables, known_variables
+from dflash_local.cli.flags.http_flags import http_settings
+from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.router_flags import ServeFlags, is_router
+from dflash_local.cli.flags.router_flags import ServeFlags, is_router
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.router.catalog import Cached, Catalog
 from dflash_local.server.router.folder import Folder, best_drafter
@@ -185,7 +185,7 @@ def test_what_keeps_a_router_from_starting(
     fix: str,
 ) -> None:
     monkeypatch.setenv("LLAMA_CACHE", str(tmp_path))
-    monkeypatch.setattr("dflash_local.cli.serve.set_up_logs", lambda _args: logging.WARNING)
+    monkeypatch.setattr("dflash_local.cli.commands.serve.set_up_logs", lambda _args: logging.WARNING)
     assert cli.main(["serve", *words]) == 1
     said = capsys.readouterr().err
     assert message in said

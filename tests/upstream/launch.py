@@ -179,7 +179,7 @@ def _known(flags: list[str]) -> list[str]:
     """Without what `serve` does not know, which is told to the run's report; a stage on the way to none."""
     import argparse
 
-    from dflash_local.cli import serve
+    from dflash_local.cli.commands import serve
 
     if os.environ.get("UPSTREAM_ALL_FLAGS"):
         return flags

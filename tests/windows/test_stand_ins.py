@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from dflash_local.build import recipe
-from dflash_local.cli.console import set_up_console
+from dflash_local.cli.terminal.console import set_up_console
 from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked
 from dflash_local.hub.links import link_or_copy

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
-from dflash_local.cli.answer_view import AnswerView
 from dflash_local.cli.drafts.cursor import Cursor, cells
 from dflash_local.cli.drafts.figures import figures_line
 from dflash_local.cli.drafts.palette import ASIDE, REFUSED, Palette
 from dflash_local.cli.drafts.tally import Tally
 from dflash_local.cli.drafts.tints import Tinted, Tints, refused
-from dflash_local.cli.terminal import visible
+from dflash_local.cli.terminal.answer_view import AnswerView
+from dflash_local.cli.terminal.notes import visible
 
 # Refused text is shown only for passes of at least this time: shorter ones would flicker.
 SHOWN_MS = 25.0

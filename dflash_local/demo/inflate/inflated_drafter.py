@@ -44,7 +44,6 @@ class InflatedDrafter(InflatedModel):
         return result
 
     def tensors(self) -> Iterator[OutputTensor]:
-        """All tensors."""
         small, large, fc = self.n_embd, self.shape.n_embd, self.source.tensor("fc.weight")
         yield padded_matrix(
             "fc.weight",

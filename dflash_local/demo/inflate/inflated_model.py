@@ -165,7 +165,6 @@ class InflatedModel:
         return exact_tensor(name, (self.shape.n_embd,), values)
 
     def head_norm(self, name: str, source: str | None, gain: float = 1.0) -> OutputTensor:
-        """A norm over one head."""
         small = self.source.tensor(source) if source else None
 
         def values() -> Array:

@@ -42,7 +42,6 @@ class InflatedTarget(InflatedModel):
         }
 
     def tensors(self) -> Iterator[OutputTensor]:
-        """All tensors."""
         n_vocab, n_embd, constant = self.shape.n_vocab, self.shape.n_embd, self.n_embd
         embedding = self.source.tensor("token_embd.weight")
         # A tied head becomes a separate copy.

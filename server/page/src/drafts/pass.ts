@@ -15,7 +15,7 @@ export interface Tree {
   parents: number[];
   /** The drafter's probability of each, given its parent. */
   probs: number[];
-  /** The chance that the walk gets to each. */
+  /** The probability that the walk gets to each. */
   values: number[];
   origins: number[];
   /** The accepted nodes, the anchor first. */

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
-from dflash_local.cli.model_flags import add_hub_flags, suggest, take_models
+from dflash_local.cli.flags.model_flags import add_hub_flags, suggest, take_models
 from dflash_local.drafting import Draft
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
@@ -327,7 +327,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     options["mmap"] = args.load_mode in ("auto", "mmap", "mmap+mlock")
     options["mlock"] = "mlock" in args.load_mode
     if args.auto_convert and options["drafter"]:
-        from dflash_local.cli.auto_convert import auto_convert
+        from dflash_local.cli.flags.auto_convert import auto_convert
 
         options["drafter"] = str(auto_convert(Path(options["drafter"]), Path(options["model"])))
     options["chat_template"] = chat_template(args)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.model_flags import add_access_flags, hub_of
+from dflash_local.cli.flags.model_flags import add_access_flags, hub_of
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 
@@ -28,7 +28,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    from dflash_local.cli.engine_flags import add_flag
+    from dflash_local.cli.flags.engine_flags import add_flag
 
     parser = add_command(
         commands,
@@ -57,7 +57,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dflash_local.cli.auto_convert import auto_convert
+    from dflash_local.cli.flags.auto_convert import auto_convert
     from dflash_local.errors import RequestError
     from dflash_local.hub.pairing import Pairing
     from dflash_local.hub.selection import Name
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(pairing: Pairing) -> None:
-    from dflash_local.hub.cache_space import decimal_size_text
+    from dflash_local.disk import decimal_size_text
 
     print(f"target:  {pairing.target}")
     print(f"drafter: {pairing.drafter or 'none'}")

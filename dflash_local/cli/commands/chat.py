@@ -12,10 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.answer_view import AnswerView
-from dflash_local.cli.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
-from dflash_local.cli.model_flags import NO_MODEL, take_models
-from dflash_local.cli.terminal import note
+from dflash_local.cli.flags.engine_flags import (
+    add_engine_flags,
+    add_sampling_flags,
+    count,
+    load_engine,
+    sampling_options,
+)
+from dflash_local.cli.flags.model_flags import NO_MODEL, take_models
+from dflash_local.cli.terminal.answer_view import AnswerView
+from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import DFlashError, RequestError
 

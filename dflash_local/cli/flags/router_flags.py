@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dflash_local.cli.engine_flags import SILENT, add_flag, count, truth
-from dflash_local.cli.serve_app import serve_at
+from dflash_local.cli.flags.engine_flags import SILENT, add_flag, count, truth
+from dflash_local.cli.flags.serve_app import serve_at
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -187,7 +187,6 @@ class ServeFlags:
         return (_longest(opposite),) if opposite else ()
 
     def _opposite(self, action: argparse.Action) -> argparse.Action | None:
-        """The opposite switch."""
         place, foreign = action.dest, getattr(action, "foreign", None)
         for other in self._parser._actions:
             same = getattr(other, "foreign", None) is foreign if foreign else other.dest == place

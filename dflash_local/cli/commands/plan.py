@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.engine_flags import add_engine_flags, engine_options
-from dflash_local.cli.model_flags import suggest, take_models
+from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
+from dflash_local.cli.flags.model_flags import suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.machine import GIB
 from dflash_local.diagnose.sizes import size_text

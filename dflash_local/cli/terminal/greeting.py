@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_local import __version__
-from dflash_local.cli.terminal import visible
+from dflash_local.cli.terminal.notes import visible
 
 MOST_LISTED = 8
 _DEMO = ("dflash-local demo", "talk to a small model that is part of the package")

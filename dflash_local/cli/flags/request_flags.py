@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.engine_flags import (
+from dflash_local.cli.flags.engine_flags import (
     add_flag,
     count,
     json_object,
@@ -18,7 +18,7 @@ from dflash_local.cli.engine_flags import (
     read_text,
     sampling_options,
 )
-from dflash_local.cli.logs import is_verbose
+from dflash_local.cli.flags.logs import is_verbose
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:

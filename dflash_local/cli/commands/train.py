@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.engine_flags import count, numbers
-from dflash_local.cli.model_file import check_model_file
+from dflash_local.cli.flags.engine_flags import count, numbers
+from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError

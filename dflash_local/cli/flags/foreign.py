@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from dflash_local.cli.engine_flags import SILENT, truth, variables_for, variables_of
+from dflash_local.cli.flags.engine_flags import SILENT, truth, variables_for, variables_of
 from dflash_local.errors import RequestError
 
 

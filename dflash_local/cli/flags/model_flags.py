@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.model_file import check_model_file
-from dflash_local.cli.progress import Progress
+from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.terminal.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
 
 if TYPE_CHECKING:

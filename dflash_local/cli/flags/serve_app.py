@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.chat_flags import check_chat_flags
-from dflash_local.cli.embedding_flags import embedding_settings, writes_no_text
-from dflash_local.cli.engine_flags import chat_template, load_engine
-from dflash_local.cli.http_flags import http_settings
-from dflash_local.cli.model_flags import take_models, target_repository
-from dflash_local.cli.request_flags import request_defaults
+from dflash_local.cli.flags.chat_flags import check_chat_flags
+from dflash_local.cli.flags.embedding_flags import embedding_settings, writes_no_text
+from dflash_local.cli.flags.engine_flags import chat_template, load_engine
+from dflash_local.cli.flags.http_flags import http_settings
+from dflash_local.cli.flags.model_flags import take_models, target_repository
+from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:

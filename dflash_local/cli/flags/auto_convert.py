@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir
-from dflash_local.cli.progress import Progress
+from dflash_local.cli.terminal.progress import Progress
 from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel

@@ -11,9 +11,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.engine_flags import add_flag, count
-from dflash_local.cli.logs import set_up_logs
-from dflash_local.cli.serve_app import make_app, make_settings
+from dflash_local.cli.flags.engine_flags import add_flag, count
+from dflash_local.cli.flags.logs import set_up_logs
+from dflash_local.cli.flags.serve_app import make_app, make_settings
 from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from dflash_local.cli.terminal import note, visible
+from dflash_local.cli.terminal.notes import note, visible
 
 
 class AnswerView:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local import __version__
-from dflash_local.cli.embedding_flags import add_embedding_flags, check_embedding_flags
-from dflash_local.cli.engine_flags import add_engine_flags, add_flag, add_sampling_flags
-from dflash_local.cli.foreign import add_foreign_flags, check_variables
-from dflash_local.cli.http_flags import add_http_flags, add_record_flags
-from dflash_local.cli.logs import add_log_flags, set_up_logs
-from dflash_local.cli.replica_flags import add_replica_flags, refuse_replicas, serve_replicas
-from dflash_local.cli.request_flags import add_request_flags
-from dflash_local.cli.router_flags import add_router_flags, is_router, serve_router
-from dflash_local.cli.serve_app import make_app, make_settings, serve_at
+from dflash_local.cli.flags.embedding_flags import add_embedding_flags, check_embedding_flags
+from dflash_local.cli.flags.engine_flags import add_engine_flags, add_flag, add_sampling_flags
+from dflash_local.cli.flags.foreign import add_foreign_flags, check_variables
+from dflash_local.cli.flags.http_flags import add_http_flags, add_record_flags
+from dflash_local.cli.flags.logs import add_log_flags, set_up_logs
+from dflash_local.cli.flags.replica_flags import add_replica_flags, refuse_replicas, serve_replicas
+from dflash_local.cli.flags.request_flags import add_request_flags
+from dflash_local.cli.flags.router_flags import add_router_flags, is_router, serve_router
+from dflash_local.cli.flags.serve_app import make_app, make_settings, serve_at
 from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.engine_flags import add_flag, count, json_object, read_text
+from dflash_local.cli.flags.engine_flags import add_flag, count, json_object, read_text
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""The commands of `dflash-local`, a module for each."""
