@@ -59,11 +59,11 @@ class checksum {
 };
 
 // Clients see this text, so it names no path.
-[[noreturn]] void refuse(const std::string & why) { throw std::runtime_error("the file " + why); }
+[[noreturn]] void refuse_file(const std::string & why) { throw std::runtime_error("the file " + why); }
 
-template <class... Parts> void refuse_if(bool wrong, const Parts &... why) {
+template <class... Parts> void refuse_file_if(bool wrong, const Parts &... why) {
     if (wrong) {
-        refuse(concat(why...));
+        refuse_file(concat(why...));
     }
 }
 
@@ -99,7 +99,7 @@ std::filesystem::path regular_file(const std::string & name) {
     const std::filesystem::path path = file_path(name);
     std::error_code             error;
     if (!std::filesystem::is_regular_file(path, error)) {
-        refuse(error ? "cannot be read: " + error.message() : "cannot be read: it is no regular file");
+        refuse_file(error ? "cannot be read: " + error.message() : "cannot be read: it is no regular file");
     }
     return path;
 }
@@ -107,10 +107,10 @@ std::filesystem::path regular_file(const std::string & name) {
 class reader {
   public:
     explicit reader(const std::string & path) : in_(regular_file(path), std::ios::binary | std::ios::ate) {
-        refuse_if(!in_, "cannot be read: ", std::strerror(errno));
+        refuse_file_if(!in_, "cannot be read: ", std::strerror(errno));
         const std::streamoff size = in_.tellg();
         in_.seekg(0);
-        refuse_if(
+        refuse_file_if(
             !in_ || size < (std::streamoff) (sizeof(head) + sizeof(uint64_t)), "is no saved slot: it is too short");
         size_ = (size_t) size;
         left_ = size_ - sizeof(uint64_t);   // the checksum is not among what is read
@@ -120,11 +120,11 @@ class reader {
 
     // Throws before anything is allocated.
     void need(uint64_t n, uint64_t bytes) const {
-        refuse_if(n > left_ / bytes, "is damaged: it has fewer bytes than it tells");
+        refuse_file_if(n > left_ / bytes, "is damaged: it has fewer bytes than it tells");
     }
     void read(void * data, size_t size) {
         need(size, 1);
-        refuse_if(!in_.read((char *) data, (std::streamsize) size), "cannot be read to its end");
+        refuse_file_if(!in_.read((char *) data, (std::streamsize) size), "cannot be read to its end");
         sum_.add(data, size);
         left_ -= size;
     }
@@ -135,7 +135,7 @@ class reader {
     }
     void finish() {
         uint64_t sum = 0;
-        refuse_if(left_ != 0 || !in_.read((char *) &sum, sizeof(sum)) || sum != sum_.value(),
+        refuse_file_if(left_ != 0 || !in_.read((char *) &sum, sizeof(sum)) || sum != sum_.value(),
             "is damaged: its checksum is another one");
     }
 
@@ -146,31 +146,32 @@ class reader {
 };
 
 void check(const head & h, size_t size, const slot_file_owner & owner, int32_t max_tokens) {
-    refuse_if(std::memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0, "is no saved slot of this version");
-    refuse_if(h.file_size != size, "is damaged: it has ", size, " of ", h.file_size, " bytes");
-    refuse_if(h.target != owner.target, "was saved with another target");
-    refuse_if(h.drafter != owner.drafter, "was saved with another drafter, or without one");
-    refuse_if(h.n_tokens < 1 || h.n_tokens > max_tokens, "holds ", h.n_tokens, " tokens, must be 1..", max_tokens,
+    refuse_file_if(std::memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0, "is no saved slot of this version");
+    refuse_file_if(h.file_size != size, "is damaged: it has ", size, " of ", h.file_size, " bytes");
+    refuse_file_if(h.target != owner.target, "was saved with another target");
+    refuse_file_if(h.drafter != owner.drafter, "was saved with another drafter, or without one");
+    refuse_file_if(h.n_tokens < 1 || h.n_tokens > max_tokens, "holds ", h.n_tokens, " tokens, must be 1..", max_tokens,
         " (start with a larger -c)");
     const bool sound = h.n_asked >= 0 && h.n_asked <= h.n_tokens && h.n_checkpoints >= 0 && h.n_checkpoints <= 1024 &&
                        h.past_begin >= 0 && h.past_begin <= h.ring_end && h.n_segments >= 0 &&
                        h.n_segments <= h.n_tokens / kv_history::STEP + 1 && h.ring_begin >= 0 &&
                        h.ring_begin <= h.ring_end && h.ring_end <= h.n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 &&
                        h.taps_pos <= h.n_tokens - h.taps_rows && h.zero == 0;
-    refuse_if(!sound, "is damaged: its counts contradict each other");
+    refuse_file_if(!sound, "is damaged: its counts contradict each other");
 }
 
 void add_samples(checksum & sum, const std::string & path) {
     constexpr size_t BEGINNING = 1 << 20, SAMPLE = 1 << 12, N_SAMPLES = 64;
     std::ifstream    in(file_path(path), std::ios::binary | std::ios::ate);
     const auto       size = (uint64_t) in.tellg();
-    refuse_if(!in, "cannot be read: ", std::strerror(errno));
+    refuse_file_if(!in, "cannot be read: ", std::strerror(errno));
     std::vector<char> bytes(BEGINNING);
     sum.add(&size, sizeof(size));
     for (size_t i = 0; i <= N_SAMPLES; ++i) {
         const uint64_t at     = i == 0 ? 0 : size / N_SAMPLES * (i - 1);
         const size_t   n_read = (size_t) std::min<uint64_t>(i == 0 ? BEGINNING : SAMPLE, size - at);
-        refuse_if(!in.seekg((std::streamoff) at) || !in.read(bytes.data(), (std::streamsize) n_read), "cannot be read");
+        refuse_file_if(
+            !in.seekg((std::streamoff) at) || !in.read(bytes.data(), (std::streamsize) n_read), "cannot be read");
         sum.add(bytes.data(), n_read);
     }
 }
@@ -240,7 +241,7 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
                                 : write_error ? std::strerror(write_error)
                                               : "the disk may be full";
         remove_file(part);
-        refuse("cannot be written: " + why);
+        refuse_file("cannot be written: " + why);
     }
     return size;
 }
@@ -264,7 +265,7 @@ conversation read_slot_file(
         uint64_t at_and_size[2];
         in.read(at_and_size, sizeof(at_and_size));
         const int32_t before = i == 0 ? 0 : c.checkpoints.back().at;
-        refuse_if(at_and_size[0] <= (uint64_t) before || at_and_size[0] > (uint64_t) h.n_tokens,
+        refuse_file_if(at_and_size[0] <= (uint64_t) before || at_and_size[0] > (uint64_t) h.n_tokens,
             "is damaged: its checkpoints are not in order");
         auto state = std::make_shared<raw_bytes>();
         in.read_all(*state, at_and_size[1]);

@@ -30,8 +30,8 @@
 #endif
 
 // A hash of the names and types of all fields of this header's structs: dflash_local/native/structs.py computes it, and
-// tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the function
-// another name.
+// tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the
+// function another name.
 #define DFLASH_ABI_VERSION 0x229272f5u
 
 #ifdef __cplusplus
