@@ -1,5 +1,5 @@
-// AMX kernels for types with integer scales within 256 positions (Q4_K, Q5_K, Q6_K): weights are multiplied by their
-// scales first. A scaled weight has more than 8 bits, so it is split into a low and a high byte, each with a tile of
+// AMX kernels for types with integer scales within 256 positions: weights are multiplied by their scales first. A scaled
+// weight has more than 8 bits (but for those of 2 bits), so it is split into a low and a high byte, each with a tile of
 // sums. The results are the same integers as the scaled sums of weights times activations. Included by isa/amx.cpp
 // after packed_gemm_amx.h.
 
@@ -23,9 +23,10 @@ struct row_offsets {
     }
 };
 
-// Combines the sums of the low and high bytes.
+// Combines the sums of the low bytes, and of the high ones if there are any.
 template <int SHIFT> ISA_INLINE __m512i combine(const scaled_sums & sums, int r) {
-    return _mm512_add_epi32(_mm512_load_si512(sums.low[r]), _mm512_slli_epi32(_mm512_load_si512(sums.high[r]), SHIFT));
+    const __m512i low = _mm512_load_si512(sums.low[r]);
+    return SHIFT == 0 ? low : _mm512_add_epi32(low, _mm512_slli_epi32(_mm512_load_si512(sums.high[r]), SHIFT));
 }
 
 // Minima of 16 columns, for n pairs of sub-blocks, times the sums of the activations.
@@ -37,9 +38,14 @@ ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t 
     return dot;
 }
 
-// How a panel's block is scaled and unpacked: Q4_K and Q5_K.
-template <class panel> struct block_of {
-    static constexpr bool SIGNED_HIGH = false;   // the high bytes
+// How the types differ. HIGH: by how many bits the high bytes are shifted, 0: products fit into one byte; SIGNED_HIGH;
+// N_MINIMA: pairs of minima. unpack(): a part of 64 positions times their scales.
+
+// Q4_K and Q5_K.
+template <class T> struct sub_blocks_with_minima {
+    using panel                       = typename T::panel;
+    static constexpr int  HIGH        = 3, N_MINIMA = 4;
+    static constexpr bool SIGNED_HIGH = false;
 
     // weight times scale (6 bits: 8 * high + low), two weights at once: a product of 5 and 3 bits fits into its byte
     ISA_INLINE void store_scaled(__m512i v, __m512i scale_low, __m512i scale_high, uint8_t * low, uint8_t * high) {
@@ -71,53 +77,97 @@ template <class panel> struct block_of {
         }
     }
 
-    // Adds the sums of Q rows, starting at row Q * part, to the totals. mask 0: there are no totals yet.
-    template <int Q>
-    ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
-        int part, __mmask16 mask, float (*totals)[PANEL]) {
-        const __m512 d = simd::load_f16(x.d), dmin = simd::load_f16(x.dmin);
-        __m512i      minima[4];
-        for (int s = 0; s < 4; ++s) {
-            minima[s] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.min[s]));
-        }
-#pragma GCC unroll 4
-        for (int r = Q * part; r < Q * part + Q; ++r) {
-            const scale_q8_K & a     = *(const scale_q8_K *) (row_scales + rows.at[r]);
-            const __m512       d_row = _mm512_set1_ps(a.d);
-            __m512             total = _mm512_maskz_load_ps(mask, totals[r]);
-            total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(combine<3>(sums, r)), _mm512_mul_ps(d, d_row), total);
-            total = _mm512_fnmadd_ps(
-                _mm512_cvtepi32_ps(multiply_minima(minima, 4, a.pairs)), _mm512_mul_ps(dmin, d_row), total);
-            _mm512_store_ps(totals[r], total);
-        }
+    ISA_INLINE __m512i minima(const panel & x, int pair) {
+        return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.min[pair]));
     }
+    ISA_INLINE const int16_t * sums(const scale_q8_K & row) { return row.pairs; }
 };
 
-template <> struct block_of<panel_q6_K> {
-    using panel                       = panel_q6_K;
+// Bytes of two neighbouring sub-blocks for 16 columns, as pairs of 16 bits.
+ISA_INLINE __m512i load_pairs(const void * bytes) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) bytes));
+}
+
+// One of each pair, in both its places.
+ISA_INLINE __m512i one_of_pairs(__m512i pairs, int which) {
+    const __m512i one =
+        which == 0 ? _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)) : _mm512_srli_epi32(pairs, 16);
+    return _mm512_or_si512(one, _mm512_slli_epi32(one, 16));
+}
+
+// Q2_K and the ternary types: 2 bits times 4 fit into one byte.
+template <class T> struct two_bits_with_minima {
+    static constexpr int  HIGH        = 0, N_MINIMA = 8;
+    static constexpr bool SIGNED_HIGH = false;
+
+    ISA_INLINE void unpack(const panel_q2_K & x, int part, uint8_t * low, uint8_t *) {
+        const __m512i nibble = _mm512_set1_epi16(15), two_bits = _mm512_set1_epi8(3);
+        for (int s = 4 * part; s < 4 * part + 4; ++s, low += 256) {
+            const __m512i scale = _mm512_and_si512(one_of_pairs(load_pairs(x.scale[s / 2]), s % 2), nibble),
+                          q     = _mm512_loadu_si512(x.q[s]);
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; ++g) {
+                store_line(low + 64 * g,
+                    _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(q, 2 * g), two_bits), scale));
+            }
+        }
+    }
+
+    ISA_INLINE __m512i minima(const panel_q2_K & x, int pair) {
+        return _mm512_srli_epi16(load_pairs(x.scale[pair]), 4);
+    }
+    ISA_INLINE const int16_t * sums(const scale_q8_K & row) { return row.sums; }
+};
+
+// All panels with signed scales: Q3_K, Q6_K, IQ4_XS and the types with a codebook.
+template <class T> struct signed_sub_blocks {
+    using panel                       = typename T::panel;
+    static constexpr int  HIGH        = 8, N_MINIMA = 0;
     static constexpr bool SIGNED_HIGH = true;
+    static constexpr int  SUB         = 128 / std::extent_v<decltype(panel::scale)>;
+
+    // The weights of sub-block s plus ZERO_POINT, four positions each.
+    ISA_INLINE void load_weights(const panel_q6_K & x, int s, __m512i (&v)[4]) {
+        const __m512i nibble = _mm512_set1_epi8(15), two_bits = _mm512_set1_epi8(48);
+        const __m512i q0 = _mm512_loadu_si512(x.q[s][0]), q1 = _mm512_loadu_si512(x.q[s][1]),
+                      h = _mm512_loadu_si512(x.h[s]);
+        v[0] = _mm512_or_si512(_mm512_and_si512(q0, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 4), two_bits));
+        v[1] = _mm512_or_si512(_mm512_and_si512(q1, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 2), two_bits));
+        v[2] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), _mm512_and_si512(h, two_bits));
+        v[3] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble),
+            _mm512_and_si512(_mm512_srli_epi16(h, 2), two_bits));
+    }
+    ISA_INLINE void load_weights(const panel_q3_K & x, int s, __m512i (&v)[4]) {
+        const __m512i two_bits = _mm512_set1_epi8(3), high_bit = _mm512_set1_epi8(4), q = _mm512_loadu_si512(x.q[s]),
+                      pair = _mm512_loadu_si512(x.h[s / 2]), h = s % 2 == 0 ? pair : _mm512_srli_epi16(pair, 4);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) {
+            const __m512i high = g < 2 ? _mm512_slli_epi16(h, 2 - g) : _mm512_srli_epi16(h, g - 2);
+            v[g] = _mm512_or_si512(
+                _mm512_and_si512(_mm512_srli_epi16(q, 2 * g), two_bits), _mm512_and_si512(high, high_bit));
+        }
+    }
+    ISA_INLINE void load_weights(const panel_values<SUB> & x, int s, __m512i (&v)[SUB / 4]) {
+        const __m512i nibble = _mm512_set1_epi8(15), values = _mm512_broadcast_i32x4(_mm_load_si128(
+                                                         (const __m128i *) NIBBLE_VALUES<T, T::ZERO_POINT>.at));
+#pragma GCC unroll 4
+        for (int i = 0; i < SUB / 8; ++i) {
+            const __m512i q = _mm512_loadu_si512(x.q[s][i]);
+            v[i]            = _mm512_shuffle_epi8(values, _mm512_and_si512(q, nibble));
+            v[i + SUB / 8]  = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(q, 4), nibble));
+        }
+    }
 
     ISA_INLINE void unpack(const panel & x, int part, uint8_t * low, uint8_t * high) {
-        const __m512i   nibble = _mm512_set1_epi8(15), two_bits = _mm512_set1_epi8(48), offset = _mm512_set1_epi8(32);
+        const __m512i   offset    = _mm512_set1_epi8((char) T::ZERO_POINT);
         const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaaull;
-        for (int s = 0; s < 4; ++s, low += 256, high += 256) {
-            const int     at         = 4 * part + s;
-            const __m512i two_scales = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.scale[at / 2]));
-            __m512i       scale      = at % 2 == 0 ? _mm512_and_si512(two_scales, _mm512_set1_epi32(0xffff))
-                                                   : _mm512_srli_epi32(two_scales, 16);
-            scale                    = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));   // for the even bytes
+        for (int s = 64 / SUB * part; s < 64 / SUB * (part + 1); ++s, low += 16 * SUB, high += 16 * SUB) {
+            const __m512i scale     = one_of_pairs(load_pairs(x.scale[s / 2]), s % 2);   // for the even bytes
             const __m512i scale_odd = _mm512_slli_epi16(scale, 8), excess = _mm512_maddubs_epi16(offset, scale);
-            const __m512i q0 = _mm512_loadu_si512(x.q[at][0]), q1 = _mm512_loadu_si512(x.q[at][1]),
-                          h    = _mm512_loadu_si512(x.h[at]);
-            const __m512i v[4] = {
-                _mm512_or_si512(_mm512_and_si512(q0, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 4), two_bits)),
-                _mm512_or_si512(_mm512_and_si512(q1, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 2), two_bits)),
-                _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), _mm512_and_si512(h, two_bits)),
-                _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble),
-                    _mm512_and_si512(_mm512_srli_epi16(h, 2), two_bits)),
-            };
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; ++i) {
+            __m512i       v[SUB / 4];
+            load_weights(x, s, v);
+#pragma GCC unroll 8
+            for (int i = 0; i < SUB / 4; ++i) {
                 const __m512i even = _mm512_sub_epi16(_mm512_maddubs_epi16(v[i], scale), excess),
                               odd  = _mm512_sub_epi16(_mm512_maddubs_epi16(v[i], scale_odd), excess);
                 store_line(low + 64 * i, _mm512_mask_blend_epi8(odd_bytes, even, _mm512_slli_epi16(odd, 8)));
@@ -125,25 +175,16 @@ template <> struct block_of<panel_q6_K> {
             }
         }
     }
-
-    template <int Q>
-    ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
-        int part, __mmask16 mask, float (*totals)[PANEL]) {
-        const __m512 d = simd::load_f16(x.d);
-#pragma GCC unroll 4
-        for (int r = Q * part; r < Q * part + Q; ++r) {
-            const scale_q8_K & a = *(const scale_q8_K *) (row_scales + rows.at[r]);
-            _mm512_store_ps(
-                totals[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(combine<8>(sums, r)),
-                               _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_maskz_load_ps(mask, totals[r])));
-        }
-    }
 };
+
+template <class T, class Panel>
+using block_of = std::conditional_t<std::is_base_of_v<panel_q4_K, Panel>, sub_blocks_with_minima<T>,
+    std::conditional_t<std::is_same_v<panel_q2_K, Panel>, two_bits_with_minima<T>, signed_sub_blocks<T>>>;
 
 // T: a record of weight_types.h
 template <class T> struct blocks_of_256 {
     using panel                = typename T::panel;
-    using block                = block_of<panel>;
+    using block                = block_of<T, panel>;
     static constexpr int WIDTH = 64;
 
     ISA_INLINE void unpack(const panel & x, int part, scaled_weights & w) {
@@ -159,11 +200,41 @@ template <class T> struct blocks_of_256 {
         _tile_loadd(4, a + 64 * part, row_stride);
         _tile_loadd(6, w.low[part], 64);
         _tile_dpbsud(0, 4, 6);
+        if (block::HIGH == 0) {
+            return;
+        }
         _tile_loadd(7, w.high[part], 64);
         if (block::SIGNED_HIGH) {
             _tile_dpbssd(1, 4, 7);
         } else {
             _tile_dpbsud(1, 4, 7);
+        }
+    }
+
+    // Adds the sums of Q rows, starting at row Q * part, to the totals. mask 0: there are no totals yet.
+    template <int Q>
+    ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
+        int part, __mmask16 mask, float (*totals)[PANEL]) {
+        constexpr int N = block::N_MINIMA;
+        const __m512  d = T::D_FACTOR == 1 ? simd::load_f16(x.d)
+                                           : _mm512_mul_ps(simd::load_f16(x.d), _mm512_set1_ps(T::D_FACTOR));
+        [[maybe_unused]] __m512i minima[N + 1];   // of pairs of sub-blocks
+        if constexpr (N > 0) {
+            for (int s = 0; s < N; ++s) {
+                minima[s] = block::minima(x, s);
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = Q * part; r < Q * part + Q; ++r) {
+            const scale_q8_K & a     = *(const scale_q8_K *) (row_scales + rows.at[r]);
+            const __m512       d_row = _mm512_set1_ps(a.d);
+            __m512             total = _mm512_maskz_load_ps(mask, totals[r]);
+            total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(combine<block::HIGH>(sums, r)), _mm512_mul_ps(d, d_row), total);
+            if constexpr (N > 0) {
+                total = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(multiply_minima(minima, N, block::sums(a))),
+                    _mm512_mul_ps(simd::load_f16(x.dmin), d_row), total);
+            }
+            _mm512_store_ps(totals[r], total);
         }
     }
 
@@ -192,13 +263,14 @@ template <class T> struct blocks_of_256 {
             }
             barrier(&weights);
             if (WHOLE || before.x) {
-                block::template scale<Q>(
-                    *before.sums, *before.x, rows, before.row_scales, part, before.mask, before.totals);
+                scale<Q>(*before.sums, *before.x, rows, before.row_scales, part, before.mask, before.totals);
             }
             barrier(now.sums);
             if (part == 3 && (WHOLE || now.x)) {
                 store_tile(0, now.sums->low);
-                store_tile(1, now.sums->high);
+                if (block::HIGH > 0) {
+                    store_tile(1, now.sums->high);
+                }
             }
             if (LAST && (WHOLE || next)) {
                 unpack(*next, part, weights);

@@ -1,5 +1,5 @@
-// AMX kernels for types with a scale per 32 positions (Q4_0, Q8_0, IQ4_NL, MXFP4): every block has its own tile, whose
-// sums are scaled separately. Included by isa/amx.cpp after packed_gemm_amx.h.
+// AMX kernels for types with a scale per 32 positions (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4): every block has its
+// own tile, whose sums are scaled separately. Included by isa/amx.cpp after packed_gemm_amx.h.
 
 // Row r of the ROWS (a multiple of 4) that are scaled in a group. With fewer than four rows, the surplus ones are not
 // written.
@@ -68,10 +68,33 @@ template <class T, class Scales> ISA_INLINE __m512 unpack_block(const panel_of_3
             store_line(q + 64 * i + 256, _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(v, 4), low)));
         }
         return load_scales(x.d);
-    } else {
-        static_assert(T::ZERO_POINT == 8);
+    } else if constexpr (T::ZERO_POINT == 8) {
         return unpack_nibbles_16(x, q);
+    } else {
+        static_assert(T::ZERO_POINT == 0);
+        const __m512i low = _mm512_set1_epi8(15);
+        for (int i = 0; i < 4; ++i) {
+            const __m512i v = _mm512_loadu_si512(x.q[i]);
+            store_line(q + 64 * i, _mm512_and_si512(v, low));
+            store_line(q + 64 * i + 256, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+        }
+        return load_scales(x.d);
     }
+}
+
+template <class T, class Scales>
+ISA_INLINE __m512 unpack_block(const panel_of_32_with_fifth_bits<Scales> & x, uint8_t * q) {
+    const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16), zero = _mm512_set1_epi8(T::ZERO_POINT),
+                  h = _mm512_loadu_si512(x.h);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+        const __m512i v = _mm512_loadu_si512(x.q[i]), fifth_low = _mm512_and_si512(_mm512_slli_epi16(h, 4 - i), fifth),
+                      fifth_high = _mm512_and_si512(_mm512_srli_epi16(h, i), fifth);
+        store_line(q + 64 * i, _mm512_sub_epi8(_mm512_or_si512(_mm512_and_si512(v, low), fifth_low), zero));
+        store_line(q + 64 * i + 256,
+            _mm512_sub_epi8(_mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), fifth_high), zero));
+    }
+    return load_scales(x.d);
 }
 
 // ---- the kernel ----
@@ -83,21 +106,28 @@ struct multiplied_quad {
 };
 
 // Memory that a call keeps rewriting (aligned so that its stores share page offsets with few loads).
-template <int ROWS, int CHUNK> struct alignas(4096) chunk_scratch {
+// TERMS: 1, scales, or 2, minima after them.
+template <int ROWS, int CHUNK, int TERMS> struct alignas(4096) chunk_scratch {
     int32_t sums[4][TILE][PANEL];
     uint8_t q[CHUNK][4][512];        // unpacked weights; the next chunk's replace blocks whose last tile was loaded
-    float   d[2][CHUNK][4][PANEL];   // their scales, and the next chunk's
+    float   d[2][CHUNK][4][TERMS * PANEL];   // their scales and minima, and the next chunk's
     float   totals[MAX_ROWS / TILE][ROWS][PANEL];
 };
 
 // T: a record of weight_types.h
 template <class T> struct blocks_of_32 {
     using panel                = typename T::panel;
-    static constexpr int WIDTH = 32;
+    static constexpr int WIDTH = 32, TERMS = HAS_MINIMA_OF_32<T> ? 2 : 1;
 
-    ISA_INLINE void unpack(const panel & x, uint8_t * q, float * d) { _mm512_store_ps(d, unpack_block<T>(x, q)); }
+    ISA_INLINE void unpack(const panel & x, uint8_t * q, float * d) {
+        _mm512_store_ps(d, unpack_block<T>(x, q));
+        if constexpr (TERMS == 2) {
+            _mm512_store_ps(d + PANEL, simd::load_f16(x.min));
+        }
+    }
 
-    // Adds a block's scaled sums to the totals. row_scales: the block's scales of the rows.
+    // Adds a block's scaled sums to the totals. row_scales: the block's scales of the rows (and the sums of their
+    // values, by which minima are multiplied).
     template <int ROWS>
     ISA_INLINE void scale(const int32_t (*sums)[PANEL], const float * weight_scales, const float * row_scales,
         int last_four, __m512 (&totals)[ROWS]) {
@@ -112,10 +142,15 @@ template <class T> struct blocks_of_32 {
                                   _mm512_castsi512_ps(_mm512_add_epi32(sum, _mm512_set1_epi32(T::SUM_BIAS))), d, excess)
                             : _mm512_mul_ps(_mm512_cvtepi32_ps(sum), d);
             totals[r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(row_scales[r]), totals[r]);
+            if constexpr (TERMS == 2) {
+                totals[r] = _mm512_fmadd_ps(
+                    _mm512_load_ps(weight_scales + PANEL), _mm512_set1_ps(row_scales[ROWS + r]), totals[r]);
+            }
         }
     }
 
-    // sorted[block][row of ROWS]: the scales of a group's rows, transposed in tiles of 16 x 16.
+    // sorted[block][term][row of ROWS]: the scales of a group's rows, transposed in tiles of 16 x 16, and for minima the
+    // sums of their values.
     template <int ROWS>
     ISA_FUNCTION void sort_scales(
         const char * scales, size_t row_stride, const row_groups & groups, int64_t n_blocks, float * sorted) {
@@ -123,17 +158,21 @@ template <class T> struct blocks_of_32 {
         alignas(64) float by_row[TILE][TILE] = {}, by_block[TILE][TILE];
         for (int64_t b = 0; b < n_blocks; b += TILE, scales += TILE * sizeof(scale_q8_0)) {
             const int      n    = (int) std::min<int64_t>(TILE, n_blocks - b);
-            const uint32_t mask = n == TILE ? 0xffffffff : (1u << 2 * n) - 1;   // every other float is a scale
-            for (int r = 0; r < ROWS; ++r) {
-                const int     row = std::min(scaled_row<ROWS>(r, groups.last_four), groups.rows - 1);
-                const float * x   = (const float *) (scales + row * row_stride);
-                _mm512_store_ps(by_row[r], _mm512_permutex2var_ps(_mm512_maskz_loadu_ps((__mmask16) mask, x), even,
-                                               _mm512_maskz_loadu_ps((__mmask16) (mask >> 16), x + 16)));
+            const uint32_t mask = n == TILE ? 0xffffffff : (1u << 2 * n) - 1;
+            for (int term = 0; term < TERMS; ++term) {
+                const __m512i places = _mm512_add_epi32(even, _mm512_set1_epi32(term));
+                for (int r = 0; r < ROWS; ++r) {
+                    const int     row = std::min(scaled_row<ROWS>(r, groups.last_four), groups.rows - 1);
+                    const float * x   = (const float *) (scales + row * row_stride);
+                    _mm512_store_ps(by_row[r], _mm512_permutex2var_ps(_mm512_maskz_loadu_ps((__mmask16) mask, x),
+                                                   places, _mm512_maskz_loadu_ps((__mmask16) (mask >> 16), x + 16)));
+                }
+                simd::transpose(by_row[0], TILE, by_block[0], TILE);
+                for (int i = 0; i < n; ++i) {
+                    std::memcpy(sorted + (i * TERMS + term) * ROWS, by_block[i], ROWS * sizeof(float));
+                }
             }
-            simd::transpose(by_row[0], TILE, by_block[0], TILE);
-            for (int i = 0; i < n; ++i, sorted += ROWS) {
-                std::memcpy(sorted, by_block[i], ROWS * sizeof(float));
-            }
+            sorted += n * TERMS * ROWS;
         }
     }
 
@@ -178,8 +217,8 @@ template <class T> struct blocks_of_32 {
         if (b == 3) {
             scale<ROWS>(sums[0], now.weight_scales, now.row_scales, last_four, totals);
         } else if (__builtin_expect(b + 1 < before.n_blocks, 1)) {
-            scale<ROWS>(sums[b + 1], before.weight_scales + (b + 1) * PANEL, before.row_scales + (b + 1) * ROWS,
-                last_four, totals);
+            scale<ROWS>(sums[b + 1], before.weight_scales + (b + 1) * TERMS * PANEL,
+                before.row_scales + (b + 1) * TERMS * ROWS, last_four, totals);
         }
     }
 
@@ -189,7 +228,8 @@ template <class T> struct blocks_of_32 {
 #pragma GCC unroll 3
         for (int b = 1; b < 4; ++b) {
             if (b < before.n_blocks) {
-                scale<ROWS>(sums[b], before.weight_scales + b * PANEL, before.row_scales + b * ROWS, last_four, totals);
+                scale<ROWS>(sums[b], before.weight_scales + b * TERMS * PANEL, before.row_scales + b * TERMS * ROWS,
+                    last_four, totals);
             }
         }
     }
@@ -197,7 +237,7 @@ template <class T> struct blocks_of_32 {
     // Unpacks quads [first, last) of a chunk that begins with quad `quad` of a panel.
     template <int ROWS, int CHUNK>
     ISA_INLINE void unpack_quads(const panel * chunk, int64_t n_blocks, int64_t quad, int first, int last,
-        chunk_scratch<ROWS, CHUNK> & m, int flip) {
+        chunk_scratch<ROWS, CHUNK, TERMS> & m, int flip) {
         for (int s = first; s < last; ++s) {
             const int n = (int) std::min<int64_t>(4, n_blocks - 4 * (quad + s));
 #pragma GCC unroll 1
@@ -225,17 +265,17 @@ template <class T> struct blocks_of_32 {
         const char * rows, size_t row_stride, int n_rows, float * out, size_t out_stride) {
         // with several groups of rows, or 8-bit weights, L1 is full (measured: 3 to 10 %)
         constexpr int              CACHE = CHUNK == 1 && !T::FILLS_CACHE_1 ? 1 : 2;
-        chunk_scratch<ROWS, CHUNK> m;
+        chunk_scratch<ROWS, CHUNK, TERMS> m;
         const row_groups           groups(n_rows);
         const int                  n_groups = CHUNK == 1 ? 1 : groups.count;
         const int64_t              n_quads  = (n_blocks + 3) / 4;
         const auto blocks_of = [&](int64_t quad) { return (int) std::min<int64_t>(4, n_blocks - 4 * quad); };
 
         std::memset(m.sums, 0, sizeof(m.sums));
-        float * const row_scales = thread_memory(n_groups * n_blocks * ROWS);   // those of a block are contiguous
+        float * const row_scales = thread_memory(n_groups * n_blocks * TERMS * ROWS);   // those of a block are contiguous
         for (int g = 0; g < n_groups; ++g) {
             sort_scales<ROWS>(rows + groups.first(g) * row_stride + n_blocks * 32, row_stride, groups, n_blocks,
-                row_scales + g * n_blocks * ROWS);
+                row_scales + g * n_blocks * TERMS * ROWS);
         }
 
         __m512 totals[ROWS];
@@ -258,7 +298,7 @@ template <class T> struct blocks_of_32 {
                     const int      prefetches = blocks_to_prefetch(g, n_groups);
                     for (int s = 0; s < count; ++s, a += 128) {
                         const multiplied_quad now = { m.d[flip][s][0],
-                            row_scales + (g * n_blocks + 4 * (quad + s)) * ROWS, blocks_of(quad + s) };
+                            row_scales + (g * n_blocks + 4 * (quad + s)) * TERMS * ROWS, blocks_of(quad + s) };
                         const int n_unpack        = g == n_groups - 1 && s < count_next ? blocks_of(quad_next + s) : 0;
 #pragma GCC unroll 4
                         for (int b = 0; b < 4; ++b) {

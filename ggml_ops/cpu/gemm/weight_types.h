@@ -101,7 +101,7 @@ constexpr int32_t BITS_OF_1_5_2_23 = 0x4b400000;
 //   VALUES               the values of the 16 nibbles; null: the nibble minus ZERO_POINT
 //   D_FACTOR             what d is multiplied by, a power of two (panel_scaled)
 //   FILLS_CACHE_1        its panels leave L1 no room: passes of more than two rows prefetch them into L2 (measured)
-//   TILE_ROWS            number of rows from which AMX tiles are faster (measured, docs/kernels.md); 0: no AMX kernel
+//   TILE_ROWS            number of rows from which AMX tiles are faster (measured, docs/kernels.md)
 template <ggml_type T, class Block, class Panel> struct weight_type {
     using block                                = Block;
     using panel                                = Panel;
@@ -118,17 +118,13 @@ struct q4_0 : weight_type<GGML_TYPE_Q4_0, block_q4_0, panel_of_32<scales_of_32<g
     static constexpr int ZERO_POINT = 8;
 };
 
-struct q4_1 : weight_type<GGML_TYPE_Q4_1, block_q4_1, panel_of_32<scales_and_minima_of_32, 4>> {
-    static constexpr int TILE_ROWS = 0;
-};
+struct q4_1 : weight_type<GGML_TYPE_Q4_1, block_q4_1, panel_of_32<scales_and_minima_of_32, 4>> {};
 
 struct q5_0 : weight_type<GGML_TYPE_Q5_0, block_q5_0, panel_of_32_with_fifth_bits<scales_of_32<ggml_half>>> {
-    static constexpr int ZERO_POINT = 16, TILE_ROWS = 0;
+    static constexpr int ZERO_POINT = 16;
 };
 
-struct q5_1 : weight_type<GGML_TYPE_Q5_1, block_q5_1, panel_of_32_with_fifth_bits<scales_and_minima_of_32>> {
-    static constexpr int TILE_ROWS = 0;
-};
+struct q5_1 : weight_type<GGML_TYPE_Q5_1, block_q5_1, panel_of_32_with_fifth_bits<scales_and_minima_of_32>> {};
 
 struct iq4_nl : weight_type<GGML_TYPE_IQ4_NL, block_iq4_nl, panel_of_32<scales_of_32<ggml_half>, 4>> {
     static constexpr int    ZERO_POINT = 128;
@@ -160,16 +156,14 @@ struct q6_K : weight_type<GGML_TYPE_Q6_K, block_q6_K, panel_q6_K> {
     static constexpr int ZERO_POINT = 32;
 };
 
-struct q2_K : weight_type<GGML_TYPE_Q2_K, block_q2_K, panel_q2_K> {
-    static constexpr int TILE_ROWS = 0;
-};
+struct q2_K : weight_type<GGML_TYPE_Q2_K, block_q2_K, panel_q2_K> {};
 
 struct q3_K : weight_type<GGML_TYPE_Q3_K, block_q3_K, panel_q3_K> {
-    static constexpr int ZERO_POINT = 4, TILE_ROWS = 0;
+    static constexpr int ZERO_POINT = 4;
 };
 
 struct iq4_xs : weight_type<GGML_TYPE_IQ4_XS, block_iq4_xs, panel_values<32>> {
-    static constexpr int          ZERO_POINT = 128, TILE_ROWS = 0;
+    static constexpr int          ZERO_POINT = 128;
     static constexpr bool         FULL_BYTES = true;
     static constexpr const auto & VALUES     = iq4_nl::VALUES;
 };
@@ -178,19 +172,19 @@ struct iq4_xs : weight_type<GGML_TYPE_IQ4_XS, block_iq4_xs, panel_values<32>> {
 // odd integers 2 * s + 1; where ggml's are s + 0.5, D_FACTOR has the half.
 
 struct iq3_s : weight_type<GGML_TYPE_IQ3_S, block_iq3_s, panel_values<32>> {
-    static constexpr int    ZERO_POINT = 16, TILE_ROWS = 0;
+    static constexpr int    ZERO_POINT = 16;
     static constexpr int8_t VALUES[16] = { 1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15 };
 };
 
 struct iq3_xxs : weight_type<GGML_TYPE_IQ3_XXS, block_iq3_xxs, panel_values<32>> {
-    static constexpr int    ZERO_POINT = 128, TILE_ROWS = 0;
+    static constexpr int    ZERO_POINT = 128;
     static constexpr bool   FULL_BYTES = true;
     static constexpr int8_t VALUES[16] = { 4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62 };
     static constexpr float  D_FACTOR   = 0.25f;
 };
 
 template <ggml_type T, class Block, int SUB> struct iq2 : weight_type<T, Block, panel_values<SUB>> {
-    static constexpr int    ZERO_POINT = 128, TILE_ROWS = 0;
+    static constexpr int    ZERO_POINT = 128;
     static constexpr bool   FULL_BYTES = true;
     static constexpr int8_t VALUES[16] = { 8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43 };
     static constexpr float  D_FACTOR   = 0.125f;
@@ -201,7 +195,7 @@ struct iq2_xxs : iq2<GGML_TYPE_IQ2_XXS, block_iq2_xxs, 32> {};
 
 // 0, 1 or (at 3) -1, plus or (from 8 on) minus IQ1S_DELTA; in eighths.
 template <ggml_type T, class Block, int SUB> struct iq1 : weight_type<T, Block, panel_values<SUB>> {
-    static constexpr int    ZERO_POINT = 16, TILE_ROWS = 0;
+    static constexpr int    ZERO_POINT = 16;
     static constexpr int8_t VALUES[16] = { 1, 9, 0, -7, 0, 0, 0, 0, -1, 7, 0, -9 };
     static constexpr float  D_FACTOR   = 0.125f;
 };
@@ -209,12 +203,8 @@ struct iq1_s : iq1<GGML_TYPE_IQ1_S, block_iq1_s, 32> {};
 struct iq1_m : iq1<GGML_TYPE_IQ1_M, block_iq1_m, 16> {};
 
 // Ternary: all scales and minima of Q2_K are 1.
-struct tq1_0 : weight_type<GGML_TYPE_TQ1_0, block_tq1_0, panel_q2_K> {
-    static constexpr int TILE_ROWS = 0;
-};
-struct tq2_0 : weight_type<GGML_TYPE_TQ2_0, block_tq2_0, panel_q2_K> {
-    static constexpr int TILE_ROWS = 0;
-};
+struct tq1_0 : weight_type<GGML_TYPE_TQ1_0, block_tq1_0, panel_q2_K> {};
+struct tq2_0 : weight_type<GGML_TYPE_TQ2_0, block_tq2_0, panel_q2_K> {};
 
 template <class... T> struct type_list {};
 using weight_types = type_list<q4_0, q4_1, q5_0, q5_1, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K, q2_K, q3_K, iq4_xs, iq3_s,

@@ -31,11 +31,7 @@ namespace amx {
 packed_gemm_kernel find_packed_gemm(ggml_type type) {
     return with_weight_type(type, (packed_gemm_kernel) nullptr, [](auto t) -> packed_gemm_kernel {
         using T = decltype(t);
-        if constexpr (T::TILE_ROWS == 0) {
-            return nullptr;
-        } else {
-            return packed_gemm<std::conditional_t<T::panel::SIZE == 32, blocks_of_32<T>, blocks_of_256<T>>>;
-        }
+        return packed_gemm<std::conditional_t<T::panel::SIZE == 32, blocks_of_32<T>, blocks_of_256<T>>>;
     });
 }
 }   // namespace amx
