@@ -1,7 +1,7 @@
-// AMX kernels for types with integer scales within 256 positions: weights are multiplied by their scales first. A scaled
-// weight has more than 8 bits (but for those of 2 bits), so it is split into a low and a high byte, each with a tile of
-// sums. The results are the same integers as the scaled sums of weights times activations. Included by isa/amx.cpp
-// after packed_gemm_amx.h.
+// AMX kernels for types with integer scales within 256 positions: weights are multiplied by their scales first. A
+// scaled weight has more than 8 bits (but for those of 2 bits), so it is split into a low and a high byte, each with a
+// tile of sums. The results are the same integers as the scaled sums of weights times activations. Included by
+// isa/amx.cpp after packed_gemm_amx.h.
 
 // 256 positions of a panel in four parts, ready for tiles; and their sums for the rows of a tile.
 struct alignas(64) scaled_weights {
@@ -43,8 +43,8 @@ ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t 
 
 // Q4_K and Q5_K.
 template <class T> struct sub_blocks_with_minima {
-    using panel                       = typename T::panel;
-    static constexpr int  HIGH        = 3, N_MINIMA = 4;
+    using panel                = typename T::panel;
+    static constexpr int  HIGH = 3, N_MINIMA = 4;
     static constexpr bool SIGNED_HIGH = false;
 
     // weight times scale (6 bits: 8 * high + low), two weights at once: a product of 5 and 3 bits fits into its byte
@@ -90,14 +90,13 @@ ISA_INLINE __m512i load_pairs(const void * bytes) {
 
 // One of each pair, in both its places.
 ISA_INLINE __m512i one_of_pairs(__m512i pairs, int which) {
-    const __m512i one =
-        which == 0 ? _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)) : _mm512_srli_epi32(pairs, 16);
+    const __m512i one = which == 0 ? _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)) : _mm512_srli_epi32(pairs, 16);
     return _mm512_or_si512(one, _mm512_slli_epi32(one, 16));
 }
 
 // Q2_K and the ternary types: 2 bits times 4 fit into one byte.
 template <class T> struct two_bits_with_minima {
-    static constexpr int  HIGH        = 0, N_MINIMA = 8;
+    static constexpr int  HIGH = 0, N_MINIMA = 8;
     static constexpr bool SIGNED_HIGH = false;
 
     ISA_INLINE void unpack(const panel_q2_K & x, int part, uint8_t * low, uint8_t *) {
@@ -107,8 +106,8 @@ template <class T> struct two_bits_with_minima {
                           q     = _mm512_loadu_si512(x.q[s]);
 #pragma GCC unroll 4
             for (int g = 0; g < 4; ++g) {
-                store_line(low + 64 * g,
-                    _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(q, 2 * g), two_bits), scale));
+                store_line(
+                    low + 64 * g, _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(q, 2 * g), two_bits), scale));
             }
         }
     }
@@ -121,8 +120,8 @@ template <class T> struct two_bits_with_minima {
 
 // All panels with signed scales: Q3_K, Q6_K, IQ4_XS and the types with a codebook.
 template <class T> struct signed_sub_blocks {
-    using panel                       = typename T::panel;
-    static constexpr int  HIGH        = 8, N_MINIMA = 0;
+    using panel                = typename T::panel;
+    static constexpr int  HIGH = 8, N_MINIMA = 0;
     static constexpr bool SIGNED_HIGH = true;
     static constexpr int  SUB         = 128 / std::extent_v<decltype(panel::scale)>;
 
@@ -134,8 +133,8 @@ template <class T> struct signed_sub_blocks {
         v[0] = _mm512_or_si512(_mm512_and_si512(q0, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 4), two_bits));
         v[1] = _mm512_or_si512(_mm512_and_si512(q1, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 2), two_bits));
         v[2] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), _mm512_and_si512(h, two_bits));
-        v[3] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble),
-            _mm512_and_si512(_mm512_srli_epi16(h, 2), two_bits));
+        v[3] = _mm512_or_si512(
+            _mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble), _mm512_and_si512(_mm512_srli_epi16(h, 2), two_bits));
     }
     ISA_INLINE void load_weights(const panel_q3_K & x, int s, __m512i (&v)[4]) {
         const __m512i two_bits = _mm512_set1_epi8(3), high_bit = _mm512_set1_epi8(4), q = _mm512_loadu_si512(x.q[s]),
@@ -143,13 +142,14 @@ template <class T> struct signed_sub_blocks {
 #pragma GCC unroll 4
         for (int g = 0; g < 4; ++g) {
             const __m512i high = g < 2 ? _mm512_slli_epi16(h, 2 - g) : _mm512_srli_epi16(h, g - 2);
-            v[g] = _mm512_or_si512(
+            v[g]               = _mm512_or_si512(
                 _mm512_and_si512(_mm512_srli_epi16(q, 2 * g), two_bits), _mm512_and_si512(high, high_bit));
         }
     }
     ISA_INLINE void load_weights(const panel_values<SUB> & x, int s, __m512i (&v)[SUB / 4]) {
-        const __m512i nibble = _mm512_set1_epi8(15), values = _mm512_broadcast_i32x4(_mm_load_si128(
-                                                         (const __m128i *) NIBBLE_VALUES<T, T::ZERO_POINT>.at));
+        const __m512i nibble = _mm512_set1_epi8(15),
+                      values =
+                          _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) NIBBLE_VALUES<T, T::ZERO_POINT>.at));
 #pragma GCC unroll 4
         for (int i = 0; i < SUB / 8; ++i) {
             const __m512i q = _mm512_loadu_si512(x.q[s][i]);
@@ -216,8 +216,8 @@ template <class T> struct blocks_of_256 {
     ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
         int part, __mmask16 mask, float (*totals)[PANEL]) {
         constexpr int N = block::N_MINIMA;
-        const __m512  d = T::D_FACTOR == 1 ? simd::load_f16(x.d)
-                                           : _mm512_mul_ps(simd::load_f16(x.d), _mm512_set1_ps(T::D_FACTOR));
+        const __m512  d =
+            T::D_FACTOR == 1 ? simd::load_f16(x.d) : _mm512_mul_ps(simd::load_f16(x.d), _mm512_set1_ps(T::D_FACTOR));
         [[maybe_unused]] __m512i minima[N + 1];   // of pairs of sub-blocks
         if constexpr (N > 0) {
             for (int s = 0; s < N; ++s) {

@@ -1,5 +1,5 @@
-// AMX kernels for types with a scale per 32 positions (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4): every block has its
-// own tile, whose sums are scaled separately. Included by isa/amx.cpp after packed_gemm_amx.h.
+// AMX kernels for types with a scale per 32 positions (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4): every block has
+// its own tile, whose sums are scaled separately. Included by isa/amx.cpp after packed_gemm_amx.h.
 
 // Row r of the ROWS (a multiple of 4) that are scaled in a group. With fewer than four rows, the surplus ones are not
 // written.
@@ -109,7 +109,7 @@ struct multiplied_quad {
 // TERMS: 1, scales, or 2, minima after them.
 template <int ROWS, int CHUNK, int TERMS> struct alignas(4096) chunk_scratch {
     int32_t sums[4][TILE][PANEL];
-    uint8_t q[CHUNK][4][512];        // unpacked weights; the next chunk's replace blocks whose last tile was loaded
+    uint8_t q[CHUNK][4][512];   // unpacked weights; the next chunk's replace blocks whose last tile was loaded
     float   d[2][CHUNK][4][TERMS * PANEL];   // their scales and minima, and the next chunk's
     float   totals[MAX_ROWS / TILE][ROWS][PANEL];
 };
@@ -149,8 +149,8 @@ template <class T> struct blocks_of_32 {
         }
     }
 
-    // sorted[block][term][row of ROWS]: the scales of a group's rows, transposed in tiles of 16 x 16, and for minima the
-    // sums of their values.
+    // sorted[block][term][row of ROWS]: the scales of a group's rows, transposed in tiles of 16 x 16, and for minima
+    // the sums of their values.
     template <int ROWS>
     ISA_FUNCTION void sort_scales(
         const char * scales, size_t row_stride, const row_groups & groups, int64_t n_blocks, float * sorted) {
@@ -264,15 +264,16 @@ template <class T> struct blocks_of_32 {
     ISA_FUNCTION void compute_chunks(const void * panels, int64_t n_blocks, int64_t begin, int64_t end,
         const char * rows, size_t row_stride, int n_rows, float * out, size_t out_stride) {
         // with several groups of rows, or 8-bit weights, L1 is full (measured: 3 to 10 %)
-        constexpr int              CACHE = CHUNK == 1 && !T::FILLS_CACHE_1 ? 1 : 2;
+        constexpr int                     CACHE = CHUNK == 1 && !T::FILLS_CACHE_1 ? 1 : 2;
         chunk_scratch<ROWS, CHUNK, TERMS> m;
-        const row_groups           groups(n_rows);
-        const int                  n_groups = CHUNK == 1 ? 1 : groups.count;
-        const int64_t              n_quads  = (n_blocks + 3) / 4;
+        const row_groups                  groups(n_rows);
+        const int                         n_groups = CHUNK == 1 ? 1 : groups.count;
+        const int64_t                     n_quads  = (n_blocks + 3) / 4;
         const auto blocks_of = [&](int64_t quad) { return (int) std::min<int64_t>(4, n_blocks - 4 * quad); };
 
         std::memset(m.sums, 0, sizeof(m.sums));
-        float * const row_scales = thread_memory(n_groups * n_blocks * TERMS * ROWS);   // those of a block are contiguous
+        float * const row_scales =
+            thread_memory(n_groups * n_blocks * TERMS * ROWS);   // those of a block are contiguous
         for (int g = 0; g < n_groups; ++g) {
             sort_scales<ROWS>(rows + groups.first(g) * row_stride + n_blocks * 32, row_stride, groups, n_blocks,
                 row_scales + g * n_blocks * TERMS * ROWS);

@@ -156,10 +156,12 @@ struct q6_K : weight_type<GGML_TYPE_Q6_K, block_q6_K, panel_q6_K> {
     static constexpr int ZERO_POINT = 32;
 };
 
-struct q2_K : weight_type<GGML_TYPE_Q2_K, block_q2_K, panel_q2_K> {};
+struct q2_K : weight_type<GGML_TYPE_Q2_K, block_q2_K, panel_q2_K> {
+    static constexpr int TILE_ROWS = 4;
+};
 
 struct q3_K : weight_type<GGML_TYPE_Q3_K, block_q3_K, panel_q3_K> {
-    static constexpr int ZERO_POINT = 4;
+    static constexpr int ZERO_POINT = 4, TILE_ROWS = 8;
 };
 
 struct iq4_xs : weight_type<GGML_TYPE_IQ4_XS, block_iq4_xs, panel_values<32>> {
@@ -189,8 +191,12 @@ template <ggml_type T, class Block, int SUB> struct iq2 : weight_type<T, Block, 
     static constexpr int8_t VALUES[16] = { 8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43 };
     static constexpr float  D_FACTOR   = 0.125f;
 };
-struct iq2_s : iq2<GGML_TYPE_IQ2_S, block_iq2_s, 16> {};
-struct iq2_xs : iq2<GGML_TYPE_IQ2_XS, block_iq2_xs, 16> {};
+struct iq2_s : iq2<GGML_TYPE_IQ2_S, block_iq2_s, 16> {
+    static constexpr int TILE_ROWS = 8;
+};
+struct iq2_xs : iq2<GGML_TYPE_IQ2_XS, block_iq2_xs, 16> {
+    static constexpr int TILE_ROWS = 8;
+};
 struct iq2_xxs : iq2<GGML_TYPE_IQ2_XXS, block_iq2_xxs, 32> {};
 
 // 0, 1 or (at 3) -1, plus or (from 8 on) minus IQ1S_DELTA; in eighths.
@@ -200,11 +206,17 @@ template <ggml_type T, class Block, int SUB> struct iq1 : weight_type<T, Block, 
     static constexpr float  D_FACTOR   = 0.125f;
 };
 struct iq1_s : iq1<GGML_TYPE_IQ1_S, block_iq1_s, 32> {};
-struct iq1_m : iq1<GGML_TYPE_IQ1_M, block_iq1_m, 16> {};
+struct iq1_m : iq1<GGML_TYPE_IQ1_M, block_iq1_m, 16> {
+    static constexpr int TILE_ROWS = 8;
+};
 
 // Ternary: all scales and minima of Q2_K are 1.
-struct tq1_0 : weight_type<GGML_TYPE_TQ1_0, block_tq1_0, panel_q2_K> {};
-struct tq2_0 : weight_type<GGML_TYPE_TQ2_0, block_tq2_0, panel_q2_K> {};
+struct tq1_0 : weight_type<GGML_TYPE_TQ1_0, block_tq1_0, panel_q2_K> {
+    static constexpr int TILE_ROWS = 4;
+};
+struct tq2_0 : weight_type<GGML_TYPE_TQ2_0, block_tq2_0, panel_q2_K> {
+    static constexpr int TILE_ROWS = 4;
+};
 
 template <class... T> struct type_list {};
 using weight_types = type_list<q4_0, q4_1, q5_0, q5_1, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K, q2_K, q3_K, iq4_xs, iq3_s,
