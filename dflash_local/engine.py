@@ -86,7 +86,7 @@ class DraftProbe:
 class Taps(NamedTuple):
     """What the target makes of each token of a text, float32 except `ids` (int32).
 
-    hidden [n, n_layers, n_embd]: inputs of its layers; ids, log_probs [n, top_k]: the likeliest next tokens.
+    hidden [n, n_layers, n_embd]: inputs of its layers; ids, log_probs [n - first, top_k]: the likeliest next tokens.
     """
 
     hidden: np.ndarray
@@ -613,9 +613,9 @@ class Engine:
         ).result()
 
     @checked
-    def tap(self, tokens: Sequence[int], layers: Sequence[int], top_k: int = 0) -> Taps:
-        """What drafters are trained from: the inputs of the target's `layers` for each token, and the `top_k` likeliest
-        next tokens; waits for an idle slot.
+    def tap(self, tokens: Sequence[int], layers: Sequence[int], top_k: int = 0, first: int = 0) -> Taps:
+        """What drafters are trained from: the inputs of the target's `layers` for each token, and for those from
+        `first` on the `top_k` likeliest next tokens; waits for an idle slot.
 
         Raises:
             RequestError: a layer cannot be tapped, or the engine has a drafter.
@@ -627,13 +627,15 @@ class Engine:
             raise RequestError(f"tokens are {len(ids)}, but a slot's context holds {self.n_ctx_slot}", param="tokens")
         if not 0 <= top_k <= self.n_vocab:
             raise RequestError(f"top_k must be between 0 and {self.n_vocab}, got {top_k}", param="top_k")
+        if not 0 <= first <= len(ids):
+            raise RequestError(f"first must be between 0 and {len(ids)}, got {first}", param="first")
         try:
             layers = array("i", layers)
         except (TypeError, OverflowError):
             raise RequestError("layers must be numbers of layers", param="layers") from None
         n_embd = int(self._info["target"]["n_embd"])
         return self._scheduler.call_on_slot(
-            lambda slot: Taps(*self._native.tap(slot, ids, layers, n_embd, top_k))
+            lambda slot: Taps(*self._native.tap(slot, ids, layers, n_embd, top_k, first))
         ).result()
 
     @checked

@@ -272,19 +272,19 @@ class NativeEngine:
         return outputs
 
     def tap(
-        self, slot: int, tokens: Sequence[int], layers: Sequence[int], n_embd: int, top_k: int
+        self, slot: int, tokens: Sequence[int], layers: Sequence[int], n_embd: int, top_k: int, first: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """dflash_tap(): taps [n, n_layers, n_embd], and ids and log-probabilities [n, top_k]."""
+        """dflash_tap(): taps [n, n_layers, n_embd], and ids and log-probabilities [n - first, top_k]."""
         import numpy as np
 
         n = len(tokens)
         taps = np.empty((n, len(layers), n_embd), np.float32)
-        ids, log_probs = np.empty((n, top_k), np.int32), np.empty((n, top_k), np.float32)
+        ids, log_probs = np.empty((n - first, top_k), np.int32), np.empty((n - first, top_k), np.float32)
         check(
             self._lib,
             self._lib.dflash_tap(
                 self._handle, slot, (c_int32 * n)(*tokens), n, (c_int32 * len(layers))(*layers), len(layers), top_k,
-                _float(taps), _int32(ids), _float(log_probs),
+                first, _float(taps), _int32(ids), _float(log_probs),
             ),
         )  # fmt: skip
         return taps, ids, log_probs

@@ -15,6 +15,9 @@ from dflash_local.train.network import Blocks
 from dflash_local.train.shards import TappedText
 
 GROUP = 32  # anchors of one text in one batch
+# Contexts of a batch end at a multiple of this. torch keeps what it has prepared for products of every shape, which
+# are gigabytes after a few hundred steps of as many lengths.
+_CONTEXT_STEP = 128
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,9 @@ class Sampler:
     ) -> Batch:
         """A batch of these texts with these anchors [texts, n]; unused ones do not count."""
         n_last = self._block + 1 - self._first  # tokens from the anchor to the last proposed one
-        tokens, counts, ids, log_probs, taps, lengths = [], [], [], [], [], []
+        n_context = -(-int(anchors.max()) // _CONTEXT_STEP) * _CONTEXT_STEP
+        taps = np.zeros((len(texts), n_context, texts[0].taps.shape[1]), np.uint16)
+        tokens, counts, ids, log_probs = [], [], [], []
         for row, text in enumerate(texts):
             at = anchors[row][:, None] + np.arange(n_last)
             inside = at < len(text.tokens)
@@ -95,13 +100,11 @@ class Sampler:
             rows = np.minimum(at[:, :-1], len(text.ids) - 1)
             ids.append(text.ids[rows])
             log_probs.append(text.log_probs[rows])
-            n_context = int(anchors[row].max())
-            taps.append(np.asarray(text.taps[:n_context]))
-            lengths.append(n_context)
+            seen_by_last = int(anchors[row].max())
+            taps[row, :seen_by_last] = text.taps[:seen_by_last]
         seen = torch.from_numpy(np.stack(tokens)).long()
         blocks = Blocks(
-            torch.from_numpy(np.concatenate(taps).view(np.int16)).view(torch.bfloat16).to(self._device),
-            lengths,
+            torch.from_numpy(taps.view(np.int16)).view(torch.bfloat16).to(self._device),
             torch.from_numpy(anchors).to(self._device),
             self._embedded(seen[..., 0]),
         )

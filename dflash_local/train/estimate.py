@@ -133,7 +133,7 @@ def load_of(settings: TrainSettings) -> Load:
         context_params=fusion + kv,
         answer_tokens=answered,
         all_tokens=read,
-        token_bytes=2 * len(config.taps) * config.n_embd + 8 * settings.top_k + 4,
+        token_bytes=2 * len(config.taps) * config.n_embd + 8 * settings.n_likeliest + 4,
         head_rows=min(settings.head_rows, config.n_vocab),
     )
 

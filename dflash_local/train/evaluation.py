@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ from dflash_local.sampling import SamplingParams
 from dflash_local.train.examples import Example
 
 N_TOKENS = 160  # of an answer
+N_SLOTS = 4  # answers at once where their speed does not matter
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,19 @@ def measure(
 ) -> Measurement:
     """Answers to the held-out prompts with trees of `budget` nodes; with `served`, also as a user gets them."""
     sampling = SamplingParams(temperature=0.0, seed=1)
-    with Engine(model, drafter, cost_cache=False, warmup=served, **options) as engine:
+    with Engine(model, drafter, cost_cache=False, warmup=served, n_slots=N_SLOTS, **options) as engine:
 
-        def run(nodes: int | Literal["auto"], lookup: bool) -> list[Run]:
-            return [
-                answer(engine, example.prompt, sampling, N_TOKENS, nodes, lookup=lookup) for example in held_out
-            ]  # fmt: skip
+        def run(nodes: int | Literal["auto"], lookup: bool, at_once: int) -> list[Run]:
+            def of(example: Example) -> Run:
+                return answer(engine, example.prompt, sampling, N_TOKENS, nodes, lookup=lookup)
 
-        alone = run(budget, False)
+            with ThreadPoolExecutor(at_once) as pool:
+                return list(pool.map(of, held_out))
+
+        alone = run(budget, False, N_SLOTS)
         if not served:
             return Measurement(alone, None)
-        with_lookup, plain, usual = run(budget, True), run(1, True), run("auto", True)
+        with_lookup, plain, usual = run(budget, True, N_SLOTS), run(1, True, 1), run("auto", True, 1)
         return Measurement(alone, Served(_speed(plain), _speed(usual), acceptance_length(with_lookup)))
 
 

@@ -26,12 +26,11 @@ _HIDDEN = -1e30  # a score that softmax makes 0
 class Blocks:
     """A batch of texts, with as many anchors each.
 
-    taps [tokens of all texts, width]; lengths: of the texts; anchors [texts, n]: positions; embedded [texts, n,
-    block_size, n_embd]: the anchor's token and masks.
+    taps [texts, T, width], of which no block looks at those from its anchor on; anchors [texts, n]: positions; embedded
+    [texts, n, block_size, n_embd]: the anchor's token and masks.
     """
 
     taps: Tensor
-    lengths: list[int]
     anchors: Tensor
     embedded: Tensor
 
@@ -87,22 +86,18 @@ class Attention(nn.Module):  # type: ignore[misc]
         self,
         x: Tensor,
         context: Tensor,
-        lengths: list[int],
         context_angles: tuple[Tensor, Tensor],
         angles: tuple[Tensor, Tensor],
         view: View,
     ) -> Tensor:
-        """x [texts, n, block, n_embd], context [tokens, n_embd]."""
+        """x [texts, n, block, n_embd], context [texts, T, n_embd]."""
         texts, n, block, _ = x.shape
         group = self.n_head // self.n_kv
-
-        def padded(rows: Tensor) -> Tensor:  # [tokens, n_kv, dim] -> [texts, n_kv, 1, T, dim]
-            return nn.utils.rnn.pad_sequence(rows.split(lengths), batch_first=True).transpose(1, 2)[:, :, None]
-
         q = Rotation.turn(self.q_norm(self.q_proj(x).unflatten(-1, (self.n_head, self.dim))), angles)
         own_k, own_v = self._keys(x, angles), self._values(x)
         dtype = own_v.dtype
-        ctx_k, ctx_v = padded(self._keys(context, context_angles).to(dtype)), padded(self._values(context))
+        ctx_k, ctx_v = self._keys(context, context_angles).to(dtype), self._values(context)
+        ctx_k, ctx_v = (y.transpose(1, 2)[:, :, None] for y in (ctx_k, ctx_v))  # [texts, n_kv, 1, T, dim]
         # [texts, n_kv, group, n, block, dim]
         q = q.to(dtype).view(texts, n, block, self.n_kv, group, self.dim).permute(0, 3, 4, 1, 2, 5)
         own_k, own_v = (y.to(dtype).permute(0, 3, 1, 2, 4)[:, :, None] for y in (own_k, own_v))
@@ -252,19 +247,19 @@ class Network(nn.Module):  # type: ignore[misc]
         c = self.file.config
         context = self.hidden_norm(self.fc(blocks.taps).float())
         device = blocks.anchors.device
-        places = torch.cat([torch.arange(n, device=device) for n in blocks.lengths])
+        places = torch.arange(blocks.taps.shape[1], device=device)
         positions = blocks.anchors[..., None] + torch.arange(blocks.embedded.shape[2], device=device)
         context_angles, angles = self.rotation.at(places), self.rotation.at(positions)
         views = {slides: self._view(blocks, positions, slides) for slides in set(c.is_sliding)}
         x = blocks.embedded
         for layer, slides in zip(self.layers, c.is_sliding, strict=True):
-            x = layer(x, context, blocks.lengths, context_angles, angles, views[slides])
+            x = layer(x, context, context_angles, angles, views[slides])
         return self.norm(x)
 
     def _view(self, blocks: Blocks, positions: Tensor, slides: bool) -> View:
         c = self.file.config
         device = positions.device
-        places = torch.arange(max(blocks.lengths), device=device)
+        places = torch.arange(blocks.taps.shape[1], device=device)
         hidden = (places >= blocks.anchors[..., None])[:, :, None]  # the context is strictly before the anchor
         rows = torch.arange(positions.shape[-1], device=device)
         ahead = rows[:, None] - rows  # of the row over the one that it looks at

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dflash_local.engine import Engine
 
 _SHORTEST = 4  # tokens of an answer that has anchors
+_LIKELY_ENDS = 8  # likeliest tokens after an answer, among which its end is looked for
 
 
 def usable(texts: Sequence[Text]) -> list[Text]:
@@ -64,9 +65,11 @@ def tap_all(
 
 def _tap(engine: Engine, text: Text, layout: Layout, ends: frozenset[int]) -> TappedText:
     tokens = text.tokens
-    hidden, ids, log_probs = engine.tap(tokens, layout.layers, layout.top_k)
+    first = 0 if layout.top_k else len(tokens) - 1
+    hidden, ids, log_probs = engine.tap(tokens, layout.layers, max(layout.top_k, _LIKELY_ENDS), first)
     if text.ended:  # by the likeliest of the tokens that end answers, which is not among them
         end = next((token for token in ids[-1].tolist() if token in ends), None)
         tokens = tokens if end is None else [*tokens, end]
     rows = hidden.reshape(len(hidden), layout.width)
+    ids, log_probs = (found[:, : layout.top_k].reshape(len(hidden), layout.top_k) for found in (ids, log_probs))
     return TappedText(np.array(tokens, np.int32), len(text.prompt), bfloat16(rows), ids, log_probs)

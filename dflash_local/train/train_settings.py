@@ -84,6 +84,11 @@ class TrainSettings:
         drawn = [value for value in self.temperatures if value > 0]
         return drawn[(number - len(self.temperatures)) % len(drawn)] if drawn else None
 
+    @property
+    def n_likeliest(self) -> int:
+        """The target's likeliest tokens that are stored at each place: text alone needs none."""
+        return self.top_k if self.goal == "distill" else 0
+
     def n_rounds(self) -> int:
         """Answers to each prompt, at most."""
         return next(number for number in itertools.count() if self.temperature(number) is None)

@@ -21,7 +21,7 @@ from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
 from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps
-from dflash_local.train.evaluation import N_TOKENS, Evaluation, Measurement, Served, measure
+from dflash_local.train.evaluation import N_SLOTS, N_TOKENS, Evaluation, Measurement, Served, measure
 from dflash_local.train.examples import (
     Example,
     Examples,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _ANSWER_SHARE = 0.3  # of a run's minutes, for answering
 _LEAST_FIT = 0.3  # of a run's minutes, whatever the other stages took
 _SERVED_RUNS = 3  # answers to all held-out prompts besides the drafter's own, before and after (evaluation.measure)
-_EVALUATION = 15.0  # seconds, where nothing is known
+_MEASURED_ANSWER = 1.5  # seconds, where nothing is known
 _LAYERS = 3  # of a new drafter
 _BLOCK = 16
 
@@ -191,8 +191,8 @@ class _Run:
 
     def _tap(self) -> tuple[list[Text], list[Shard]]:
         s, workspace = self.settings, self.workspace
-        layout = Layout(self.layers, self.target.n_embd, s.top_k)
-        workspace.begin("tap", {"taps": [layer - 1 for layer in layout.layers], "top_k": s.top_k})
+        layout = Layout(self.layers, self.target.n_embd, s.n_likeliest)
+        workspace.begin("tap", {"taps": [layer - 1 for layer in layout.layers], "top_k": layout.top_k})
         held_out = {example.key for example in self.examples.held_out}
         written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
         recorded = [_cut(text, s.length) for text in self.examples.recorded]
@@ -280,7 +280,7 @@ class _Run:
 
     def _measured(self, drafter: Path, examples: Sequence[Example], *, served: bool) -> Measurement:
         s = self.settings
-        options = {"n_ctx": s.length + N_TOKENS, **s.engine, "n_threads": s.threads}
+        options = {"n_ctx": N_SLOTS * (s.length + N_TOKENS), "share_ctx": False, **s.engine, "n_threads": s.threads}
         return measure(s.model, drafter, examples, s.budget, options, served=served)
 
     def _evaluate(self, fit: Fit, share: float) -> None:
@@ -309,16 +309,20 @@ class _Run:
         if s.minutes is None:
             return None
         spent = workspace.seconds("answer") + workspace.seconds("tap") + workspace.seconds("measure")
-        one, left = self._measuring_time(), s.evaluations - len(self._own_evaluations())
-        to_come = one * (max(left, 0) + 1 + _SERVED_RUNS + len(s.checks))
+        left = max(s.evaluations - len(self._own_evaluations()), 0)
+        to_come = self._measured_answer() * (left * len(self.examples.held_out) + self._final_answers())
         return max(60 * s.minutes - spent - to_come, 60 * s.minutes * _LEAST_FIT)
 
-    def _measuring_time(self) -> float:
-        """Seconds that the answers of one evaluation take, by those of the drafter to go on from."""
-        state = self.workspace.state
-        if not state.get("before"):
-            return _EVALUATION
-        return float(state["measured_first"]) / (1 + _SERVED_RUNS + len(self.settings.checks))
+    def _measured_answer(self) -> float:
+        """Seconds of one answer that is measured, by those of the drafter to go on from."""
+        if not self.workspace.state.get("before"):
+            return _MEASURED_ANSWER
+        return float(self.workspace.state["measured_first"]) / self._final_answers()
+
+    def _final_answers(self) -> int:
+        """Those with which a drafter is measured before the fit, and after it."""
+        checked = sum(len(read_prompts(path)) for path in self.settings.checks)
+        return (1 + _SERVED_RUNS) * len(self.examples.held_out) + checked
 
     def _own_evaluations(self) -> list[dict[str, Any]]:
         """Those of what was fitted."""

@@ -539,8 +539,8 @@ int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, 
 }
 
 int dflash_tap(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, const int32_t * layers,
-    int32_t n_layers, int32_t k, float * taps, int32_t * ids, float * log_probs) {
-    return attempt([&] { e->inspector().tap(slot, tokens, n, layers, n_layers, k, taps, ids, log_probs); });
+    int32_t n_layers, int32_t k, int32_t first, float * taps, int32_t * ids, float * log_probs) {
+    return attempt([&] { e->inspector().tap(slot, tokens, n, layers, n_layers, k, first, taps, ids, log_probs); });
 }
 
 int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {

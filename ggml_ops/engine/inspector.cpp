@@ -21,10 +21,10 @@ void inspector::need_cells(int32_t n, const char * what) {
     }
 }
 
-// Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the logits and taps of each pass. Whatever
-// happens, the slot is empty afterwards.
-void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
-    const std::function<void(int32_t from, int32_t n_rows)> & each_pass) {
+// Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the taps of each pass, and the logits of its
+// last row and of those from `first_output` on. Whatever happens, the slot is empty afterwards.
+void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output,
+    const char * what, const std::function<void(int32_t from, int32_t n_rows)> & each_pass) {
     batch & rows = target_.rows();
     cache_.forget(id);
     need_cells(n, what);
@@ -33,7 +33,7 @@ void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t widt
             const int32_t n_rows = std::min(width, n - from);
             rows.clear();
             for (int32_t k = 0; k < n_rows; ++k) {
-                rows.add_row(id, tokens[from + k], from + k, all_outputs || k == n_rows - 1);
+                rows.add_row(id, tokens[from + k], from + k, from + k >= first_output || k == n_rows - 1);
             }
             drafts_.free_tap_cells();
             target_.process(what);
@@ -55,7 +55,7 @@ void inspector::score(int32_t id, const int32_t * tokens, int32_t n, int32_t fro
         "from must be 1..n and width 1..", target_.limits().n_outputs);
     const int32_t n_vocab = target_.n_vocab();
     // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
-    feed(id, tokens, n - 1, width, true, "score", [&](int32_t first, int32_t n_rows) {
+    feed(id, tokens, n - 1, width, 0, "score", [&](int32_t first, int32_t n_rows) {
         for (int32_t k = 0; k < n_rows; ++k) {
             const int32_t predicted = first + k + 1, i_out = predicted - from;
             if (i_out < 0) {
@@ -96,7 +96,7 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
     refuse_if(n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length(),
         "n must be at least 2 and n_block ", lowest, "..", model.max_length() - model.anchor_first);
     draft_probe full;
-    feed(id, tokens, n - 1, target_.limits().n_rows, false, "draft_probe", [&](int32_t first, int32_t n_rows) {
+    feed(id, tokens, n - 1, target_.limits().n_rows, n, "draft_probe", [&](int32_t first, int32_t n_rows) {
         drafts_.taps().keep(id, 0, n_rows);
         if (target_.taps()) {   // which has no room for long texts
             drafts_.inject_all();
@@ -122,33 +122,37 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
 }
 
 void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
-    float * taps, int32_t * ids, float * log_probs) {
+    int32_t first, float * taps, int32_t * ids, float * log_probs) {
     cache_.idle(id);
     refuse_if(drafts_.drafter(), "tap needs an engine without a drafter, whose layers are tapped already");
     check_tokens(tokens, n, target_);
     const int32_t n_vocab = target_.n_vocab();
     refuse_if(n_layers < 1 || !layers || k < 0 || k > n_vocab, "n_layers must be at least 1 and k 0..", n_vocab);
+    refuse_if(first < 0 || first > n, "first must be 0..", n);
     for (int32_t i = 0; i < n_layers; ++i) {
         refuse_if(!access_has_tap(target_.model(), layers[i]), "layers has ", layers[i], ", which the target (",
             access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),
             " layers) does not offer as a tap");
     }
     target_.set_tapped_layers({ layers, layers + n_layers });
-    const size_t                  tap_size = (size_t) n_layers * llama_model_n_embd(target_.model());
-    const int32_t                 most     = k > 0 ? target_.limits().n_outputs : target_.limits().n_rows;
+    const size_t        tap_size     = (size_t) n_layers * llama_model_n_embd(target_.model());
+    const int32_t       outputs_from = k > 0 ? first : n;
+    const pass_limits & limits       = target_.limits();
+    // each pass has one for its last row
+    const int32_t                 width = n - outputs_from < limits.n_outputs ? limits.n_rows : limits.n_outputs;
     logits_row                    row;
     std::vector<llama_token_data> largest;
-    feed(id, tokens, n, most, k > 0, "tap", [&](int32_t first, int32_t n_rows) {
+    feed(id, tokens, n, width, outputs_from, "tap", [&](int32_t from, int32_t n_rows) {
         if (taps) {
-            target_.read_taps(0, n_rows, taps + first * tap_size);
+            target_.read_taps(0, n_rows, taps + from * tap_size);
         }
-        for (int32_t i = 0; k > 0 && i < n_rows; ++i) {
-            row.scan(logits_of(target_.context(), i), n_vocab);
+        for (int32_t at = std::max(from, outputs_from); at < from + n_rows; ++at) {
+            row.scan(logits_of(target_.context(), at - from), n_vocab);
             row.largest(k, largest);
             const double log_sum = row.log_sum_exp();
             for (int32_t j = 0; j < k; ++j) {
-                ids[(size_t) (first + i) * k + j]       = largest[j].id;
-                log_probs[(size_t) (first + i) * k + j] = (float) (largest[j].logit - log_sum);
+                ids[(size_t) (at - first) * k + j]       = largest[j].id;
+                log_probs[(size_t) (at - first) * k + j] = (float) (largest[j].logit - log_sum);
             }
         }
     });

@@ -26,7 +26,7 @@ class inspector {
         float * best_logit, float * logit);
     void probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
         int32_t * ids, float * scores);
-    void tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
+    void tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k, int32_t first,
         float * taps, int32_t * ids, float * log_probs);
     // Returns the milliseconds of the pass. If the pass or a commit fails, all of its slots are empty.
     double tree_pass(const dflash_tree_rows * trees, int32_t n_trees);
@@ -34,7 +34,7 @@ class inspector {
   private:
     double run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked);
     void   need_cells(int32_t n, const char * what);
-    void   feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
+    void   feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output, const char * what,
           const std::function<void(int32_t from, int32_t n_rows)> & each_pass);
     void   spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
     tree   check_tree(const dflash_tree_rows & rows, int32_t index);

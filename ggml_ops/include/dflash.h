@@ -496,11 +496,11 @@ DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const in
 
 // What the target makes of a text, from which drafters are trained: feed tokens[0..n) to an idle slot and return the
 // inputs of some of its layers, taps [n, n_layers, n_embd] (layer n_layer of the model: the output of the last one),
-// and of what each row expects next the k likeliest tokens (ties by id): ids [n, k] and log_probs [n, k], the
-// log-softmax of the row's raw logits over the whole vocabulary. k = 0: no distributions; wide passes then read the
-// text faster. taps may be NULL. The engine must have no drafter. The slot's cache is empty afterwards.
+// and of what each row from `first` on expects next the k likeliest tokens (ties by id): ids and log_probs [n - first,
+// k], the log-softmax of the row's raw logits over the whole vocabulary. k = 0: no distributions; with few of them wide
+// passes read the text faster. taps may be NULL. The engine must have no drafter. The slot's cache is empty afterwards.
 DFLASH_API int dflash_tap(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
-    const int32_t * layers, int32_t n_layers, int32_t k, float * taps, int32_t * ids, float * log_probs);
+    const int32_t * layers, int32_t n_layers, int32_t k, int32_t first, float * taps, int32_t * ids, float * log_probs);
 
 // Rows of a tree for one idle slot, after what its cache holds. parents[i]: smaller than i, -1 for row 0.
 typedef struct dflash_tree_rows {

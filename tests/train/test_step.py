@@ -7,7 +7,7 @@ texts at once and never makes that mask.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class Setup:
     def loss(self, batch: Batch, goal: str, weights: str) -> Tensor:
         objective = Objective(self.network, goal, weights)
         blocks = batch.blocks
-        hidden = self.network(type(blocks)(blocks.taps.float(), blocks.lengths, blocks.anchors, blocks.embedded))
+        hidden = self.network(replace(blocks, taps=blocks.taps.float()))
         return objective.score(hidden, batch.wanted, self.head.classes(0)).loss
 
 
@@ -166,10 +166,10 @@ def test_blocks_see_neither_their_answer_nor_each_other(
     with torch.no_grad():
         blocks = ours.batch([text], [[10, 30, 50]]).blocks
         taps = blocks.taps.float()
-        whole = ours.network(type(blocks)(taps, blocks.lengths, blocks.anchors, blocks.embedded))
+        whole = ours.network(replace(blocks, taps=taps))
         taps = taps.clone()
-        taps[30:] = 7.0
-        changed = ours.network(type(blocks)(taps, blocks.lengths, blocks.anchors, blocks.embedded))
+        taps[:, 30:] = 7.0
+        changed = ours.network(replace(blocks, taps=taps))
     assert torch.allclose(whole[:, :2], changed[:, :2], atol=1e-5)
     assert (whole[:, 2] - changed[:, 2]).abs().max() > 0.1
 
@@ -192,9 +192,7 @@ def test_network_is_what_the_engine_computes(
     )
     blocks = ours.batch([text], [places]).blocks
     with torch.no_grad():
-        hidden = ours.network(
-            type(blocks)(torch.from_numpy(taps[: max(places)]), blocks.lengths, blocks.anchors, blocks.embedded)
-        )
+        hidden = ours.network(replace(blocks, taps=torch.from_numpy(taps[None, : max(places)])))
     with engine_f32(target_f32, tmp_path / f"{name}.gguf", n_ctx=256) as engine:
         for row, place in enumerate(places):
             probe = engine.draft_probe(tokens[: place + 1], config.block_size)

@@ -47,6 +47,16 @@ def test_wide_passes_are_the_same(engine: Engine) -> None:
     np.testing.assert_allclose(wide.hidden, some.hidden, atol=1e-4)
 
 
+def test_distributions_of_the_last_tokens(engine: Engine) -> None:
+    """Few distributions leave passes wide, many do not: both are those of all rows."""
+    every = engine.tap(TOKENS, LAYERS, 4)
+    for first in (len(TOKENS) - 1, 3, len(TOKENS)):
+        some = engine.tap(TOKENS, LAYERS, 4, first)
+        np.testing.assert_array_equal(some.ids, every.ids[first:])
+        np.testing.assert_allclose(some.log_probs, every.log_probs[first:], atol=1e-4)
+        np.testing.assert_allclose(some.hidden, every.hidden, atol=1e-4)
+
+
 def test_other_layers_later(engine: Engine) -> None:
     """What an earlier call tapped does not matter."""
     both = engine.tap(TOKENS, (1, 4))
@@ -60,6 +70,8 @@ def test_refusals(engine: Engine, pocket: dict[str, Path]) -> None:
         engine.tap(TOKENS, ())
     with pytest.raises(RequestError, match="top_k"):
         engine.tap(TOKENS, LAYERS, -1)
+    with pytest.raises(RequestError, match="first must be between 0 and 150"):
+        engine.tap(TOKENS, LAYERS, 1, len(TOKENS) + 1)
     with pytest.raises(RequestError, match="tokens must be at least 1"):
         engine.tap([], LAYERS)
     with (

@@ -247,6 +247,19 @@ template <class T> struct blocks_of_32 {
         }
     }
 
+    // For each group; those of a block are contiguous.
+    template <int ROWS>
+    ISA_INLINE const float * sort_all_scales(
+        const char * rows, size_t row_stride, const row_groups & groups, int n_groups, int64_t n_blocks) {
+        const int64_t size   = n_blocks * TERMS * ROWS;
+        float * const sorted = thread_memory(n_groups * size);
+        for (int g = 0; g < n_groups; ++g) {
+            sort_scales<ROWS>(
+                rows + groups.first(g) * row_stride + n_blocks * 32, row_stride, groups, n_blocks, sorted + g * size);
+        }
+        return sorted;
+    }
+
     // Bit b: group g prefetches block b of a quad. Groups take turns, so that memory is always busy.
     static int blocks_to_prefetch(int g, int n_groups) {
         int bits = 0;
@@ -272,14 +285,8 @@ template <class T> struct blocks_of_32 {
         const auto blocks_of = [&](int64_t quad) { return (int) std::min<int64_t>(4, n_blocks - 4 * quad); };
 
         std::memset(m.sums, 0, sizeof(m.sums));
-        float * const row_scales =
-            thread_memory(n_groups * n_blocks * TERMS * ROWS);   // those of a block are contiguous
-        for (int g = 0; g < n_groups; ++g) {
-            sort_scales<ROWS>(rows + groups.first(g) * row_stride + n_blocks * 32, row_stride, groups, n_blocks,
-                row_scales + g * n_blocks * TERMS * ROWS);
-        }
-
-        __m512 totals[ROWS];
+        const float * const row_scales = sort_all_scales<ROWS>(rows, row_stride, groups, n_groups, n_blocks);
+        __m512              totals[ROWS];
         set_zero(totals);
         const panel * x = (const panel *) panels + begin * n_blocks;
         unpack_quads<ROWS, CHUNK>(x, n_blocks, 0, 0, (int) std::min<int64_t>(CHUNK, n_quads), m, 0);
