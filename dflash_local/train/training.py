@@ -192,7 +192,8 @@ class _Run:
     def _tap(self) -> tuple[list[Text], list[Shard]]:
         s, workspace = self.settings, self.workspace
         layout = Layout(self.layers, self.target.n_embd, s.n_likeliest)
-        workspace.begin("tap", {"taps": [layer - 1 for layer in layout.layers], "top_k": layout.top_k})
+        stored = {"goal": s.goal, "top_k": layout.top_k}  # --goal first: a text stores none, whatever --top-k says
+        workspace.begin("tap", {"taps": [layer - 1 for layer in layout.layers], **stored})
         held_out = {example.key for example in self.examples.held_out}
         written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
         recorded = [_cut(text, s.length) for text in self.examples.recorded]

@@ -85,7 +85,9 @@ def add_parser(commands: Commands) -> None:
     )
     fit.add_argument("--weights", choices=WEIGHTS, help="of a block's positions: D-PACE, or falling (default: dpace)")
     fit.add_argument("--rank", type=count(1), metavar="N", help="of --only lora (default: 16)")
-    fit.add_argument("--top-k", type=count(1), metavar="N", help="stored likeliest tokens (default: 8)")
+    fit.add_argument(
+        "--top-k", type=count(1), metavar="N", help="likeliest tokens that --goal distill learns (default: 8)"
+    )
     fit.add_argument("--head-rows", type=count(64), metavar="N", help="frequent tokens that every step chooses among "
                      "(default: 8192)")  # fmt: skip
     fit.add_argument("--evaluations", type=count(), metavar="N", help="measurements on the way (default: 2)")
