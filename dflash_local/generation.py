@@ -286,15 +286,19 @@ class Generation:
             TimeoutError: `timeout` seconds have passed.
             ComputeError, EngineDeadError: the request failed.
         """
+        end = None if timeout is None else time.monotonic() + timeout
         event = threading.Event()
-        if self._must_wait(event, len(self._chunks), per_chunk=False) and not event.wait(timeout):
-            raise TimeoutError(f"no result after {timeout} s")
+        # Woken early after an iteration that was left: a chunk came while this waiter took the iteration's place.
+        while self._must_wait(event, len(self._chunks), per_chunk=False):
+            if not event.wait(None if end is None else max(end - time.monotonic(), 0)):
+                raise TimeoutError(f"no result after {timeout} s")
+            event.clear()
         return self._completion()
 
     async def completed(self) -> Completion:
         """`result()` for asyncio."""
-        future = asyncio.get_running_loop().create_future()
-        if self._must_wait(future, len(self._chunks), per_chunk=False):
+        loop = asyncio.get_running_loop()
+        while self._must_wait(future := loop.create_future(), len(self._chunks), per_chunk=False):
             await future
         return self._completion()
 

@@ -358,11 +358,8 @@ PYTHON = [
         ("if self._n_pending >= self.n_most:", "if self._n_pending > self.n_most:"),
         ("return max(self._n_pending - len(self._running), 0)", "return max(self._n_pending, 0)"),
         ("if id_slot is not None and id_slot not in self._idle:", "if False:"),
-        (
-            "by_word = running.stopped_by is not None if running.is_cut else update.state == SlotState.STOP",
-            "by_word = update.state == SlotState.STOP",
-        ),
-        ("truncated = update.state == SlotState.CONTEXT and not running.is_cut", "truncated = False"),
+        ("if running.is_cut:", "if running.is_cut and not ended:"),
+        ("truncated=update.state == SlotState.CONTEXT)", "truncated=False)"),
         ("            self._waiting.remove(generation)", "            pass"),
         tests=SCHEDULER,
     ),
