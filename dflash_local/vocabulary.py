@@ -22,20 +22,25 @@ def frequent_tokens(target: Path, corpus: Path, n_tokens: int) -> list[int]:
 
 
 def token_order(target: Path, corpus: Path) -> list[int]:
-    """The target's tokens: control tokens, then the corpus' most frequent ones, then the others by id, since BPE
-    training finds frequent tokens first.
+    """The target's tokens in `ordered` by their counts in a corpus.
 
     Raises:
         RequestError: the corpus cannot be read.
         ModelError: the target has no tokenizer, or is damaged.
         NativeLibraryError: the patched llama.cpp is missing.
     """
+    return ordered(target, _counts(target, corpus))
+
+
+def ordered(target: Path, counts: Counter[int]) -> list[int]:
+    """The target's tokens: control tokens, then the most frequent ones, then the others by id, since BPE training finds
+    frequent tokens first. Raises ModelError if the target has no tokenizer."""
     metadata = read_metadata(target)
     tokens, types = (metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
     if tokens is None:
         raise ModelError(f"{target.name} has no tokenizer", field="tokenizer.ggml.tokens")
     control = [token for token, kind in enumerate(types.data) if kind == _CONTROL] if types else []
-    frequent = [token for token, _ in _counts(target, corpus).most_common()]
+    frequent = [token for token, _ in counts.most_common()]
     return list(dict.fromkeys([*control, *frequent, *range(len(tokens.data))]))
 
 

@@ -128,7 +128,7 @@ class Fit:
 
     def _make_head(self, texts: Sequence[TappedText], target: Mapping[str, StoredGgufTensor]) -> Head:
         rows, s = head_rows(self.file, target), self._settings
-        counts = token_counts(texts, s.n_likeliest)
+        self.token_counts = counts = token_counts(texts, s.n_likeliest)
         dtype = torch.bfloat16 if self._bf16 else torch.float32
         return Head(rows, frequent(counts, s.head_rows), self.file.config.n_vocab, s.seed, self._device, dtype)
 

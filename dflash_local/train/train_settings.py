@@ -63,6 +63,7 @@ class TrainSettings:
     batch: int = 128
     micro: int = 0
     head_rows: int = 8192
+    draft_vocab: int | None = None  # tokens that the result may propose, 0: all; None: as is faster
     device: Device = "auto"
     threads: int | None = None
     evaluations: int = 2
@@ -129,6 +130,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "batch": (1, 1 << 20),
     "micro": (0, 1 << 20),
     "head_rows": (64, 1 << 22),
+    "draft_vocab": (0, 1 << 22),
     "threads": (1, 4096),
     "evaluations": (0, 1000),
     "budget": (2, 64),

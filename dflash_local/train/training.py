@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -20,6 +21,7 @@ from dflash_local.convert.target import Target
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
+from dflash_local.train.draft_vocabulary import enough_tokens, may_be_reduced, write_reduced
 from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps
 from dflash_local.train.evaluation import N_SLOTS, N_TOKENS, Evaluation, Measurement, Served, measure
 from dflash_local.train.examples import (
@@ -311,19 +313,20 @@ class _Run:
             return None
         spent = workspace.seconds("answer") + workspace.seconds("tap") + workspace.seconds("measure")
         left = max(s.evaluations - len(self._own_evaluations()), 0)
-        to_come = self._measured_answer() * (left * len(self.examples.held_out) + self._final_answers())
+        to_come: float = left * len(self.examples.held_out) + self._answers_measured(heads=1 + (s.draft_vocab is None))
+        to_come *= self._measured_answer()
         return max(60 * s.minutes - spent - to_come, 60 * s.minutes * _LEAST_FIT)
 
     def _measured_answer(self) -> float:
         """Seconds of one answer that is measured, by those of the drafter to go on from."""
         if not self.workspace.state.get("before"):
             return _MEASURED_ANSWER
-        return float(self.workspace.state["measured_first"]) / self._final_answers()
+        return float(self.workspace.state["measured_first"]) / self._answers_measured(heads=1)
 
-    def _final_answers(self) -> int:
-        """Those with which a drafter is measured before the fit, and after it."""
+    def _answers_measured(self, heads: int) -> int:
+        """How many, before the fit or after it, where so many heads are compared."""
         checked = sum(len(read_prompts(path)) for path in self.settings.checks)
-        return (1 + _SERVED_RUNS) * len(self.examples.held_out) + checked
+        return heads * (1 + _SERVED_RUNS) * len(self.examples.held_out) + checked
 
     def _own_evaluations(self) -> list[dict[str, Any]]:
         """Those of what was fitted."""
@@ -359,15 +362,14 @@ class _Run:
         from dflash_local.native import check_gguf
 
         s, workspace, state = self.settings, self.workspace, self.workspace.state
-        check_gguf(workspace.best)
         with workspace.timed("measure"), fit.parked():
-            served = self._measured(workspace.best, self.examples.held_out, served=True).served
-            assert served
+            chosen, served = self._choose_head(file, fit.token_counts)
             for path in s.checks:
-                state["checks"].setdefault(path.name, [None, None])[1] = self._check_al(workspace.best, path)
+                state["checks"].setdefault(path.name, [None, None])[1] = self._check_al(chosen, path)
         workspace.save()
-        with whole_file(s.output) as out, workspace.best.open("rb") as best:
-            shutil.copyfileobj(best, out, 1 << 22)
+        check_gguf(chosen)
+        with whole_file(s.output) as out, chosen.open("rb") as written:
+            shutil.copyfileobj(written, out, 1 << 22)
         if s.hf:
             shutil.copytree(workspace.folder / "best-hf", s.hf, dirs_exist_ok=True)
         return Result(
@@ -380,6 +382,31 @@ class _Run:
             history=self._history(fit, None),
             seconds={**state["seconds"], "fit": fit.seconds},
         )
+
+    def _choose_head(self, file: DrafterFile, counts: Counter[int]) -> tuple[Path, Served]:
+        """The best drafter, with all tokens or the frequent ones of the answers: as is asked for, or as is faster."""
+        s, best, n_vocab = self.settings, self.workspace.best, self.target.n_vocab
+        n_tokens = s.draft_vocab
+        if n_tokens is None and may_be_reduced(file):
+            n_tokens = enough_tokens(counts, n_vocab)
+        if not n_tokens:
+            return best, self._served(best)
+        reduced = self.workspace.folder / "best-reduced.gguf"
+        write_reduced(best, reduced, s.model, counts, n_tokens)
+        with_few = self._served(reduced)
+        with_all = None if s.draft_vocab else self._served(best)
+        if with_all is None:
+            return reduced, with_few
+        self.watcher.note(
+            f"with a head of {n_tokens} of {n_vocab} tokens {with_few.drafted:.0f} tok/s, AL {with_few.al:.2f}; with all "
+            f"{with_all.drafted:.0f} tok/s, AL {with_all.al:.2f}: the faster one is kept (--draft-vocab)"
+        )
+        return (reduced, with_few) if with_few.drafted > with_all.drafted else (best, with_all)
+
+    def _served(self, drafter: Path) -> Served:
+        served = self._measured(drafter, self.examples.held_out, served=True).served
+        assert served
+        return served
 
     # ---- engines ----
 

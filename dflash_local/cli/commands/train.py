@@ -90,6 +90,8 @@ def add_parser(commands: Commands) -> None:
     )
     fit.add_argument("--head-rows", type=count(64), metavar="N", help="frequent tokens that every step chooses among "
                      "(default: 8192)")  # fmt: skip
+    fit.add_argument("--draft-vocab", type=count(), metavar="N", help="frequent tokens that the result may propose, 0: "
+                     "all (default: nearly all of the answers', if that is measured to be faster)")  # fmt: skip
     fit.add_argument("--evaluations", type=count(), metavar="N", help="measurements on the way (default: 2)")
     fit.add_argument("--budget", type=count(2), metavar="N", help="nodes of the trees with which AL is measured "
                      "(default: 16)")  # fmt: skip
