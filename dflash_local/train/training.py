@@ -398,8 +398,8 @@ class _Run:
         if with_all is None:
             return reduced, with_few
         self.watcher.note(
-            f"with a head of {n_tokens} of {n_vocab} tokens {with_few.drafted:.0f} tok/s, AL {with_few.al:.2f}; with all "
-            f"{with_all.drafted:.0f} tok/s, AL {with_all.al:.2f}: the faster one is kept (--draft-vocab)"
+            f"with a head of {n_tokens} of {n_vocab} tokens {with_few.drafted:.0f} tok/s, AL {with_few.al:.2f}; with "
+            f"all {with_all.drafted:.0f} tok/s, AL {with_all.al:.2f}: the faster one is kept (--draft-vocab)"
         )
         return (reduced, with_few) if with_few.drafted > with_all.drafted else (best, with_all)
 

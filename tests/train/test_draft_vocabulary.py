@@ -18,8 +18,8 @@ from tests.train.test_run import check_drafter
 
 def test_enough_tokens() -> None:
     """Those that make up 99.9% of the text, in whole thousands."""
-    assert enough_tokens(Counter({token: 1000 for token in range(100)}), 50_000) == 4096
-    often, seldom = {token: 1000 for token in range(6000)}, {token: 1 for token in range(6000, 11_000)}
+    assert enough_tokens(Counter(dict.fromkeys(range(100), 1000)), 50_000) == 4096
+    often, seldom = dict.fromkeys(range(6000), 1000), dict.fromkeys(range(6000, 11000), 1)
     assert enough_tokens(Counter(often | seldom), 50_000) == 6144
     assert enough_tokens(Counter(often | seldom), 12_000) is None  # most of the vocabulary
     assert enough_tokens(Counter(), 50_000) == 4096
