@@ -47,12 +47,6 @@ class Norm(nn.Module):  # type: ignore[misc]
         return F.rms_norm(x, x.shape[-1:], self.weight.to(x.dtype), self.eps)
 
 
-def narrowed(x: Tensor) -> Tensor:
-    """In the type of products: once for all that multiply it."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
-
-
 def linear(n_in: int, n_out: int, bias: bool = False) -> nn.Linear:
     return nn.Linear(n_in, n_out, bias=bias)
 
@@ -98,8 +92,8 @@ class Attention(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """x [texts, n, block, n_embd], context [texts, T, n_embd]."""
         texts, n, block, _ = x.shape
-        group, x = self.n_head // self.n_kv, narrowed(x)
-        q = Rotation.turn(self.q_norm(self.q_proj(x).unflatten(-1, (self.n_head, self.dim))), angles) * self.dim**-0.5
+        group = self.n_head // self.n_kv
+        q = Rotation.turn(self.q_norm(self.q_proj(x).unflatten(-1, (self.n_head, self.dim))), angles)
         own_k, own_v = self._keys(x, angles), self._values(x)
         dtype = own_v.dtype
         ctx_k, ctx_v = self._keys(context, context_angles).to(dtype), self._values(context)
@@ -108,12 +102,11 @@ class Attention(nn.Module):  # type: ignore[misc]
         q = q.to(dtype).view(texts, n, block, self.n_kv, group, self.dim).permute(0, 3, 4, 1, 2, 5)
         own_k, own_v = (y.to(dtype).permute(0, 3, 1, 2, 4)[:, :, None] for y in (own_k, own_v))
         n_context = ctx_k.shape[-2]
-        seen = (q.flatten(3, 4) @ ctx_k.transpose(-1, -2)).unflatten(3, (n, block))
-        near = q @ own_k.transpose(-1, -2)
+        seen = (q.flatten(3, 4) @ ctx_k.transpose(-1, -2)).unflatten(3, (n, block)).float()
+        near = (q @ own_k.transpose(-1, -2)).float()
         if view.own is not None:
             near = near.masked_fill(view.own, _HIDDEN)
-        scores = torch.cat([seen, near], -1).float()
-        scores[..., :n_context].masked_fill_(view.context, _HIDDEN)
+        scores = torch.cat([seen.masked_fill(view.context, _HIDDEN), near], -1) * self.dim**-0.5
         far, close = scores.softmax(-1).to(dtype).split([n_context, block], -1)
         out = (far.flatten(3, 4) @ ctx_v).unflatten(3, (n, block)) + close @ own_v
         return self.o_proj(out.permute(0, 3, 4, 1, 2, 5).reshape(texts, n, block, -1))
@@ -130,7 +123,6 @@ class FeedForward(nn.Module):  # type: ignore[misc]
         self.activation = c.activation
 
     def forward(self, x: Tensor) -> Tensor:
-        x = narrowed(x)
         return self.down_proj(self._activated(self.gate_proj(x)) * self.up_proj(x))
 
     def _activated(self, x: Tensor) -> Tensor:
@@ -253,7 +245,7 @@ class Network(nn.Module):  # type: ignore[misc]
     def forward(self, blocks: Blocks) -> Tensor:
         """Hidden states of the blocks' rows after the final norm, [texts, n, block_size, n_embd]."""
         c = self.file.config
-        context = narrowed(self.hidden_norm(self.fc(blocks.taps).float()))
+        context = self.hidden_norm(self.fc(blocks.taps).float())
         device = blocks.anchors.device
         places = torch.arange(blocks.taps.shape[1], device=device)
         positions = blocks.anchors[..., None] + torch.arange(blocks.embedded.shape[2], device=device)

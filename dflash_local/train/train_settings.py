@@ -68,7 +68,7 @@ class TrainSettings:
     threads: int | None = None
     evaluations: int = 2
     budget: int = 16
-    outtype: str = "f16"
+    outtype: str = "q8_0"
     hf: Path | None = None
     report: Path | None = None
     seed: int = 1

@@ -95,7 +95,7 @@ def add_parser(commands: Commands) -> None:
     fit.add_argument("--evaluations", type=count(), metavar="N", help="measurements on the way (default: 2)")
     fit.add_argument("--budget", type=count(2), metavar="N", help="nodes of the trees with which AL is measured "
                      "(default: 16)")  # fmt: skip
-    fit.add_argument("--outtype", choices=OUTTYPES, help="type of the result's matrices (default: f16)")
+    fit.add_argument("--outtype", choices=OUTTYPES, help="type of the result's matrices (default: q8_0)")
     fit.add_argument("--seed", type=count(), metavar="N", help="default: 1")
 
     machine = parser.add_argument_group("machine")
