@@ -283,7 +283,13 @@ class _Run:
 
     def _measured(self, drafter: Path, examples: Sequence[Example], *, served: bool) -> Measurement:
         s = self.settings
-        options = {"n_ctx": N_SLOTS * (s.length + N_TOKENS), "share_ctx": False, **s.engine, "n_threads": s.threads}
+        options = {
+            "n_ctx": N_SLOTS * (s.length + N_TOKENS),
+            "share_ctx": False,
+            "cache_ram": 0,
+            **s.engine,
+            "n_threads": s.threads,
+        }
         return measure(s.model, drafter, examples, s.budget, options, served=served)
 
     def _evaluate(self, fit: Fit, share: float) -> None:
@@ -414,7 +420,7 @@ class _Run:
         s = self.settings
         return Engine(
             s.model, drafter, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, n_threads=s.threads, cost_cache=False,
-            max_queue=max(64, 4 * n_slots), warmup=drafter is not None, **s.engine,
+            cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=drafter is not None, **s.engine,
         )  # fmt: skip
 
     def _init_gguf(self) -> Path | None:

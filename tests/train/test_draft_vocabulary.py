@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,11 +10,12 @@ import pytest
 
 from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.errors import RequestError
+from dflash_local.train import draft_vocabulary
 from dflash_local.train.draft_vocabulary import enough_tokens
 from dflash_local.train.drafter_file import D2T
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
-from tests.train.test_run import check_drafter
+from tests.train.test_run import Listener, check_drafter
 
 
 def test_enough_tokens() -> None:
@@ -33,3 +35,15 @@ def test_result_with_a_reduced_head(settings: Callable[..., TrainSettings]) -> N
     check_drafter(asked)
     with pytest.raises(RequestError, match="--draft-vocab 5000 exceeds"):
         train(settings(draft_vocab=5000), Watcher())
+
+
+def test_the_faster_head_is_kept(settings: Callable[..., TrainSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unasked, both heads are measured, and what they reached is said."""
+    monkeypatch.setattr(draft_vocabulary, "_LEAST", 400)
+    monkeypatch.setattr(draft_vocabulary, "_STEP", 100)
+    asked, listener = settings(), Listener()
+    result = train(asked, listener)
+    (note,) = (note for note in listener.notes if "the faster one is kept" in note)
+    few, every = map(float, re.findall(r"(\d+) tok/s", note))
+    assert (D2T in read_model(asked.output)[1]) == (few > every)
+    assert round(result.after.drafted) == max(few, every)
