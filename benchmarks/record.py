@@ -19,6 +19,7 @@ from benchmarks.http_load import LoadError
 from dflash_local import native
 from dflash_local.build import peer
 from dflash_local.build.commit import running_commit
+from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.demo.shapes import SHAPES, TYPES
 from dflash_local.diagnose.identity import build_key
@@ -240,9 +241,8 @@ def save(out: Path, record: Mapping[str, Any], text: str) -> None:
     """Write `out`.json and `out`.md atomically, so that an interrupt cannot destroy hours of measurements."""
     out.parent.mkdir(parents=True, exist_ok=True)
     for path, content in ((out.with_suffix(".json"), dump(record)), (out.with_suffix(".md"), text)):
-        unfinished = path.with_name(path.name + ".part")
-        unfinished.write_text(content, encoding="utf-8")
-        unfinished.replace(path)
+        with complete_or_absent(path) as file:
+            file.write(content.encode())
 
 
 def publish(out: Path, record: Mapping[str, Any], text: str) -> int:

@@ -40,14 +40,6 @@ class Rates:
     torch: float
 
 
-# Published peaks: memory bandwidth, float16 products of matrices; for tables in the documentation.
-KNOWN = {
-    "RTX 3090": Rates(936e9, 71e12, 71e12),
-    "2 x RTX 3090": Rates(936e9, 71e12, 71e12),  # layers of the target are split, so they take turns; the fit uses one
-    "H100": Rates(3.35e12, 800e12, 800e12),
-}
-
-
 @dataclass(frozen=True)
 class Load:
     """What a run has to do: sizes of the target and of the drafter, and tokens."""
@@ -60,8 +52,6 @@ class Load:
     n_ff: int
     n_layer: int
     block: int
-    n_taps: int
-    n_vocab: int
     context_params: int
     answer_tokens: int
     all_tokens: int
@@ -128,8 +118,6 @@ def load_of(settings: TrainSettings) -> Load:
         n_ff=config.n_ff,
         n_layer=config.n_layer,
         block=config.block_size,
-        n_taps=len(config.taps),
-        n_vocab=config.n_vocab,
         context_params=fusion + kv,
         answer_tokens=answered,
         all_tokens=read,
