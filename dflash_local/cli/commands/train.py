@@ -87,28 +87,11 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(watcher, _Terminal):
             watcher.close()
     if settings.report:
-        _write_report(settings.report, result, settings)
+        from dflash_local.train.train_page import train_page
+
+        write_text(settings.report, train_page(result, settings), "--report")
     print(*summary(result, settings), sep="\n")
     return 0
-
-
-def _write_report(path: Path, result: Result, settings: TrainSettings) -> None:
-    from dflash_local.report.train_page import Measured, TrainRecord, train_page
-
-    record = TrainRecord(
-        target=settings.model.name,
-        output=result.output.name,
-        init=settings.init.name if settings.init else None,
-        nodes=settings.budget,
-        measured=[Measured(e.share, e.step, e.minutes, e.al, e.depths) for e in result.evaluations],
-        losses=list(zip(result.course["share"], result.course["entropy"], strict=True)),
-        plain=result.after.plain,
-        drafted=result.after.drafted,
-        drafted_before=result.before.drafted if result.before else None,
-        checks=result.checks,
-        facts={name: value for name, value in result.history.items() if value is not None},
-    )
-    write_text(path, train_page(record), "--report")
 
 
 def settings_of(args: argparse.Namespace) -> TrainSettings:
