@@ -160,8 +160,7 @@ def devices() -> list[str]:
     done = subprocess.run([sys.executable, "-c", _TELL_DEVICES], capture_output=True, text=True)
     if done.returncode != 0:
         raise DFlashError(f"the native build tells no devices: {done.stderr.strip()[-500:]}", hint=native.BUILD_HINT)
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def origin_words(record: Mapping[str, Any]) -> dict[str, str]:
@@ -297,8 +296,7 @@ class Table:
 def load(out: Path) -> dict[str, Any]:
     """The record that `save` wrote; {} if there is none."""
     path = out.with_suffix(".json")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def run(main: Callable[[], int]) -> None:

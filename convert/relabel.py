@@ -210,8 +210,7 @@ class _Reader:
         return None if found is None else tuple(map(int, found))
 
     def flag(self, name: str) -> bool | None:
-        found: bool | None = self._value(name, lambda v: v.type == GGUFValueType.BOOL, "true or false")
-        return found
+        return self._value(name, lambda v: v.type == GGUFValueType.BOOL, "true or false")
 
     # ---- the drafter ----
 
