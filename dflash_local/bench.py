@@ -330,7 +330,7 @@ def measure(
     """
     watcher, begun = watcher or Watcher(), datetime.now(timezone.utc)
     drafted: dict[str, int | Literal["auto"]] = {DRAFTED: budget} if engine.info["drafter"] else {}
-    budgets = {PLAIN: 1, **drafted}
+    budgets: dict[str, int | Literal["auto"]] = {PLAIN: 1, **drafted}
     turn = _Turn.of(prompts, sampling, n_predict)
     others = {baseline.name: baseline for baseline in baselines}
     repeats: dict[str, list[list[Run]]] = {name: [] for name in (*budgets, *others)}
