@@ -135,7 +135,7 @@ def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
         return bundled_pair(drafter)
     progress = Written(f"preparing the demo model ({shape} shape, {ftype}), once")
     pair = inflated_pair(shape, ftype, drafter, progress=progress)
-    progress.line.close()
+    progress.end()
     return pair
 
 
@@ -203,12 +203,14 @@ class Written:
     """Prints what takes long, and on a terminal its progress in one line."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._bytes = text, 0
-        self.line = StatusLine()
+        self._text, self._bytes, self._line = text, 0, StatusLine()
 
     def __call__(self, name: str, n_bytes: int) -> None:
         if not self._bytes:
-            self.line.print(self._text)
+            self._line.print(self._text)
         self._bytes += n_bytes
-        if self.line.is_live:
-            self.line.show(f"  {self._bytes / 2**20:.0f} MiB written")
+        if self._line.is_live:
+            self._line.show(f"  {self._bytes / 2**20:.0f} MiB written")
+
+    def end(self) -> None:
+        self._line.close()
