@@ -192,9 +192,11 @@ class _Reader:
         """A whole number from `low` to `high`. Raises ConvertError if it is missing without a default."""
         what = f"a whole number from {low} to {high}"
         number = self._value(name, lambda v: v.type in INTEGERS and low <= v.data <= high, what)
-        if number is None and default is None:
+        if number is None:
+            number = default
+        if number is None:
             raise self._bad(name, "is missing")
-        return int(default if number is None else number)
+        return int(number)
 
     def number(self, name: str) -> float:
         f32_type = GGUFValueType.FLOAT32
