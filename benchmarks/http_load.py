@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -16,20 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HOST = "127.0.0.1"
+from dflash_local.baseline import HOST, ServerProcess
+
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-POLL = 0.02  # seconds between two looks whether a server is ready
 
 
 class LoadError(RuntimeError):
     """A server did not start, or did not answer a benchmark's request."""
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind((HOST, 0))
-        return int(s.getsockname()[1])
 
 
 def end_group(process: subprocess.Popen[bytes], patience: float) -> None:
@@ -45,46 +38,18 @@ def end_group(process: subprocess.Popen[bytes], patience: float) -> None:
     process.wait()
 
 
-class Server:
-    """An HTTP server in its own process group. `--host H --port P` is appended to `argv`.
+class Server(ServerProcess):
+    """A server in its own process group, which ends as a whole. Raises LoadError."""
 
-    Use as a context manager: entering waits for `/health` to answer 200, leaving ends the whole group.
-    """
+    failure = LoadError
+    patience = 300.0
+    poll = 0.02
 
-    def __init__(self, name: str, argv: Sequence[str], log: Path, env: dict[str, str] | None = None) -> None:
-        self.name = name
-        self.port = free_port()
-        self.argv = [*argv, "--host", HOST, "--port", str(self.port)]
-        self.log = log
-        self.env = {**os.environ, **(env or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
+        super().__init__(name, argv, log, start_new_session=True)
 
-    def __enter__(self) -> Server:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.env,
-                start_new_session=True,
-            )
-        try:
-            self._wait_healthy(timeout=300.0)
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the server: SIGTERM, ten seconds later SIGKILL, to the whole process group."""
-        process, self._process = self._process, None
-        if process is not None:
-            end_group(process, 10.0)
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        end_group(process, 10.0)
 
     def cpu_seconds(self) -> float:
         """User + system time of the server process so far."""
@@ -100,27 +65,6 @@ class Server:
         if self._process is None:
             raise LoadError(f"{self.name} is not running")
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
-
-    def _wait_healthy(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        assert self._process is not None
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise LoadError(f"{self.name} ended with status {self._process.returncode}:\n{self._log_tail()}")
-            connection = http.client.HTTPConnection(HOST, self.port, timeout=5.0)
-            try:
-                connection.request("GET", "/health")
-                if connection.getresponse().status == 200:
-                    return
-            except (OSError, http.client.HTTPException):
-                pass
-            finally:
-                connection.close()
-            time.sleep(POLL)
-        raise LoadError(f"{self.name} was not ready after {timeout:.0f} s:\n{self._log_tail()}")
-
-    def _log_tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks.gpu_proof.unpacked import link_package
-from benchmarks.http_load import HOST, Server, together
+from benchmarks.http_load import Server, together
+from dflash_local.baseline import HOST
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say something. " * 40}]

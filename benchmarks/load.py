@@ -23,9 +23,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
-from benchmarks.http_load import HOST, LoadError, Server
+from benchmarks.http_load import LoadError, Server
 from benchmarks.record import say
 from benchmarks.systems import OURS, Systems, order
+from dflash_local.baseline import HOST
 from dflash_local.demo.shapes import SHAPES, Pair
 
 Json = dict[str, Any]

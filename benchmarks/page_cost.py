@@ -21,9 +21,10 @@ from playwright.sync_api import Page, sync_playwright
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
-from benchmarks.http_load import HOST, LoadError
+from benchmarks.http_load import LoadError
 from benchmarks.record import say
 from benchmarks.systems import OURS, Setting, Systems, order
+from dflash_local.baseline import HOST
 from dflash_local.demo.shapes import SHAPES
 
 KINDS = (False, True)  # drafts shown

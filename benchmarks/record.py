@@ -19,6 +19,7 @@ from benchmarks.http_load import LoadError
 from dflash_local import native
 from dflash_local.build import peer
 from dflash_local.build.commit import running_commit
+from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.demo.shapes import SHAPES, TYPES
 from dflash_local.diagnose.identity import build_key
@@ -159,8 +160,7 @@ def devices() -> list[str]:
     done = subprocess.run([sys.executable, "-c", _TELL_DEVICES], capture_output=True, text=True)
     if done.returncode != 0:
         raise DFlashError(f"the native build tells no devices: {done.stderr.strip()[-500:]}", hint=native.BUILD_HINT)
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def origin_words(record: Mapping[str, Any]) -> dict[str, str]:
@@ -240,9 +240,8 @@ def save(out: Path, record: Mapping[str, Any], text: str) -> None:
     """Write `out`.json and `out`.md atomically, so that an interrupt cannot destroy hours of measurements."""
     out.parent.mkdir(parents=True, exist_ok=True)
     for path, content in ((out.with_suffix(".json"), dump(record)), (out.with_suffix(".md"), text)):
-        unfinished = path.with_name(path.name + ".part")
-        unfinished.write_text(content, encoding="utf-8")
-        unfinished.replace(path)
+        with complete_or_absent(path) as file:
+            file.write(content.encode())
 
 
 def publish(out: Path, record: Mapping[str, Any], text: str) -> int:
@@ -297,8 +296,7 @@ class Table:
 def load(out: Path) -> dict[str, Any]:
     """The record that `save` wrote; {} if there is none."""
     path = out.with_suffix(".json")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def run(main: Callable[[], int]) -> None:

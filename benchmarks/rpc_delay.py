@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
-from benchmarks.http_load import free_port
 from benchmarks.network import Loopback, Namespace
 from benchmarks.record import say
 from benchmarks.rpc_proxy import RPCProxy
+from dflash_local.baseline import free_port
 from dflash_local.demo.shapes import SHAPES, Pair
 from dflash_local.engine import Engine
 

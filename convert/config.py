@@ -8,7 +8,6 @@ it does not know, vLLM's (qwen3_dflash.py). Settings that upstream's `dflash` di
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,20 +31,28 @@ _MAX_PADDING, _MAX_PADDING_PART = 2048, 1 / 16
 
 
 @dataclass(frozen=True)
-class DrafterConfig(Dimensions):
+class Architecture(Dimensions):
+    """What determines a drafter's tensors."""
+
+    kind: Kind
+    rope: Rope
+    attention_bias: bool = False  # of q, k, v and the output; a checkpoint may have them without this key
+    is_gemma4: bool = False  # norms after each sub-layer, V made from K, attention without scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterConfig(Architecture):
     """A drafter, checked against its target. `taps` are inputs of target layers: Hugging Face layer id + 1. `warnings`
     are sentences for the user."""
 
     n_ctx: int
     norm_eps: float
-    attention_bias: bool  # of q, k, v and the output; a checkpoint may have them without this key
     activation: str
     block_size: int
     mask_token: int
     n_vocab_stored: int  # rows of the checkpoint's vocabulary tensors: differs from n_vocab by padding
     n_candidates: int  # only tokens below this are proposed
     samples_from_anchor: bool  # a block's first row proposes the token after the anchor
-    rope: Rope
     context_theta: float | None  # RoPE base of injected keys, if it differs
     rope_interleaved: bool
     sliding_window: int  # 0: none
@@ -55,8 +62,6 @@ class DrafterConfig(Dimensions):
     logit_softcap: float | None
     embedding_scale: float | None
     value_scale: float | None
-    is_gemma4: bool  # norms after each sub-layer, V made from K, attention without scale
-    kind: Kind
     warnings: tuple[str, ...]
 
     @classmethod
@@ -71,7 +76,6 @@ class DrafterConfig(Dimensions):
         n_head, n_head_kv, head_dim = _heads(keys, n_embd)
         _compare_depth(keys, packaging.depth_key, target, warnings)
         n_vocab_stored, n_vocab_draft = _vocabulary(keys, target, warnings)
-        n_candidates = min(keys.integer("selector_vocab_size", n_vocab_stored), n_vocab_stored, target.n_vocab)
         first_row_proposes = samples_from_anchor(keys, packaging)
         n_ctx = keys.integer("max_position_embeddings")
         layer_types = _layer_types(keys, n_layer)
@@ -87,7 +91,7 @@ class DrafterConfig(Dimensions):
             n_ctx=n_ctx,
             norm_eps=keys.number("rms_norm_eps"),
             n_vocab_stored=n_vocab_stored,
-            n_candidates=n_candidates,
+            n_candidates=min(keys.integer("selector_vocab_size", n_vocab_stored), n_vocab_stored, target.n_vocab),
             attention_bias=keys.flag("attention_bias", False),
             activation=_activation(keys),
             block_size=keys.integer("block_size", 16, minimum=2),
@@ -181,13 +185,18 @@ def _unfit(key: str, ours: int, target_key: str, theirs: int) -> ConvertError:
 
 def _mask_token(keys: Keys, target: Target) -> int:
     key, value = keys.find("mask_token_id")
+    if value is None and target.mask_token is None:
+        raise ConvertError(
+            f"no mask token: config.json lacks dflash_config.mask_token_id and the target lacks {MASK_TOKEN}",
+            field="mask_token_id",
+            hint="add dflash_config.mask_token_id to config.json (the drafter's model card names it)",
+        )
+    return checked_mask_token(key, value, target)
+
+
+def checked_mask_token(key: str, value: Any, target: Target) -> int:
+    """The mask token that the drafter's `key` says, or else the target's. Raises ConvertError."""
     if value is None:
-        if target.mask_token is None:
-            raise ConvertError(
-                f"no mask token: config.json lacks dflash_config.mask_token_id and the target lacks {MASK_TOKEN}",
-                field="mask_token_id",
-                hint="add dflash_config.mask_token_id to config.json (the drafter's model card names it)",
-            )
         key, value = MASK_TOKEN, target.mask_token
     if type(value) is not int or not 0 <= value < target.n_vocab:
         raise ConvertError(
@@ -202,14 +211,15 @@ def _gemma4_scales(
     """Scale of embeddings and soft cap of logits. Older drafters of Gemma 4 share the target's embeddings and head, but
     their config lacks Gemma's scale and cap. Those of the speculators library were trained without either."""
     scale, softcap = keys.maybe_number("input_embedding_scale"), keys.maybe_number("final_logit_softcapping")
-    if _is_speculators(keys):
+    if _is_speculators(keys) or target.arch != "gemma4":
         return scale, softcap
-    if target.arch == "gemma4" and scale is None and "embed_tokens.weight" not in found:
-        scale = math.sqrt(target.n_embd)
+    borrowed = gemma4.borrowed_scales(
+        target, own_embeddings="embed_tokens.weight" in found, own_head="lm_head.weight" in found
+    )
+    if scale is None and (scale := borrowed.get("embedding_scale")) is not None:
         warnings.append(f"input_embedding_scale is missing; taken as Gemma's, sqrt({target.n_embd})")
-    if target.arch == "gemma4" and softcap is None and "lm_head.weight" not in found:
-        softcap = 30.0
-        warnings.append("final_logit_softcapping is missing; taken as Gemma's, 30")
+    if softcap is None and (softcap := borrowed.get("final_logit_softcapping")) is not None:
+        warnings.append(f"final_logit_softcapping is missing; taken as the target's, {softcap:g}")
     return scale, softcap
 
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .keys import Keys, wrong
+from .target import Target
 
 _ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # Gemma4TextConfig's default
+_SOFTCAP = 30.0  # the same, and llama.cpp's for a GGUF without the key
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,3 +38,14 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "rope_scaling": None,  # Gemma4TextConfig ignores both, Qwen3Config would use them
         "partial_rotary_factor": None,
     }
+
+
+def borrowed_scales(target: Target, *, own_embeddings: bool, own_head: bool) -> dict[str, float]:
+    """The scales that belong to what a drafter borrows of the target, by their keys in a GGUF: of embeddings, and the
+    soft cap of the head's logits, which is the target's. Not all drafters of Gemma 4 have them in their settings."""
+    scales: dict[str, float] = {}
+    if not own_embeddings:
+        scales["embedding_scale"] = math.sqrt(target.n_embd)
+    if not own_head:
+        scales["final_logit_softcapping"] = target.logit_softcap or _SOFTCAP
+    return scales

@@ -41,6 +41,7 @@ _FORMATS = {
     GGUFValueType.INT64: "q",
     GGUFValueType.FLOAT64: "d",
 }
+INTEGERS = frozenset(kind for kind, form in _FORMATS.items() if form in "BHIQbhiq")
 
 
 @dataclass(frozen=True)

@@ -58,18 +58,12 @@ class Keys:
         return value
 
     def integer(self, name: str, default: int = _REQUIRED, *, minimum: int = 1, maximum: int = 2**31 - 1) -> int:
-        value: int = self._typed(
-            name,
-            default,
-            lambda v: type(v) is int and minimum <= v <= maximum,
-            f"a whole number from {minimum} to {maximum}",
-        )
-        return value
+        what = f"a whole number from {minimum} to {maximum}"
+        return self._typed(name, default, lambda v: type(v) is int and minimum <= v <= maximum, what)
 
     def number(self, name: str, default: float = _REQUIRED) -> float:
         """A positive number that float32 can hold."""
-        value: float = self._typed(name, default, lambda v: _is_number(v) and 1e-30 < v < 1e30, "a positive number")
-        return float(value)
+        return float(self._typed(name, default, lambda v: _is_number(v) and 1e-30 < v < 1e30, "a positive number"))
 
     def maybe_number(self, name: str) -> float | None:
         """A number that float32 can hold; None if absent."""
@@ -77,22 +71,18 @@ class Keys:
         return None if value is None else float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        value: bool = self._typed(name, default, lambda v: isinstance(v, bool), "true or false")
-        return value
+        return self._typed(name, default, lambda v: isinstance(v, bool), "true or false")
 
     def maybe_flag(self, name: str) -> bool | None:
-        value: bool | None = self._typed(name, None, lambda v: isinstance(v, bool), "true or false")
-        return value
+        return self._typed(name, None, lambda v: isinstance(v, bool), "true or false")
 
     def text(self, name: str, default: str) -> str:
-        value: str = self._typed(name, default, lambda v: isinstance(v, str), "a string")
-        return value
+        return self._typed(name, default, lambda v: isinstance(v, str), "a string")
 
     def integers(self, name: str, default: list[int]) -> list[int]:
-        value: list[int] = self._typed(
+        return self._typed(
             name, default, lambda v: isinstance(v, list) and all(type(i) is int for i in v), "a list of whole numbers"
         )
-        return value
 
 
 def _is_number(value: object) -> bool:

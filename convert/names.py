@@ -5,14 +5,16 @@ Source: src/models/dflash.cpp (`load_arch_hparams`, `load_arch_tensors`) of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from gguf import GGMLQuantizationType, GGUFValueType
 
 from .checkpoint import MASK_EMBEDDING
-from .config import DrafterConfig
+from .config import Architecture, DrafterConfig
 from .gguf_metadata import Value, array, boolean, f32, string, u32
+from .kinds.dspark import CONFIDENCE, NEXT, PREV
 from .target import MASK_TOKEN, Target
 from .tensor_spec import TensorSpec, matrix, norm, vector
 
@@ -92,10 +94,32 @@ def _rope(config: DrafterConfig, target: Target) -> dict[str, Value | None]:
 # Tensors that drafting does not need, saved by speculators.
 IGNORED = frozenset({"t2d", "verifier_norm.weight", "verifier_lm_head.weight"})
 
+# The checkpoint's names of tensors that not every drafter has, by their names in the GGUF.
+OPTIONAL = {
+    "token_embd.weight": "embed_tokens.weight",
+    "output.weight": "lm_head.weight",
+    "mask_embd.weight": MASK_EMBEDDING,
+    "markov_w1.weight": f"{PREV}.weight",
+    "markov_w2.weight": f"{NEXT}.weight",
+    "conf_proj.weight": f"{CONFIDENCE}.weight",
+    "conf_proj.bias": f"{CONFIDENCE}.bias",
+}
+_OPTIONAL_OF_LAYER = re.compile(r"blk\.(\d+)\.attn_(q|k|v|output|sinks)\.(bias|weight)")
 _F32 = GGMLQuantizationType.F32
 
 
-def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpec]:
+def sources(names: Collection[str]) -> set[str]:
+    """The checkpoint's names of the optional tensors among `names`, those of a GGUF; as `found` of `tensors`."""
+    found = {source for name, source in OPTIONAL.items() if name in names}
+    for layer, part, what in (match.groups() for match in map(_OPTIONAL_OF_LAYER.fullmatch, names) if match):
+        if part == "sinks":
+            found.add(f"layers.{layer}.self_attn.sinks")
+        elif what == "bias":
+            found.add(f"layers.{layer}.self_attn.{'o' if part == 'output' else part}_proj.bias")
+    return found
+
+
+def tensors(config: Architecture, found: Collection[str]) -> Iterator[TensorSpec]:
     """All tensors of the drafter GGUF, in file order. `found` are the checkpoint's tensor names, which decide about
     spellings and optional tensors.
     """
@@ -121,7 +145,7 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
         yield from _layer(config, layer, found)
 
 
-def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterator[TensorSpec]:
+def _layer(config: Architecture, layer: int, found: Collection[str]) -> Iterator[TensorSpec]:
     n_embd, n_ff, blk, src = config.n_embd, config.n_ff, f"blk.{layer}", f"layers.{layer}"
     n_q, n_kv = config.n_head * config.head_dim, config.n_head_kv * config.head_dim
 
@@ -157,7 +181,7 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
 
 
 def _bias(
-    config: DrafterConfig, name: str, source: str, n: int, found: Collection[str], rotated: bool = False
+    config: Architecture, name: str, source: str, n: int, found: Collection[str], rotated: bool = False
 ) -> Iterator[TensorSpec]:
     """The bias of a projection in attention: not part of upstream's dialect, so named as in its other models."""
     if config.attention_bias or f"{source}.bias" in found:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,20 @@ from gguf import GGMLQuantizationType, GGUFValueType
 from dflash_local.errors import ConvertError, ModelError
 
 from . import dialects
+from .config import Architecture, checked_mask_token
 from .dialects import Dialect
-from .gguf_metadata import StoredGgufTensor, Value, array, boolean, f32, read_model, string, u32
+from .gemma4 import borrowed_scales
+from .gguf_metadata import INTEGERS, StoredGgufTensor, Value, array, boolean, f32, read_model, string, u32
 from .gguf_parts import part_paths
-from .names import ARCH
+from .kinds import DFlash2, DSpark, Kind
+from .names import ARCH, sources, tensors
 from .published_taps import published_taps
-from .rope import yarn_scale
+from .rope import Rope, yarn_scale
 from .target import MASK_TOKEN, Target
 from .writer import Chunks, OutputTensor, Progress, check_output, write_drafter
 
 # Increased when the rewriting changes, so that kept results are made again.
 VERSION = 2
-_INTEGERS = {GGUFValueType.UINT8, GGUFValueType.INT8, GGUFValueType.UINT16, GGUFValueType.INT16, GGUFValueType.UINT32,
-             GGUFValueType.INT32, GGUFValueType.UINT64, GGUFValueType.INT64}  # fmt: skip
 _F32, _F16, _BF16 = GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16
 
 # Keys (without the architecture's name) that are the same in all dialects.
@@ -48,14 +50,7 @@ _IMPLIED = frozenset({
     "n_target_features", "n_target_layers", "num_target_layers", "sample_from_anchor", "target_layer_ids",
     "target_layers", "vocab_size", _MAGNITUDE,
 })  # fmt: skip
-_LAYER_TENSORS = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm", "ffn_norm",
-                  "ffn_gate", "ffn_up", "ffn_down")  # fmt: skip
-_TENSORS = re.compile(
-    r"(fc|enc\.output_norm|output_norm|token_embd|output|rope_freqs|selector_(predecessor|successor|hidden)"
-    r"|markov_w[12]|conf_proj)\.weight|conf_proj\.bias|d2t"
-    rf"|blk\.\d+\.(({'|'.join(_LAYER_TENSORS)}|attn_sinks|(attn|ffn)_conv_proj)\.weight"
-    r"|attn_(q|k|v|output)\.bias|(attn|ffn)_conv_base)"
-)
+_FACTORS, _MASK_ROW, _D2T, _MARKOV = "rope_freqs.weight", "mask_embd.weight", "d2t", "markov_w1.weight"
 _WRONG_DIALECT = "the file is not what its architecture says; convert the drafter's checkpoint instead"
 
 
@@ -93,11 +88,11 @@ def relabel(
     Raises ConvertError (drafter) or ModelError (target); `field` is the key or tensor to blame.
     """
     try:
-        metadata, tensors = read_model(source)
+        metadata, stored = read_model(source)
     except ModelError as error:
         raise ConvertError(error.message, field=error.field, hint=error.hint) from None
     try:
-        return _Reader(source, metadata, tensors, Target.read(target), non_causal).relabelling(target_layer_ids)
+        return _Reader(source, metadata, stored, Target.read(target), non_causal).relabelling(target_layer_ids)
     except ConvertError as error:
         raise ConvertError(f"{source.name}: {error.message}", field=error.field, hint=error.hint) from None
 
@@ -170,10 +165,6 @@ class _Reader:
             if new in self.tensors:
                 what = f"the tensors {self.tensors[new].name!r} and {name!r} would both be {new!r}"
                 raise ConvertError(what, field=name, hint=_WRONG_DIALECT)
-            if not _TENSORS.fullmatch(new) or (new == "d2t" and self.arch != ARCH):
-                raise ConvertError(
-                    f"unknown tensor {name!r}: upstream's dialect has no place for it", field=name, hint=_WRONG_DIALECT
-                )
             self.tensors[new] = tensor
         if "output.weight" not in self.tensors and "token_embd.weight" in self.tensors:
             # alone, an embedding would also become the output head; it is a copy of the target's anyway
@@ -188,41 +179,40 @@ class _Reader:
     def _bad(self, name: str, what: str, hint: str | None = _WRONG_DIALECT) -> ConvertError:
         return ConvertError(f"{self._key(name)} {what}", field=self._key(name), hint=hint)
 
+    def _value(self, name: str, fits: Callable[[Value], bool], what: str) -> Any:
+        """What a key says; None if it is missing. Raises ConvertError if it is not `what`."""
+        if name not in self.keys:
+            return None
+        value = self.keys[name][1]
+        if not fits(value):
+            raise self._bad(name, f"must be {what}")
+        return value.data
+
     def integer(self, name: str, default: int | None = None, *, low: int = 1, high: int = 2**31 - 1) -> int:
         """A whole number from `low` to `high`. Raises ConvertError if it is missing without a default."""
-        value = self.keys[name][1] if name in self.keys else None
-        if value is None:
-            if default is None:
-                raise self._bad(name, "is missing")
-            return default
-        if value.type not in _INTEGERS or not low <= value.data <= high:
-            raise self._bad(name, f"must be a whole number from {low} to {high}")
-        return int(value.data)
+        what = f"a whole number from {low} to {high}"
+        number = self._value(name, lambda v: v.type in INTEGERS and low <= v.data <= high, what)
+        if number is None:
+            number = default
+        if number is None:
+            raise self._bad(name, "is missing")
+        return int(number)
 
     def number(self, name: str) -> float:
-        value = self.keys[name][1] if name in self.keys else None
-        if value is None:
+        f32_type = GGUFValueType.FLOAT32
+        number = self._value(name, lambda v: v.type == f32_type and 0 < v.data < 1e30, "a positive number")
+        if number is None:
             raise self._bad(name, "is missing, and a guess would cost drafts without an error")
-        if value.type != GGUFValueType.FLOAT32 or not 0 < value.data < 1e30:
-            raise self._bad(name, "must be a positive number")
-        return float(value.data)
+        return float(number)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         """An array of whole numbers or flags; None if it is missing."""
-        if name not in self.keys:
-            return None
-        value = self.keys[name][1]
-        if value.item not in (*_INTEGERS, GGUFValueType.BOOL) or len(value.data) > 1024:
-            raise self._bad(name, "must be a list of whole numbers")
-        return tuple(int(item) for item in value.data)
+        items = {*INTEGERS, GGUFValueType.BOOL}
+        found = self._value(name, lambda v: v.item in items and len(v.data) <= 1024, "a list of whole numbers")
+        return None if found is None else tuple(map(int, found))
 
     def flag(self, name: str) -> bool | None:
-        if name not in self.keys:
-            return None
-        value = self.keys[name][1]
-        if value.type != GGUFValueType.BOOL:
-            raise self._bad(name, "must be true or false")
-        return bool(value.data)
+        return self._value(name, lambda v: v.type == GGUFValueType.BOOL, "true or false")
 
     # ---- the drafter ----
 
@@ -234,18 +224,23 @@ class _Reader:
         if n_embd != self.target.n_embd:
             what = f"is {n_embd}, the target's {self.target.arch}.embedding_length says {self.target.n_embd}"
             raise self._bad("embedding_length", what, "give the GGUF of the model that the drafter was trained for")
-        fc = self._tensor("fc.weight")
-        n_taps, rest = divmod(fc.shape[-1], n_embd)
-        self._shape("fc.weight", (n_embd, n_taps * n_embd if n_taps and not rest else n_embd))
+        n_taps = max(1, self._tensor("fc.weight").shape[-1] // n_embd)
         head_dim = self.integer("attention.key_length", math.prod(self._tensor("blk.0.attn_q_norm.weight").shape))
         if self.integer("attention.value_length", head_dim) != head_dim:
             raise self._bad("attention.value_length", f"differs from the key length {head_dim}, which no drafter has")
         if head_dim % 2 or n_head % n_head_kv:
             raise self._bad("attention.head_count", f"{n_head} heads of {head_dim} cannot share {n_head_kv} of keys")
-        self._check_tensors(n_layer, n_embd, n_ff, n_head * head_dim, n_head_kv * head_dim, head_dim)
+        n_vocab = self.target.n_vocab
+        self._match(
+            Architecture(
+                n_layer=n_layer, n_embd=n_embd, n_ff=n_ff, n_head=n_head, n_head_kv=n_head_kv, head_dim=head_dim,
+                n_vocab=n_vocab, n_vocab_draft=self.tensors[_D2T].shape[-1] if _D2T in self.tensors else n_vocab,
+                taps=(0,) * n_taps,  # here only their number counts
+                kind=self._kind(), rope=Rope("default", self.number("rope.freq_base"), head_dim),
+            )
+        )  # fmt: skip
         self.number("attention.layer_norm_rms_epsilon")
         self.integer("context_length")
-        self.number("rope.freq_base")
         return {
             "attention.head_count_kv": u32(n_head_kv),
             "attention.key_length": u32(head_dim),
@@ -253,7 +248,7 @@ class _Reader:
             **self._window(n_layer),
             **self._rotation(head_dim),
             **self._magnitude(),
-            **self._scales(n_embd),
+            **self._scales(),
             "block_size": u32(self.integer("block_size", low=2)),
             "target_layers": array(GGUFValueType.INT32, self._taps(n_taps, target_layer_ids)),
             **self._anchor(),
@@ -266,31 +261,31 @@ class _Reader:
 
     def _shape(self, name: str, shape: tuple[int, ...]) -> None:
         tensor = self._tensor(name)
-        if tensor.shape != shape:
+        if _trimmed(tensor.shape) != _trimmed(shape):
             what = f"the tensor {tensor.name!r} has shape {list(tensor.shape)}, the keys make it {list(shape)}"
             raise ConvertError(what, field=tensor.name, hint=_WRONG_DIALECT)
 
-    def _check_tensors(self, n_layer: int, n_embd: int, n_ff: int, n_q: int, n_kv: int, head_dim: int) -> None:
-        shapes: dict[str, tuple[int, ...]] = {"enc.output_norm.weight": (n_embd,), "output_norm.weight": (n_embd,)}
-        parts = zip(
-            _LAYER_TENSORS,
-            ((n_embd,), (n_q, n_embd), (n_kv, n_embd), (n_kv, n_embd), (n_embd, n_q), (head_dim,), (head_dim,),
-             (n_embd,), (n_ff, n_embd), (n_ff, n_embd), (n_embd, n_ff)),
-            strict=True,
-        )  # fmt: skip
-        layer = dict(parts)
-        for i in range(n_layer):
-            shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in layer.items()}
+    def _kind(self) -> Kind:
+        if DFlash2.key in self.keys:
+            return DFlash2(*(self.integer(setting.name) for setting in fields(DFlash2)))
+        if _MARKOV in self.tensors:
+            rank, has_confidence = self.tensors[_MARKOV].shape[-1], "conf_proj.weight" in self.tensors
+            return DSpark(rank, samples_from_anchor=False, has_confidence=has_confidence, confidence_sees_markov=True)
+        return Kind()
+
+    def _match(self, drafter: Architecture) -> None:
+        """Check that the file has every tensor of such a drafter, in its shape, and no others."""
+        unknown = {_MASK_ROW} if self.arch == ARCH else {_MASK_ROW, _D2T}
+        shapes = {spec.name: spec.shape for spec in tensors(drafter, sources(self.tensors.keys() - unknown))}
+        for name, tensor in self.tensors.items():
+            if (layer := re.match(r"blk\.(\d+)\.", name)) and int(layer[1]) >= drafter.n_layer:
+                what = f"the tensor {tensor.name!r} is of none of the {drafter.n_layer} layers"
+                raise ConvertError(what, field=tensor.name)
+            if name in unknown or (name not in shapes and name != _FACTORS):
+                what = f"unknown tensor {tensor.name!r}: upstream's dialect has no place for it"
+                raise ConvertError(what, field=tensor.name, hint=_WRONG_DIALECT)
         for name, shape in shapes.items():
             self._shape(name, shape)
-        for name, tensor in self.tensors.items():
-            if (match := re.match(r"blk\.(\d+)\.", name)) and int(match[1]) >= n_layer:
-                raise ConvertError(f"the tensor {tensor.name!r} is of none of the {n_layer} layers", field=tensor.name)
-        n_vocab = self.target.n_vocab
-        own_head = "d2t" in self.tensors
-        for name in ("token_embd.weight", *(() if own_head else ("output.weight",))):
-            if name in self.tensors:
-                self._shape(name, (n_vocab, n_embd))
 
     def _taps(self, n_taps: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
         """Layer inputs. The dialects store ids of layers whose output is tapped, which is the next layer's input."""
@@ -355,17 +350,17 @@ class _Reader:
         factor = self.number("rope.scaling.factor")
         return {"rope.scaling.attn_factor": f32(self.number(_MAGNITUDE) / yarn_scale(factor))}
 
-    def _scales(self, n_embd: int) -> dict[str, Value]:
+    def _scales(self) -> dict[str, Value]:
         """Gemma 4 scales embeddings and caps logits. Drafters that share both with it do not always have these keys,
         and Lucebox's never do."""
-        result: dict[str, Value] = {}
         always = self.arch == "gemma4-dflash-draft"
         if self.target.arch != "gemma4" and not always:
-            return result
-        if "embedding_scale" not in self.keys and (always or "token_embd.weight" not in self.tensors):
-            result["embedding_scale"] = f32(math.sqrt(n_embd))
-        if "final_logit_softcapping" not in self.keys and (always or "output.weight" not in self.tensors):
-            result["final_logit_softcapping"] = f32(self.target.logit_softcap or 30.0)
+            return {}
+        own = () if always else self.tensors
+        scales = borrowed_scales(
+            self.target, own_embeddings="token_embd.weight" in own, own_head="output.weight" in own
+        )
+        result = {name: f32(value) for name, value in scales.items() if name not in self.keys}
         if result:
             self.notes.append(f"{' and '.join(result)} are the target's (Gemma 4)")
         return result
@@ -373,7 +368,7 @@ class _Reader:
     def _anchor(self) -> dict[str, Value]:
         """The explicit key for whether a block's first row proposes, and that of the confidence head, if any."""
         stated = self.flag("sample_from_anchor")
-        if "markov_w1.weight" not in self.tensors:
+        if _MARKOV not in self.tensors:
             return {"sample_from_anchor": boolean(bool(stated))}
         if stated is None:
             stated = self.dialect.samples_from_anchor
@@ -383,18 +378,12 @@ class _Reader:
         has_confidence = "conf_proj.weight" in self.tensors
         return {"sample_from_anchor": boolean(stated), "has_confidence_head": boolean(has_confidence)}
 
-    def _mask_token(self) -> int:
-        key, value = self.keys.get("mask_token_id", (MASK_TOKEN, self.metadata.get(MASK_TOKEN)))
-        token: Any = self.target.mask_token if value is None else value.data
-        if token is None:
-            raise ConvertError("no mask token: neither the drafter nor the target names one", field=MASK_TOKEN)
-        if type(token) is not int or not 0 <= token < self.target.n_vocab:
-            what = f"{key}: the mask token {token!r} is outside the target's vocabulary of {self.target.n_vocab} tokens"
-            raise ConvertError(what, field=key)
-        return token
-
     def _metadata(self, drafter: Mapping[str, Value]) -> dict[str, Value]:
         """The keys of the new file."""
+        key, value = self.keys.get("mask_token_id", (MASK_TOKEN, self.metadata.get(MASK_TOKEN)))
+        if value is None and self.target.mask_token is None:
+            raise ConvertError("no mask token: neither the drafter nor the target names one", field=MASK_TOKEN)
+        mask_token = checked_mask_token(key, value and value.data, self.target)
         anew = drafter.keys() | {"attention.causal", "attention.sliding_window", "attention.sliding_window_pattern",
                                  "rope.dimension_count", "rope.dimension_sections"}  # fmt: skip
         general = {
@@ -413,7 +402,7 @@ class _Reader:
             **same,
             **{f"{ARCH}.{name}": value for name, value in drafter.items()},
             **self.target.tokenizer,
-            MASK_TOKEN: u32(self._mask_token()),
+            MASK_TOKEN: u32(mask_token),
         }
 
 
@@ -433,7 +422,7 @@ def has_copied_rotation(metadata: Mapping[str, Value], target: Target) -> bool:
     similar models have the target's `partial_rotary_factor`, which the training code ignores; llama.cpp's converter,
     and formerly ours, used it."""
     n_dims, length = metadata.get(f"{ARCH}.rope.dimension_count"), metadata.get(f"{ARCH}.attention.key_length")
-    if n_dims is None or length is None or not {n_dims.type, length.type} <= _INTEGERS:
+    if n_dims is None or length is None or not {n_dims.type, length.type} <= INTEGERS:
         return False
     scaling = metadata.get(f"{ARCH}.rope.scaling.type")
     is_default = scaling is None or dialects.as_text(scaling) in ("", "none")
@@ -442,6 +431,11 @@ def has_copied_rotation(metadata: Mapping[str, Value], target: Target) -> bool:
 
 def _sections(n_dims: int) -> Value:
     return array(GGUFValueType.INT32, (n_dims // 2, 0, 0, 0))
+
+
+def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without leading ones: ggml writes a matrix of one row as a vector."""
+    return tuple(itertools.dropwhile(lambda n: n == 1, shape))
 
 
 def _listed(ids: Iterable[int]) -> str:

@@ -11,11 +11,10 @@ from gguf import GGUFValueType
 
 from dflash_local.errors import ModelError
 
-from .gguf_metadata import Value, read_metadata
+from .gguf_metadata import INTEGERS, Value, read_metadata
 
 MASK_TOKEN = "tokenizer.ggml.mask_token_id"
 _TOKENS = "tokenizer.ggml.tokens"
-_INTEGERS = {GGUFValueType.UINT32, GGUFValueType.INT32, GGUFValueType.UINT64, GGUFValueType.INT64, GGUFValueType.UINT16}
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def _integer(path: Path, metadata: Mapping[str, Value], key: str, default: int |
         return default
     if value is None:
         raise ModelError(f"{path.name} is not a text model: it lacks the key {key!r}", field=key, hint=_WHAT_WE_TAKE)
-    if value.type not in _INTEGERS or value.data < 0:
+    if value.type not in INTEGERS or value.data < 0:
         raise ModelError(f"{path.name}: the key {key!r} is not a size", field=key, hint="download the file again")
     return int(value.data)
 

@@ -11,12 +11,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 from dflash_local.errors import DFlashError, RequestError
+
+Started = TypeVar("Started", bound="ServerProcess")
 
 HOST = "127.0.0.1"
 START, ANSWER = 600.0, 3600.0  # timeouts in seconds
@@ -105,62 +107,74 @@ class Reply:
     n_accepted: int
 
 
-class UpstreamServer:
-    """A context manager: entering starts `program` for a baseline and waits until it is ready, leaving ends it.
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return int(s.getsockname()[1])
+
+
+class ServerProcess:
+    """An HTTP server as a child process. A context manager: entering starts `argv`, with an address appended, and waits
+    until it is ready; leaving ends it. `log`: the file of its output, else a temporary one.
 
     Raises:
-        DFlashError: it ended, or was not ready in time; its last lines are in the message.
+        DFlashError, or what `failure` is: it cannot start, ended, or was not ready in time; its last lines are in the
+            message.
     """
 
-    def __init__(self, program: Path, baseline: Baseline, flags: Sequence[str]) -> None:
-        with socket.socket() as s:
-            s.bind((HOST, 0))
-            self.port = int(s.getsockname()[1])
-        where = ["--host", HOST, "--port", str(self.port)]
-        self.name = baseline.name
-        self.argv = [str(program), *flags, *QUIET, *baseline.flags(), *where]
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by _stop()
+    failure: Callable[[str], Exception] = DFlashError
+    patience = START
+    poll = 0.1  # seconds between two looks whether it is ready
+
+    def __init__(self, name: str, argv: Sequence[str], log: Path | None = None, **options: Any) -> None:
+        self.name, self.port, self._options = name, free_port(), options
+        self.argv = [*argv, "--host", HOST, "--port", str(self.port)]
+        self._log: IO[bytes] = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  closed by stop()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> UpstreamServer:
+    def __enter__(self: Started) -> Started:
         try:
             self._process = subprocess.Popen(
-                self.argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
+                self.argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, **self._options
             )
             self._wait(self._process)
         except OSError as error:
-            raise DFlashError(f"{self.name}: cannot start {self.argv[0]}: {error.strerror}") from None
+            raise type(self).failure(f"{self.name}: cannot start {self.argv[0]}: {error.strerror}") from None
         except BaseException:
-            self._stop()
+            self.stop()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        self.stop()
+
+    def stop(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._end(process)
+        self._log.close()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+        try:
+            process.wait(timeout=10.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START
+        deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise DFlashError(f"{self.name} ended with status {process.returncode}:\n{self._last_lines()}")
+                raise type(self).failure(f"{self.name} ended with status {process.returncode}:\n{self._last_lines()}")
             try:
                 if self._request("GET", "/health", None, 5.0)[0] == 200:
                     return
             except (OSError, http.client.HTTPException):
                 pass
-            time.sleep(0.1)
-        raise DFlashError(f"{self.name} was not ready after {START:.0f} s:\n{self._last_lines()}")
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(timeout=10.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        self._log.close()
+            time.sleep(self.poll)
+        raise type(self).failure(f"{self.name} was not ready after {self.patience:.0f} s:\n{self._last_lines()}")
 
     def _last_lines(self) -> str:
         self._log.seek(0)
@@ -175,6 +189,13 @@ class UpstreamServer:
             return response.status, response.read()
         finally:
             connection.close()
+
+
+class UpstreamServer(ServerProcess):
+    """`program` for a baseline."""
+
+    def __init__(self, program: Path, baseline: Baseline, flags: Sequence[str]) -> None:
+        super().__init__(baseline.name, [str(program), *flags, *QUIET, *baseline.flags()])
 
     def answer(self, prompt: Mapping[str, Any], sampling: Mapping[str, Any], n_predict: int) -> Reply:
         """Answer one prompt in the form of `bench` (`messages` or `prompt`), without reuse of the last one.

@@ -11,7 +11,7 @@ import io
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,7 +22,7 @@ from dflash_local.baseline import Baseline, Reply, UpstreamServer
 from dflash_local.build.commit import running_commit
 from dflash_local.diagnose.machine import this_machine
 from dflash_local.errors import RequestError
-from dflash_local.stats import PHASES, EngineStats
+from dflash_local.stats import PHASES, EngineStats, tokens_per_second
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine, Step
@@ -103,7 +103,7 @@ class Summary:
         deepest = max(lengths, default=0)
         passes = sum(run.n_passes for run in runs)
         return cls(
-            tokens_per_second=statistics.median(_speed(repeat) for repeat in repeats),
+            tokens_per_second=statistics.median(speed(repeat) for repeat in repeats),
             ttft_ms=1e3 * statistics.median(run.ttft for run in runs),
             al=sum(run.n_steps for run in runs) / passes if passes else 0.0,
             # Each pass also gives one token of the target's own.
@@ -113,13 +113,13 @@ class Summary:
         )
 
 
-def _speed(runs: Sequence[Run]) -> float:
-    seconds = sum(run.generate for run in runs)
-    return sum(run.n_steps for run in runs) / seconds if seconds else 0.0
+def speed(runs: Sequence[Run]) -> float:
+    """Tokens per second over all runs."""
+    return tokens_per_second(sum(run.n_steps for run in runs), sum(run.generate for run in runs))
 
 
 @dataclass(frozen=True)
-class Report:
+class Results:
     """All results of a benchmark. `same` counts the prompts whose answers were the same both ways.
 
     `stats` is what the engine did and chose in the measured answers of each way of decoding. `runs` are all answers of
@@ -158,7 +158,7 @@ class Report:
 
     def to_json(self) -> str:
         summaries = {name: asdict(summary) for name, summary in self.summaries.items()}
-        report = {
+        record = {
             "environment": self.environment,
             "prompts": self.n_prompts,
             "same_answers": self.same,
@@ -174,7 +174,7 @@ class Report:
             "beginnings": list(self.beginnings),
             "costs": self.costs,
         }
-        return json.dumps(report, indent=1) + "\n"
+        return json.dumps(record, indent=1) + "\n"
 
     def to_csv(self) -> str:
         out = io.StringIO()
@@ -250,7 +250,7 @@ def _table(head: str, counts: Mapping[int, int], what: str) -> tuple[str, str, s
     )
 
 
-FORMATS: dict[str, Callable[[Report], str]] = {"md": Report.to_md, "json": Report.to_json, "csv": Report.to_csv}
+FORMATS: dict[str, Callable[[Results], str]] = {"md": Results.to_md, "json": Results.to_json, "csv": Results.to_csv}
 
 
 def read_prompts(path: Path) -> list[dict[str, Any]]:
@@ -321,7 +321,7 @@ def measure(
     baselines: Sequence[Baseline] = (),
     upstream: Callable[[Baseline], UpstreamServer] | None = None,
     watcher: Watcher | None = None,
-) -> Report:
+) -> Results:
     """Answer all prompts plain and, with a drafter, drafted: `repeat` times, in turns, after one warm-up answer each.
 
     Each prompt has a seed of its own, the same in every repeat. `trace` gets the steps of the drafted answers as JSON
@@ -329,32 +329,25 @@ def measure(
     `baselines`, `upstream` gives a server that runs during its turn.
     """
     watcher, begun = watcher or Watcher(), datetime.now(timezone.utc)
-    budgets: dict[str, int | Literal["auto"]] = {PLAIN: 1}
-    if engine.info["drafter"]:
-        budgets[DRAFTED] = budget
-    seed = 1 if sampling.seed is None else sampling.seed
-    seeded = [replace(sampling, seed=seed + i) for i in range(len(prompts))]
+    drafted: dict[str, int | Literal["auto"]] = {DRAFTED: budget} if engine.info["drafter"] else {}
+    budgets: dict[str, int | Literal["auto"]] = {PLAIN: 1, **drafted}
+    turn = _Turn.of(prompts, sampling, n_predict)
     others = {baseline.name: baseline for baseline in baselines}
     repeats: dict[str, list[list[Run]]] = {name: [] for name in (*budgets, *others)}
     for way in budgets.values():
-        answer(engine, prompts[0], seeded[0], n_predict, way)
+        answer(engine, prompts[0], turn.sampling[0], n_predict, way)
     stats = _TurnStats(engine)
     for number in range(repeat):
         for name in list(repeats)[:: -1 if number % 2 else 1]:
             watcher.turn(name, number)
             if name in others:
                 assert upstream is not None
-                turn = _turn(upstream(others[name]), prompts, seeded, n_predict)
+                repeats[name].append(_watched(turn.upstreams(upstream(others[name])), name, watcher))
             else:
-                traced = trace if name == DRAFTED else None
-                turn = _own_turn(engine, prompts, seeded, n_predict, budgets[name], traced, number)
-            repeats[name].append([])
-            for run in turn:
-                repeats[name][-1].append(run)
-                watcher.answered(name, run)
-            if name in budgets:
+                runs = turn.ours(engine, budgets[name], trace if name == DRAFTED else None, number)
+                repeats[name].append(_watched(runs, name, watcher))
                 stats.add(name)
-    return Report(
+    return Results(
         environment=_environment(engine, sampling, repeat, threads, n_predict, begun),
         summaries={name: Summary.of(answers) for name, answers in repeats.items()},
         n_prompts=len(prompts),
@@ -365,6 +358,36 @@ def measure(
         beginnings=[beginning(prompt) for prompt in prompts],
         costs=_costs(engine.stats()),
     )
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """All prompts, in order; each has a seed of its own, the same in every turn."""
+
+    prompts: Sequence[dict[str, Any]]
+    sampling: Sequence[SamplingParams]
+    n_predict: int
+
+    @classmethod
+    def of(cls, prompts: Sequence[dict[str, Any]], sampling: SamplingParams, n_predict: int) -> _Turn:
+        seed = 1 if sampling.seed is None else sampling.seed
+        return cls(prompts, [replace(sampling, seed=seed + i) for i in range(len(prompts))], n_predict)
+
+    def ours(self, engine: Engine, budget: int | Literal["auto"], trace: TextIO | None, repeat: int) -> Iterator[Run]:
+        """The answers of our engine."""
+        for index, (prompt, params) in enumerate(zip(self.prompts, self.sampling, strict=True)):
+            run = answer(engine, prompt, params, self.n_predict, budget, trace=trace is not None)
+            for i, step in enumerate(run.steps):
+                print(json.dumps({"repeat": repeat, "prompt": index, "step": i, **step._asdict()}), file=trace)
+            yield run
+
+    def upstreams(self, server: UpstreamServer) -> Iterator[Run]:
+        """The answers of upstream's server, after one as a warm-up."""
+        asked = [(prompt, json.loads(p.to_json())) for prompt, p in zip(self.prompts, self.sampling, strict=True)]
+        with server:
+            server.answer(*asked[0], self.n_predict)
+            for request in asked:
+                yield Run.of(server.answer(*request, self.n_predict))
 
 
 class _TurnStats:
@@ -382,37 +405,18 @@ class _TurnStats:
         self._before = after
 
 
+def _watched(runs: Iterable[Run], name: str, watcher: Watcher) -> list[Run]:
+    """The runs of a turn; the watcher receives each at once."""
+    done = []
+    for run in runs:
+        watcher.answered(name, run)
+        done.append(run)
+    return done
+
+
 def _same_answers(ways: Sequence[Sequence[Run]]) -> int:
     """The number of prompts that all ways answered alike."""
     return sum(len({run.text for run in runs}) == 1 for runs in zip(*ways, strict=True))
-
-
-def _own_turn(
-    engine: Engine,
-    prompts: Sequence[dict[str, Any]],
-    seeded: Sequence[SamplingParams],
-    n_predict: int,
-    budget: int | Literal["auto"],
-    trace: TextIO | None,
-    repeat: int,
-) -> Iterator[Run]:
-    """All prompts through our engine."""
-    for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
-        run = answer(engine, prompt, params, n_predict, budget, trace=trace is not None)
-        for i, step in enumerate(run.steps):
-            print(json.dumps({"repeat": repeat, "prompt": index, "step": i, **step._asdict()}), file=trace)
-        yield run
-
-
-def _turn(
-    server: UpstreamServer, prompts: Sequence[dict[str, Any]], seeded: Sequence[SamplingParams], n_predict: int
-) -> Iterator[Run]:
-    """All prompts through upstream's server, after one answer as a warm-up."""
-    requests = [(prompt, json.loads(params.to_json())) for prompt, params in zip(prompts, seeded, strict=True)]
-    with server:
-        server.answer(*requests[0], n_predict)
-        for request in requests:
-            yield Run.of(server.answer(*request, n_predict))
 
 
 def answer(

@@ -13,6 +13,11 @@ PHASES = ("plan", "verify", "walk", "commit", "draft", "grow", "other")
 PASSES = ("target", "target_decoding", "drafter")
 
 
+def tokens_per_second(tokens: int, seconds: float) -> float:
+    """0 if there was no time."""
+    return tokens / seconds if seconds else 0.0
+
+
 @dataclass(frozen=True)
 class EngineStats:
     """The counters of dflash_engine_stats. A value that the library did not report is absent, never zero.

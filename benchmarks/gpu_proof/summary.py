@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.gpu_proof.device import Found
 from benchmarks.gpu_proof.runner import Outcome
 from dflash_local.build.commit import running_commit
+from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.diagnose.machine import this_machine
 
 
@@ -49,8 +50,10 @@ class Record:
     def add(self, outcome: Outcome) -> None:
         self._parts[outcome.name] = {**asdict(outcome), "ended": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
         parts = [self._parts[name] for name, _ in self._plan if name in self._parts]
-        _write(self._out / "summary.json", json.dumps({**self._head, "parts": parts}, indent=1) + "\n")
-        _write(self._out / "summary.md", self.text())
+        figures = json.dumps({**self._head, "parts": parts}, indent=1) + "\n"
+        for name, text in (("summary.json", figures), ("summary.md", self.text())):
+            with complete_or_absent(self._out / name) as file:
+                file.write(text.encode())
 
     def text(self) -> str:
         """The table, including parts that have not run."""
@@ -70,9 +73,3 @@ class Record:
             cell = ended.replace("|", "\\|").replace("\n", " ")
             lines.append(f"| {link} | {what} | {cell} | {part['seconds']:.0f} | {part['limit']:.0f} |")
         return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)

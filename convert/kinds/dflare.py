@@ -43,5 +43,4 @@ class DFlare(Kind):
 def _softmax(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """The shares of the taps in each layer's context row, from the trained logits."""
     powers = np.exp(rows.astype(np.float64) - rows.max(axis=-1, keepdims=True))
-    shares: npt.NDArray[np.float32] = (powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)
-    return shares
+    return (powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)

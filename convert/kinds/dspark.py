@@ -15,7 +15,7 @@ from ..tensor_spec import Dimensions, Rows, TensorSpec, matrix, vector
 from .kind import Checkpoint, Kind
 
 PREV, NEXT = "markov_head.markov_w1", "markov_head.markov_w2"
-_CONFIDENCE = "confidence_head.proj"
+CONFIDENCE = "confidence_head.proj"
 _HEAD_TYPES = ("vanilla", "markov")  # of speculators and DeepSpec, of ModelOpt
 
 
@@ -54,7 +54,7 @@ class DSpark(Kind):
         return cls(
             rank=keys.integer(rank, maximum=65536),
             samples_from_anchor=checkpoint.samples_from_anchor,
-            has_confidence=f"{_CONFIDENCE}.weight" in checkpoint.found,
+            has_confidence=f"{CONFIDENCE}.weight" in checkpoint.found,
             confidence_sees_markov=keys.flag("confidence_head_with_markov", sees_markov),
         )
 
@@ -74,13 +74,13 @@ class DSpark(Kind):
         yield TensorSpec(
             "conf_proj.weight",
             (1, width),
-            f"{_CONFIDENCE}.weight",
+            f"{CONFIDENCE}.weight",
             (1, width if self.confidence_sees_markov else drafter.n_embd),
             type=GGMLQuantizationType.F32,
             transform=None if self.confidence_sees_markov else self._blind,
         )
-        if f"{_CONFIDENCE}.bias" in found:
-            yield vector("conf_proj.bias", f"{_CONFIDENCE}.bias", 1)
+        if f"{CONFIDENCE}.bias" in found:
+            yield vector("conf_proj.bias", f"{CONFIDENCE}.bias", 1)
 
     def _blind(self, rows: Rows) -> Rows:
         """The dialect's head always reads the token before, so its weights become zero."""

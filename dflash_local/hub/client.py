@@ -85,14 +85,16 @@ class Hub:
 
     def _listed(self, repo: str, revision: str | None) -> list[HubFile]:
         commit = self._commit(repo, revision)
-        files = []
-        for page in self._transport.json(repo, f"tree/{commit}?recursive=true"):
-            for entry in page if isinstance(page, list) else ():
-                if file := _hub_file(repo, commit, entry):
-                    files.append(file)
+        entries = self._entries(repo, f"tree/{commit}?recursive=true")
+        files = [file for entry in entries if (file := _hub_file(repo, commit, entry))]
         if not files:
             raise HubError(f"{repo} is empty", hint=f"see {self.endpoint}/{repo}")
         return files
+
+    def _entries(self, repo: str, path: str) -> Iterator[Any]:
+        """Those of a list on several pages."""
+        for page in self._transport.json(repo, path):
+            yield from page if isinstance(page, list) else ()
 
     def _commit(self, repo: str, revision: str | None) -> str:
         """The commit of `revision`; that of a branch or tag is stored in the cache, for llama.cpp and for later."""
@@ -109,11 +111,10 @@ class Hub:
                 raise cache_space.failed(self.cache.root, error) from None
             return commit
         if revision and len(revision) >= 7:
-            for page in self._transport.json(repo, "commits/main"):
-                for entry in page if isinstance(page, list) else ():
-                    commit = str(entry.get("id")) if isinstance(entry, dict) else ""
-                    if commit.startswith(revision.lower()) and COMMIT.fullmatch(commit):
-                        return commit
+            for entry in self._entries(repo, "commits/main"):
+                commit = str(entry.get("id")) if isinstance(entry, dict) else ""
+                if commit.startswith(revision.lower()) and COMMIT.fullmatch(commit):
+                    return commit
         raise HubError(
             f"{repo} has no revision {name!r}", hint=f"its revisions: {self.endpoint}/{repo}/commits/main", status=404
         )

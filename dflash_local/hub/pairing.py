@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dflash_local.convert.conversion import check as check_checkpoint
+from dflash_local.convert.dialects import as_text
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.relabel import relabel
 from dflash_local.convert.target import Target
@@ -247,5 +248,4 @@ def _names(path: Path) -> list[str]:
     """The names of a GGUF: its file's, and those in its metadata."""
     metadata = read_metadata(path)
     found = (metadata.get(key) for key in ("general.name", "general.basename"))
-    said = [bytes(value.data).decode(errors="replace") for value in found if value and isinstance(value.data, bytes)]
-    return [path.stem, *said]
+    return [path.stem, *(as_text(value) for value in found if value and isinstance(value.data, bytes))]

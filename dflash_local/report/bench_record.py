@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from dflash_local.errors import RequestError
+from dflash_local.stats import tokens_per_second
 
 # Control characters, surrogates (from file names that are not UTF-8), and marks that change the text direction.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -53,7 +54,7 @@ class Answer(_Part):
     @property
     def speed(self) -> float:
         """Tokens per second."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+        return tokens_per_second(self.tokens, self.seconds)
 
 
 class Engine(_Part):
@@ -115,7 +116,8 @@ class System(_Part):
 
     def repeats(self) -> list[float]:
         """Tokens per second of each repeat."""
-        return [_speed(answers) for answers in self.answers]
+        sums = ((sum(one.tokens for one in answers), sum(one.seconds for one in answers)) for answers in self.answers)
+        return [tokens_per_second(*both) for both in sums]
 
     def by_prompt(self) -> list[list[float]]:
         """Tokens per second of each repeat, for each prompt."""
@@ -128,11 +130,6 @@ class System(_Part):
             for answers in zip(*self.answers, strict=True)
         ]
         return [tokens / passes if passes else 0.0 for tokens, passes in sums]
-
-
-def _speed(answers: list[Answer]) -> float:
-    seconds = sum(answer.seconds for answer in answers)
-    return sum(answer.tokens for answer in answers) / seconds if seconds else 0.0
 
 
 class Best(_Part):
@@ -177,7 +174,7 @@ class Record(_Part):
 
     @classmethod
     def parse(cls, data: str | bytes, source: str) -> Record:
-        """From the text of Report.to_json(); `source` is its name in errors. Raises RequestError."""
+        """From the text of Results.to_json(); `source` is its name in errors. Raises RequestError."""
         try:
             return cls.model_validate(_clean(json.loads(data)))
         except ValidationError as error:

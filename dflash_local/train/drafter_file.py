@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +14,13 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType
 from gguf.constants import GGML_QUANT_VERSION
 
-from dflash_local.convert.checkpoint import MASK_EMBEDDING
 from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.conversion import convert
+from dflash_local.convert.dialects import as_text
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, Value, read_model, string, u32
 from dflash_local.convert.gguf_parts import is_gguf
-from dflash_local.convert.kinds import DFlash2, DSpark
-from dflash_local.convert.names import ARCH, metadata, tensors
+from dflash_local.convert.kinds import DFlash2, Domino, DSpark, LiliCorr
+from dflash_local.convert.names import ARCH, OPTIONAL, metadata, sources, tensors
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype, quantized
 from dflash_local.convert.rope import yarn_scale
 from dflash_local.convert.target import MASK_TOKEN, Target
@@ -37,18 +36,8 @@ Values = Mapping[str, npt.NDArray[np.float32]]
 EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW = (
     "token_embd.weight", "output.weight", "d2t", "rope_freqs.weight", "mask_embd.weight",
 )  # fmt: skip
+MARKOV = "markov_w1.weight"
 _FROZEN = {EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW}
-# The checkpoint's names of tensors that only some drafters have, which decide about names.py's list.
-_OPTIONAL = {
-    EMBEDDINGS: "embed_tokens.weight",
-    HEAD: "lm_head.weight",
-    MASK_ROW: MASK_EMBEDDING,
-    "markov_w1.weight": "markov_head.markov_w1.weight",
-    "markov_w2.weight": "markov_head.markov_w2.weight",
-    "conf_proj.weight": "confidence_head.proj.weight",
-    "conf_proj.bias": "confidence_head.proj.bias",
-}
-_BIAS = re.compile(r"blk\.(\d+)\.attn_(q|k|v|output)\.bias")
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ class DrafterFile:
     @classmethod
     def new(cls, settings: dict[str, Any], target: Target, name: str, seed: int) -> DrafterFile:
         """A drafter that knows nothing, of the shape of `settings` (new_settings). Raises ConvertError."""
-        markov = ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
+        markov = (MARKOV, "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
         config, specs = _understood(settings, target, markov if "markov_rank" in settings else ())
         rng = np.random.default_rng(seed)
         values = {spec.source: _beginning(spec, rng) for spec in specs if spec.name not in _FROZEN}
@@ -126,7 +115,7 @@ class DrafterFile:
             )
         from dflash_local.train.shards import bfloat16
 
-        kept = {_OPTIONAL[name]: tensor.numbers() for name, tensor in self.frozen.items() if name in _OPTIONAL}
+        kept = {OPTIONAL[name]: tensor.numbers() for name, tensor in self.frozen.items() if name in OPTIONAL}
         folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, npt.NDArray[Any]] = {
             name: bfloat16(np.ascontiguousarray(value, np.float32)) for name, value in {**kept, **values}.items()
@@ -142,11 +131,7 @@ class DrafterFile:
 def _understood(
     settings: dict[str, Any], target: Target, names: Collection[str]
 ) -> tuple[DrafterConfig, list[TensorSpec]]:
-    found = {source for name, source in _OPTIONAL.items() if name in names}
-    for name in names:
-        if bias := _BIAS.fullmatch(name):
-            part = {"output": "o"}.get(bias[2], bias[2])
-            found.add(f"layers.{bias[1]}.self_attn.{part}_proj.bias")
+    found = sources(names)
     config = DrafterConfig.read(settings, target, found)
     return config, [spec for spec in tensors(config, found) if spec.name != FACTORS]
 
@@ -183,7 +168,7 @@ def settings_of(
 ) -> dict[str, Any]:
     """The authors' config.json of a drafter GGUF with these keys. Raises ConvertError for a kind that is not trained,
     ModelError for a file that is not a drafter of this target."""
-    if bytes(keys["general.architecture"].data) != ARCH.encode():
+    if as_text(keys["general.architecture"]) != ARCH:
         raise ConvertError(
             f"{name} is not a drafter of architecture {ARCH!r}",
             field="general.architecture",
@@ -193,73 +178,76 @@ def settings_of(
     for key, what in _UNTRAINED.items():
         if key in found or key in stored:
             raise ConvertError(f"{name}: {what} is not trained here", field=key)
-
-    def need(key: str) -> Any:
-        if key not in found:
-            raise ModelError(f"{name}: the key '{ARCH}.{key}' is missing", field=f"{ARCH}.{key}")
-        return found[key]
-
-    n_layer, n_embd, n_head = need("block_count"), need("embedding_length"), need("attention.head_count")
-    if n_embd != target.n_embd:
+    for key in (*(f"{ARCH}.{key}" for key in _NEEDED), MASK_TOKEN):
+        if key not in keys:
+            raise ModelError(f"{name}: the key {key!r} is missing", field=key)
+    if found["embedding_length"] != target.n_embd:
         raise ModelError(
-            f"{name} was trained for a target of width {n_embd}, {target.path.name} has {target.n_embd}",
+            f"{name} was trained for a target of width {found['embedding_length']}, {target.path.name} has "
+            f"{target.n_embd}",
             field=f"{ARCH}.embedding_length",
             hint="give the drafter of this model, or of one that it was made from",
         )
-    if MASK_TOKEN not in keys:
-        raise ModelError(f"{name}: the key {MASK_TOKEN!r} is missing", field=MASK_TOKEN)
-    settings: dict[str, Any] = {
-        "architectures": ["DFlash2DraftModel" if "selector_rank" in found else "DFlashDraftModel"],
-        "model_type": "qwen3",
-        "num_hidden_layers": n_layer,
-        "hidden_size": n_embd,
-        "intermediate_size": need("feed_forward_length"),
-        "num_attention_heads": n_head,
-        "num_key_value_heads": found.get("attention.head_count_kv", n_head),
-        "head_dim": found.get("attention.key_length", n_embd // n_head),
-        "rms_norm_eps": need("attention.layer_norm_rms_epsilon"),
-        "max_position_embeddings": need("context_length"),
-        "hidden_act": _text(found.get("hidden_activation", b"silu")),
-        "attention_bias": any(name.endswith("attn_q.bias") for name in stored),
-        "vocab_size": target.n_vocab,
-        "num_target_layers": target.n_layer,
-        "tie_word_embeddings": False,
-        "block_size": need("block_size"),
-        "rope_parameters": _rope(found),
-        "dflash_config": {
-            "mask_token_id": keys[MASK_TOKEN].data,
-            "target_layer_ids": [layer - 1 for layer in need("target_layers")],
-        },
-    }
-    if "sample_from_anchor" in found or "markov_w1.weight" in stored:
-        settings["sample_from_anchor"] = bool(found.get("sample_from_anchor", False))
-    if D2T in stored:
-        settings["draft_vocab_size"] = stored[D2T].shape[-1]
-    if "markov_w1.weight" in stored:
-        settings["markov_rank"] = stored["markov_w1.weight"].shape[-1]
-    _attention(settings, found, n_layer)
-    for key, place in _SCALES.items():
-        if key in found:
-            settings["dflash_config"][place] = found[key]
-    for key in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "selector_vocab_size"):
-        if key in found:
-            settings["dflash_config"][key] = found[key]
-    return settings
+    shapes = {tensor.name: tensor.shape for tensor in stored.values()}
+    return _settings(found, shapes, target, keys[MASK_TOKEN].data)
 
 
+_NEEDED = ("block_count", "embedding_length", "attention.head_count", "feed_forward_length",
+           "attention.layer_norm_rms_epsilon", "context_length", "block_size", "target_layers")  # fmt: skip
 _UNTRAINED = {
     "attention.scale": "a drafter with the layers of Gemma 4",
     "backbone_rotary_base": "a drafter whose injected keys rotate otherwise (MiMo)",
-    "layer_fusion.weight": "a DFlare drafter",
-    "domino_gru_in.weight": "a Domino drafter",
+    Domino.key: "a Domino drafter",
+    LiliCorr.key: "a LiliCorr drafter",
     "blk.0.attn_sinks.weight": "a drafter with attention sinks",
 }
+# keys that have other names in config.json
 _SCALES = {
     "embedding_scale": "input_embedding_scale",
     "logit_scale": "output_multiplier",
     "final_logit_softcapping": "final_logit_softcapping",
     "attention.value_scale": "attention_value_scale",
 }
+_SAME = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "selector_vocab_size")
+
+
+def _settings(
+    found: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], target: Target, mask_token: int
+) -> dict[str, Any]:
+    """The authors' config.json of a drafter with these keys of a GGUF (without "dflash.") and shapes of tensors."""
+    n_layer, n_embd, n_head = found["block_count"], found["embedding_length"], found["attention.head_count"]
+    places = _SCALES | dict(zip(_SAME, _SAME, strict=True))
+    settings: dict[str, Any] = {
+        "architectures": ["DFlash2DraftModel" if DFlash2.key in found else "DFlashDraftModel"],
+        "model_type": "qwen3",
+        "num_hidden_layers": n_layer,
+        "hidden_size": n_embd,
+        "intermediate_size": found["feed_forward_length"],
+        "num_attention_heads": n_head,
+        "num_key_value_heads": found.get("attention.head_count_kv", n_head),
+        "head_dim": found.get("attention.key_length", n_embd // n_head),
+        "rms_norm_eps": found["attention.layer_norm_rms_epsilon"],
+        "max_position_embeddings": found["context_length"],
+        "hidden_act": _text(found.get("hidden_activation", b"silu")),
+        "attention_bias": any(name.endswith("attn_q.bias") for name in shapes),
+        "vocab_size": target.n_vocab,
+        "num_target_layers": target.n_layer,
+        "tie_word_embeddings": False,
+        "block_size": found["block_size"],
+        "rope_parameters": _rope(found),
+        "dflash_config": {
+            "mask_token_id": mask_token,
+            "target_layer_ids": [layer - 1 for layer in found["target_layers"]],
+            **{place: found[key] for key, place in places.items() if key in found},
+        },
+    }
+    if "sample_from_anchor" in found or MARKOV in shapes:
+        settings["sample_from_anchor"] = bool(found.get("sample_from_anchor", False))
+    if D2T in shapes:
+        settings["draft_vocab_size"] = shapes[D2T][-1]
+    if MARKOV in shapes:
+        settings["markov_rank"] = shapes[MARKOV][-1]
+    return settings | _attention(found, n_layer)
 
 
 def _text(value: Any) -> str:
@@ -281,14 +269,16 @@ def _rope(found: Mapping[str, Any]) -> dict[str, Any]:
     return rope
 
 
-def _attention(settings: dict[str, Any], found: Mapping[str, Any], n_layer: int) -> None:
+def _attention(found: Mapping[str, Any], n_layer: int) -> dict[str, Any]:
     window = found.get("attention.sliding_window", 0)
     pattern = found.get("attention.sliding_window_pattern", [True] * n_layer) if window else [False] * n_layer
-    settings["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in pattern]
-    settings["sliding_window"] = window or None
-    settings["use_sliding_window"] = bool(window)
-    if "attention.causal" in found:
-        settings["is_causal"] = bool(found["attention.causal"])
+    causal = {"is_causal": bool(found["attention.causal"])} if "attention.causal" in found else {}
+    return {
+        "layer_types": ["sliding_attention" if slides else "full_attention" for slides in pattern],
+        "sliding_window": window or None,
+        "use_sliding_window": bool(window),
+        **causal,
+    }
 
 
 def new_settings(
@@ -304,6 +294,7 @@ def new_settings(
     """The authors' config.json of a new drafter, in the shape of the target's own layers where they say it. `taps`:
     Hugging Face layer ids."""
     n_embd = target.n_embd
+    rank = 64 if n_embd <= 1024 else 256
 
     def number(key: str, default: float) -> Any:
         value = keys.get(f"{target.arch}.{key}")
@@ -313,41 +304,28 @@ def new_settings(
     if not 32 <= head_dim <= 128 or head_dim % 2:
         head_dim = 128 if n_embd % 128 == 0 else 64
     n_head = max(n_embd // head_dim, 1)
-    n_head_kv = math.gcd(n_head, int(number("attention.head_count_kv", max(n_head // 4, 1))))
-    settings: dict[str, Any] = {
-        "architectures": ["DFlash2DraftModel" if kind == "dflash2" else "DFlashDraftModel"],
-        "model_type": "qwen3",
-        "num_hidden_layers": layers,
-        "hidden_size": n_embd,
-        "intermediate_size": min(int(number("feed_forward_length", 3 * n_embd)), 4 * n_embd),
-        "num_attention_heads": n_head,
-        "num_key_value_heads": n_head_kv,
-        "head_dim": head_dim,
-        "rms_norm_eps": number("attention.layer_norm_rms_epsilon", 1e-6),
-        "max_position_embeddings": int(number("context_length", 8192)),
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "vocab_size": target.n_vocab,
-        "num_target_layers": target.n_layer,
-        "tie_word_embeddings": False,
+    found: dict[str, Any] = {
+        "block_count": layers,
+        "embedding_length": n_embd,
+        "feed_forward_length": min(int(number("feed_forward_length", 3 * n_embd)), 4 * n_embd),
+        "attention.head_count": n_head,
+        "attention.head_count_kv": math.gcd(n_head, int(number("attention.head_count_kv", max(n_head // 4, 1)))),
+        "attention.key_length": head_dim,
+        "attention.layer_norm_rms_epsilon": number("attention.layer_norm_rms_epsilon", 1e-6),
+        "context_length": int(number("context_length", 8192)),
+        "rope.freq_base": number("rope.freq_base", 10000.0),
         "block_size": block,
-        "layer_types": ["full_attention"] * layers,
-        "rope_parameters": {"rope_type": "default", "rope_theta": number("rope.freq_base", 10000.0)},
-        "dflash_config": {"mask_token_id": mask_token, "target_layer_ids": list(taps)},
+        "target_layers": [layer + 1 for layer in taps],
     }
     if kind == "dflash2":
-        rank = 64 if n_embd <= 1024 else 256
-        settings["is_causal"] = False
-        settings["dflash_config"] |= {
-            "conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": rank, "selector_top_k": 8,
-        }  # fmt: skip
-    if kind == "dspark":
-        settings |= {"sample_from_anchor": False, "markov_rank": 64 if n_embd <= 1024 else 256}
+        found |= {"attention.causal": False, "conv_kernel_size": 2, "conv_group_size": 16}
+        found |= {"selector_rank": rank, "selector_top_k": 8}
     if target.logit_softcap:
-        settings["dflash_config"]["final_logit_softcapping"] = target.logit_softcap
+        found["final_logit_softcapping"] = target.logit_softcap
     if target.arch.startswith("gemma"):
-        settings["dflash_config"]["input_embedding_scale"] = math.sqrt(n_embd)
-    return settings
+        found["embedding_scale"] = math.sqrt(n_embd)
+    shapes = {MARKOV: (target.n_vocab, rank)} if kind == "dspark" else {}
+    return _settings(found, shapes, target, mask_token)
 
 
 def spread_taps(n_layer: int, n_taps: int = 5) -> tuple[int, ...]:

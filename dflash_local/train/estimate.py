@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.target import Target
 from dflash_local.disk import decimal_size_text
@@ -40,28 +41,15 @@ class Rates:
     torch: float
 
 
-# Published peaks: memory bandwidth, float16 products of matrices; for tables in the documentation.
-KNOWN = {
-    "RTX 3090": Rates(936e9, 71e12, 71e12),
-    "2 x RTX 3090": Rates(936e9, 71e12, 71e12),  # layers of the target are split, so they take turns; the fit uses one
-    "H100": Rates(3.35e12, 800e12, 800e12),
-}
-
-
 @dataclass(frozen=True)
 class Load:
-    """What a run has to do: sizes of the target and of the drafter, and tokens."""
+    """What a run has to do: sizes of the target and of the drafter, and tokens. `config` is the drafter's."""
 
     target_bytes: int
     target_params: int
     drafter_params: int
     trained_params: int
-    n_embd: int
-    n_ff: int
-    n_layer: int
-    block: int
-    n_taps: int
-    n_vocab: int
+    config: DrafterConfig
     context_params: int
     answer_tokens: int
     all_tokens: int
@@ -77,18 +65,18 @@ class Load:
         """Products of forward and backward passes: each parameter six times for each row of a block; what reads the
         context once for each of its tokens; the rows of the head four times."""
         length = self.all_tokens / max(self.answer_tokens, 1) * _GROUP * 4  # of the context of a group
-        blocks = 6.0 * (self.drafter_params - self.context_params) * self.block
+        blocks = 6.0 * (self.drafter_params - self.context_params) * self.config.block_size
         context = 6.0 * self.context_params * length / _GROUP
-        head = 4.0 * self.n_embd * (self.head_rows + _SAMPLED) * self.block
+        head = 4.0 * self.config.n_embd * (self.head_rows + _SAMPLED) * self.config.block_size
         return anchors * (blocks + context + head)
 
     def fit_memory(self, micro: int) -> int:
         """Bytes: values, gradients and the optimizer's two averages in float32, rows of embeddings and head in two
         bytes, and what a batch keeps for its backward pass."""
-        rows = micro * _GROUP * self.block
-        kept = rows * self.n_layer * (14 * self.n_embd + 4 * self.n_ff) * 3
+        rows = micro * _GROUP * self.config.block_size
+        kept = rows * self.config.n_layer * (14 * self.config.n_embd + 4 * self.config.n_ff) * 3
         logits = rows * (self.head_rows + _SAMPLED) * 4 * 4
-        tables = 2 * self.n_embd * (2 * self.head_rows + _SAMPLED)
+        tables = 2 * self.config.n_embd * (2 * self.head_rows + _SAMPLED)
         return 4 * self.drafter_params + 12 * self.trained_params + kept + logits + tables
 
     def seconds(self, rates: Rates, slots: int, epochs: float) -> dict[str, float]:
@@ -124,12 +112,7 @@ def load_of(settings: TrainSettings) -> Load:
         target_params=sum(math.prod(tensor.shape) for tensor in stored.values()),
         drafter_params=drafter,
         trained_params=trained,
-        n_embd=config.n_embd,
-        n_ff=config.n_ff,
-        n_layer=config.n_layer,
-        block=config.block_size,
-        n_taps=len(config.taps),
-        n_vocab=config.n_vocab,
+        config=config,
         context_params=fusion + kv,
         answer_tokens=answered,
         all_tokens=read,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from dflash_local.bench import Run, answer
+from dflash_local.bench import Run, answer, speed
 from dflash_local.engine import Engine
 from dflash_local.sampling import SamplingParams
 from dflash_local.train.examples import Example
@@ -75,13 +75,8 @@ def measure(
         if not served:
             return Measurement(alone, None)
         with_lookup, plain, usual = run(budget, True, N_SLOTS), run(1, True, 1), run("auto", True, 1)
-        return Measurement(alone, Served(_speed(plain), _speed(usual), acceptance_length(with_lookup)))
+        return Measurement(alone, Served(speed(plain), speed(usual), acceptance_length(with_lookup)))
 
 
 def acceptance_length(runs: Sequence[Run]) -> float:
     return sum(run.n_steps for run in runs) / max(sum(run.n_passes for run in runs), 1)
-
-
-def _speed(runs: Sequence[Run]) -> float:
-    seconds = sum(run.generate for run in runs)
-    return sum(run.n_steps for run in runs) / seconds if seconds else 0.0

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -163,8 +163,9 @@ class Fit:
     def loss(self, number: int) -> tuple[Tensor, float, float]:
         """Of batch `number`: the loss, the mean cross-entropy, and what a greedy chain brings."""
         batch = self.sampler.batch(number)
+        blocks = batch.blocks if self._bf16 else replace(batch.blocks, taps=batch.blocks.taps.float())
         with self.precision():
-            hidden = self.network(batch.blocks if self._bf16 else _widened(batch.blocks))
+            hidden = self.network(blocks)
             score = self._objective.score(hidden, batch.wanted, self._head.classes(self.step))
         return score.loss, score.entropy, score.chain
 
@@ -261,12 +262,6 @@ class Fit:
             raise DFlashError(
                 f"the checkpoint {path} is damaged: {str(error)[:200]}", hint="'--restart fit' begins the fit anew"
             ) from error
-
-
-def _widened(blocks: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(blocks, taps=blocks.taps.float())
 
 
 def run_fit(

@@ -4,74 +4,115 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
+from dflash_local.option import Option, options_of
 
-Kind = Literal["dflash", "dflash2", "dspark"]
-Part = Literal["fc", "heads", "lora"]
-Goal = Literal["text", "distill"]
-Weights = Literal["dpace", "decay"]
-Device = Literal["auto", "cpu", "cuda", "mps"]
+NEW_DRAFTER, TEXT, FIT, MACHINE = "a new drafter", "training text", "fit", "machine"
 
-KINDS: tuple[str, ...] = get_args(Kind)
-PARTS: tuple[str, ...] = get_args(Part)
-GOALS: tuple[str, ...] = get_args(Goal)
-WEIGHTS: tuple[str, ...] = get_args(Weights)
-DEVICES: tuple[str, ...] = get_args(Device)
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOption(Option):
+    """A setting and its flag: `group` is the title under which --help lists it, `names` are others than the setting's
+    own, `limits` the least and the greatest value."""
+
+    group: str = ""
+    names: tuple[str, ...] = ()
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    limits: tuple[float, float] | None = None
+
+
+def _option(text: str = "", default: Any = None, metavar: str | None = None, **facts: Any) -> Any:
+    return field(default=default, metadata={"option": TrainOption(help=text, metavar=metavar, **facts)})
+
+
+def _number(
+    group: str, low: float, high: float, text: str = "", default: float | None = None, metavar: str = "N", **facts: Any
+) -> Any:
+    return _option(text, default, metavar, group=group, limits=(low, high), **facts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """All settings of a run, by the names of its flags.
+    """All settings of a run, each with its flag.
 
-    `init` is the drafter to go on from; None: a new one, whose shape `kind`, `layers`, `block` and `taps` (Hugging Face
-    layer ids; None: spread over the target) say. With `init` they must be None or agree with it. `minutes` bounds the
-    whole run, `epochs` the fit: how often each token of an answer is an anchor. `rate` None: by the drafter's width.
+    `init` None: a new drafter. With `init`, the settings of a new one must be None or agree with it. `taps` are Hugging
+    Face layer ids. `minutes` bounds the whole run, `epochs` the fit: how often each token of an answer is an anchor.
     """
 
-    model: Path
-    data: tuple[Path, ...]
-    output: Path
-    work: Path
-    init: Path | None = None
-    kind: Kind | None = None
-    layers: int | None = None
-    block: int | None = None
-    taps: tuple[int, ...] | None = None
-    only: Part | None = None
-    rank: int = 16
-    minutes: float | None = None
-    epochs: float = 4.0
-    # answer
-    held_out: int = 10
-    checks: tuple[Path, ...] = ()  # files of prompts that are only measured, before and after
-    temperatures: tuple[float, ...] = (0.0, 0.7)
-    rounds: int | None = None  # answers to each prompt; None: by the temperatures and the time
-    n_predict: int = 256
-    slots: int = 8
-    # tap
-    length: int = 1024
-    top_k: int = 8
-    shard_mib: int = 256
-    # fit
-    goal: Goal = "text"
-    weights: Weights = "dpace"
-    rate: float | None = None
-    batch: int = 128
-    micro: int = 0
-    head_rows: int = 8192
-    draft_vocab: int | None = None  # tokens that the result may propose, 0: all; None: as is faster
-    device: Device = "auto"
-    threads: int | None = None
-    evaluations: int = 2
-    budget: int = 16
-    outtype: str = "q8_0"
-    hf: Path | None = None
-    report: Path | None = None
-    seed: int = 1
+    model: Path = _option("the model that you run", MISSING, "TARGET.gguf", names=("-m", "--model"))
+    data: tuple[Path, ...] = _option(
+        "prompts: a file with one a line (text, or JSON with 'messages' or 'prompt'), or a folder of such files; "
+        "may be given several times",
+        MISSING,
+        "PATH",
+    )
+    output: Path = _option("the drafter to write", MISSING, "OUT.gguf", names=("-o", "--output"))
+    init: Path | None = _option("drafter to continue: a GGUF, or a Hugging Face folder", metavar="DRAFTER")
+    only: Literal["fc", "heads", "lora"] | None = _option(
+        "train only a part of it: fc (how hidden states are read), heads (what its kind adds), lora (small changes "
+        "everywhere, with little memory)"
+    )
+    minutes: float | None = _number("", 0.05, 1e6, "time for all stages together")
+    work: Path = _option("folder for what the stages leave", MISSING, "DIR", default_text="beside OUT, '.train'")
+    hf: Path | None = _option("also write a Hugging Face folder", metavar="DIR")
+    report: Path | None = _option("also write a report", metavar="FILE.html")
+
+    kind: Literal["dflash", "dflash2", "dspark"] | None = _option(default_text="dflash", group=NEW_DRAFTER)
+    layers: int | None = _number(NEW_DRAFTER, 1, 64, default_text="3")
+    block: int | None = _number(NEW_DRAFTER, 2, 64, "tokens of a block, the known one counted", default_text="16")
+    taps: tuple[int, ...] | None = _option(
+        "layers of the target that it reads, by their Hugging Face ids",
+        metavar="ID,...",
+        default_text="five, evenly spread",
+        group=NEW_DRAFTER,
+    )
+
+    temperatures: tuple[float, ...] = _option(
+        "each prompt is answered once at each of them", (0.0, 0.7), "T,...", default_text="0,0.7", group=TEXT
+    )
+    rounds: int | None = _number(
+        TEXT, 1, 10000, "answers to each prompt",
+        default_text="by the temperatures; with --minutes as many as there is time for",
+    )  # fmt: skip
+    n_predict: int = _number(TEXT, 8, 1 << 20, "most tokens of an answer", 256, names=("-n", "--predict"))
+    length: int = _number(TEXT, 32, 1 << 20, "most tokens of prompt and answer", 1024)
+    slots: int = _number(TEXT, 1, 64, "answers at the same time", 8, names=("--slots", "-np"))
+    held_out: int = _number(TEXT, 1, 1000, "prompts that are only measured on", 10)
+    checks: tuple[Path, ...] = _option(
+        "other prompts, whose AL is measured before and after", (), "FILE", group=TEXT, names=("--check",)
+    )
+    shard_mib: int = _number(TEXT, 1, 1 << 16, "size of the files with hidden states", 256)
+
+    epochs: float = _number(FIT, 0.01, 1e6, "how often each token is learned from", 4.0)
+    rate: float | None = _number(FIT, 1e-8, 1.0, "highest learning rate", metavar="R", default_text="by the drafter")
+    batch: int = _number(FIT, 1, 1 << 20, "anchors of a step", 128)
+    micro: int = _number(
+        FIT, 0, 1 << 20, "texts computed at once; less takes less memory", 0, default_text="4, on a GPU 32"
+    )
+    goal: Literal["text", "distill"] = _option(
+        "learn from the target's text, or from its distribution", "text", group=FIT
+    )
+    weights: Literal["dpace", "decay"] = _option("of a block's positions: D-PACE, or falling", "dpace", group=FIT)
+    rank: int = _number(FIT, 1, 1024, "of --only lora", 16)
+    top_k: int = _number(FIT, 1, 256, "likeliest tokens that --goal distill learns", 8)
+    head_rows: int = _number(FIT, 64, 1 << 22, "frequent tokens that every step chooses among", 8192)
+    draft_vocab: int | None = _number(
+        FIT, 0, 1 << 22, "frequent tokens that the result may propose, 0: all", None,
+        default_text="nearly all of the answers', if that is measured to be faster",
+    )  # fmt: skip
+    evaluations: int = _number(FIT, 0, 1000, "measurements on the way", 2)
+    budget: int = _number(FIT, 2, 64, "nodes of the trees with which AL is measured", 16)
+    outtype: str = _option("type of the result's matrices", "q8_0", group=FIT, choices=OUTTYPES)
+    seed: int = _number(FIT, 0, 1 << 62, default=1)
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = _option("where torch computes", "auto", group=MACHINE)
+    threads: int | None = _number(MACHINE, 1, 4096, "CPU threads", names=("-t", "--threads"), default_text="all cores")
     engine: dict[str, Any] = field(default_factory=dict)  # further arguments of Engine: devices, layers on the GPU
 
     def temperature(self, number: int) -> float | None:
@@ -95,9 +136,9 @@ class TrainSettings:
         return next(number for number in itertools.count() if self.temperature(number) is None)
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
+        for name, option in options_of(self).items():
+            value, (low, high) = getattr(self, name), option.limits or (None, None)
+            if value is not None and low is not None and not low <= value <= high:
                 raise RequestError(f"{flag(name)} must be from {low:g} to {high:g}, got {value:g}", param=flag(name))
         if not self.data:
             raise RequestError("no prompts to learn from", param="--data", hint="give --data a file or a folder")
@@ -112,29 +153,6 @@ class TrainSettings:
 
 
 _MOST_ROUNDS = 16
-
-_RANGES: dict[str, tuple[float, float]] = {
-    "layers": (1, 64),
-    "block": (2, 64),
-    "rank": (1, 1024),
-    "minutes": (0.05, 1e6),
-    "epochs": (0.01, 1e6),
-    "held_out": (1, 1000),
-    "rounds": (1, 10000),
-    "n_predict": (8, 1 << 20),
-    "slots": (1, 64),
-    "length": (32, 1 << 20),
-    "top_k": (1, 256),
-    "shard_mib": (1, 1 << 16),
-    "rate": (1e-8, 1.0),
-    "batch": (1, 1 << 20),
-    "micro": (0, 1 << 20),
-    "head_rows": (64, 1 << 22),
-    "draft_vocab": (0, 1 << 22),
-    "threads": (1, 4096),
-    "evaluations": (0, 1000),
-    "budget": (2, 64),
-}
 
 
 def flag(name: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.http_load import free_port
+from dflash_local.baseline import free_port
 from dflash_local.build.upstream import cache_dir
 from release.dist import copy_checkout
 from tests.build.wheelhouse import fill

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.http_load import free_port
+from dflash_local.baseline import free_port
 
 HEALTHY = Path(__file__).resolve().parents[2] / "containers" / "dflash-healthy"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_local import native
-from dflash_local.bench import DRAFTED, PLAIN, Report, Run, Summary, choices_md, measure, read_prompts
+from dflash_local.bench import DRAFTED, PLAIN, Results, Run, Summary, choices_md, measure, read_prompts
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.native import PreparedRequest
@@ -138,8 +138,8 @@ def test_stats_keep_what_is_unknown_apart_from_zero() -> None:
 
 def test_report_speedup_needs_both() -> None:
     summary = Summary.of([[run()]])
-    assert Report({}, {PLAIN: summary}, 1, 1).speedup == 0.0
-    assert Report({}, {PLAIN: summary, DRAFTED: Summary.of([[run(generate=0.25)]])}, 1, 1).speedup == 4.0
+    assert Results({}, {PLAIN: summary}, 1, 1).speedup == 0.0
+    assert Results({}, {PLAIN: summary, DRAFTED: Summary.of([[run(generate=0.25)]])}, 1, 1).speedup == 4.0
 
 
 def test_prompt_files(tmp_path: Path) -> None:

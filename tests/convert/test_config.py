@@ -128,6 +128,7 @@ def test_gemma4_embeds_and_caps_as_gemma_does(fitting: Target) -> None:
     assert [warning.split(" ")[0] for warning in borrowing.warnings] == [
         "input_embedding_scale", "final_logit_softcapping"
     ]  # fmt: skip
+    assert DrafterConfig.read(samples.config(), replace(gemma, logit_softcap=20.0)).logit_softcap == 20.0  # the head's
     stated = samples.config(final_logit_softcapping=0, input_embedding_scale=2.0)
     saying = DrafterConfig.read(stated, gemma)
     assert (saying.embedding_scale, saying.logit_softcap, saying.warnings) == (2.0, None, ())

@@ -584,3 +584,16 @@ def test_a_full_disk(tmp_path: Path, target: Path, drafter: Path, monkeypatch: p
     with pytest.raises(ConvertError, match="No space left on device"):
         relabel(source, target).write(output)
     assert not list(tmp_path.glob("*new.gguf*"))
+
+
+def test_shapes_of_tensors_that_not_all_have(tmp_path: Path, target: Path) -> None:
+    drafter = with_markov(tmp_path, made(tmp_path, target, samples.config()))
+    metadata, tensors = read_header(write_dialect(tmp_path / "whole.gguf", "E", drafter))
+    reshape(tensors, "dspark.confidence_head.weight", samples.N_EMBD + 16)  # as ggml writes a matrix of one row
+    write_tensors(tmp_path / "other.gguf", metadata, tensors)
+    assert relabel(tmp_path / "other.gguf", target).is_needed
+    reshape(tensors, "dspark.markov_head_b.weight", samples.N_VOCAB // 2, 32)
+    write_tensors(tmp_path / "other.gguf", metadata, tensors)
+    with pytest.raises(ConvertError, match="the keys make it") as error:
+        relabel(tmp_path / "other.gguf", target)
+    assert error.value.field == "dspark.markov_head_b.weight"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.http_load import free_port
 from dflash_local import cli
+from dflash_local.baseline import free_port
 from dflash_local.cli.commands import demo
 from dflash_local.demo import inflate
 from dflash_local.demo.pocket import bundled_pair

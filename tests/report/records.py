@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dflash_local.baseline import Baseline
-from dflash_local.bench import Report, Run, Summary
+from dflash_local.bench import Results, Run, Summary
 from dflash_local.stats import PHASES, EngineStats
 
 BEGINNINGS = ("Write a Python function that returns the largest number.", "Why is the sky blue?", "Count to 40.")
@@ -47,7 +47,7 @@ def record(names: Sequence[str] = tuple(SECONDS), environment: Mapping[str, Any]
         "plain": {"nodes": {1: 297}, "reasons": {"drafting is off": 297}},
         "drafted": {"nodes": {1: 2, 8: 40, 12: 19}, "reasons": {"drafting pays": 58, "plain decoding is faster": 3}},
     }
-    report = Report(
+    report = Results(
         ENVIRONMENT | dict(environment or {}),
         {name: Summary.of(repeats) for name, repeats in runs.items()},
         len(BEGINNINGS),

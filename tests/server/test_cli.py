@@ -11,7 +11,7 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.engine_flags import engine_options, sampling_options
-from dflash_local.cli.flags.serve_app import make_settings
+from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.generation import Completion, Timings

@@ -199,7 +199,7 @@ def test_a_model_without_tokens_for_it() -> None:
 
 
 def test_the_flags() -> None:
-    from dflash_local.cli.flags.serve_app import make_settings
+    from dflash_local.cli.serving.serve_app import make_settings
 
     settings = make_settings(parse("-m", "T.gguf", "--spm-infill", "-b", "512"))
     assert (settings.spm_infill, settings.n_batch) == (True, 512)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.flags.replica_flags import app_factory
+from dflash_local.cli.serving.serve_replicas import app_factory
 from dflash_local.server.ray_app import NAME, ReplicaOptions, application
 from dflash_local.server.replicas.asked import REPLICA
 from tests.patience import wait_until

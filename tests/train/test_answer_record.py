@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local import Engine
-from dflash_local.cli.flags.serve_app import _record
+from dflash_local.cli.serving.serve_app import _record
 from dflash_local.errors import RequestError
 from dflash_local.train.answer_record import AnswerRecord
 from dflash_local.train.train_settings import TrainSettings, Watcher

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from dflash_local.convert import convert
-from dflash_local.convert.gguf_metadata import read_header, read_metadata
+from dflash_local.convert.gguf_metadata import read_header, read_metadata, u32
+from dflash_local.convert.kinds import Domino, LiliCorr
 from dflash_local.convert.target import Target
 from dflash_local.errors import ConvertError, ModelError, RequestError
 from dflash_local.native import check_gguf
@@ -111,6 +112,11 @@ def test_refusals(pocket: dict[str, Path], tmp_path: Path) -> None:
     )
     with pytest.raises(ConvertError, match="attention sinks"):
         DrafterFile.read(sinks, target, tmp_path)
+    for key, kind in ((Domino.key, "Domino"), (LiliCorr.key, "LiliCorr")):
+        other = rewritten(pocket["dflash"], tmp_path / "other.gguf", {f"dflash.{key}": u32(1)})
+        with pytest.raises(ConvertError, match=f"a {kind} drafter is not trained here") as error:
+            DrafterFile.read(other, target, tmp_path)
+        assert error.value.field == key
     with pytest.raises(RequestError, match="is no drafter"):
         DrafterFile.read(tmp_path / "nothing.gguf", target, tmp_path)
 

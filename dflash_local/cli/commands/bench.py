@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.baseline import UpstreamServer, check, parse
-from dflash_local.bench import FORMATS, Report, measure
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine
+from dflash_local.bench import FORMATS, Results, measure
+from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine, write_text
 from dflash_local.cli.flags.model_flags import take_models
 from dflash_local.cli.flags.prompts import add_prompt_flags, prompts_of, steady_sampling
 from dflash_local.cli.terminal.bench_progress import watching
@@ -109,23 +109,23 @@ def run(args: argparse.Namespace) -> int:
     if args.record:
         return _report_of(args)
     _check_writable(args.report, "--report")
-    report = _measure(args)
-    report.environment.update(
+    results = _measure(args)
+    results.environment.update(
         target_file=Path(args.model).name,
-        drafter_file="" if report.environment["drafter"] == "none" else Path(args.drafter).name,
+        drafter_file="" if results.environment["drafter"] == "none" else Path(args.drafter).name,
         command=_command(args.arguments),
     )
     if args.report:
-        _write_report(report.to_json(), "the record", args.report)
-    text = FORMATS[args.format](report)
+        _write_report(results.to_json(), "the record", args.report)
+    text = FORMATS[args.format](results)
     if args.output:
-        args.output.write_text(text, encoding="utf-8")
+        write_text(args.output, text, "-o")
     else:
         sys.stdout.write(text)
     return 0
 
 
-def _measure(args: argparse.Namespace) -> Report:
+def _measure(args: argparse.Namespace) -> Results:
     take_models(args)
     drafter = Path(args.drafter) if args.drafter else None
     baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
@@ -172,11 +172,7 @@ def _write_report(data: str | bytes, source: str, path: Path) -> None:
     from dflash_local.report.bench_record import Record
     from dflash_local.report.report_page import report_page
 
-    page = report_page(Record.parse(data, source))
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}", param="--report") from None
+    write_text(path, report_page(Record.parse(data, source)), "--report")
     print(f"the report is in {path}", file=sys.stderr)
 
 

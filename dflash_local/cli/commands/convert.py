@@ -95,16 +95,11 @@ def run(args: argparse.Namespace) -> int:
 
         ggml = quantize_rows
     output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
-    progress = None if args.quiet else Progress()
-    try:
-        with _target(args) as target:
-            head = _head(target, args.corpus, args.draft_vocab) if args.draft_vocab else None
-            conversion = convert(args.drafter, target, output, outtype=args.outtype, ggml=ggml, progress=progress)
-            if head:
-                conversion = _reduced(conversion, head)
-    finally:
-        if progress:
-            progress.close()
+    with Progress(quiet=args.quiet) as progress, _target(args) as target:
+        head = _head(target, args.corpus, args.draft_vocab) if args.draft_vocab else None
+        conversion = convert(args.drafter, target, output, outtype=args.outtype, ggml=ggml, progress=progress)
+        if head:
+            conversion = _reduced(conversion, head)
     config = conversion.config
     size = f"{conversion.n_tensors} tensors, {conversion.n_bytes / 1e6:.1f} MB as {args.outtype}"
     print(f"{conversion.path}: {config.kind.name} drafter, {size}")
@@ -155,12 +150,8 @@ def _relabel(args: argparse.Namespace) -> int:
         print(f"{args.drafter} is already in llama.cpp's dialect: give it to -md unchanged")
         return 0
     output = args.output or Path(f"{args.drafter.stem}-dflash.gguf")
-    progress = None if args.quiet else Progress()
-    try:
+    with Progress(quiet=args.quiet) as progress:
         relabelling.write(output, progress)
-    finally:
-        if progress:
-            progress.close()
     dialect = f"dialect {relabelling.dialect.name} ({relabelling.dialect.writers})"
     print(f"{output}: from {dialect}, {len(relabelling.tensors)} tensors, {relabelling.n_bytes / 1e6:.1f} MB")
     return 0

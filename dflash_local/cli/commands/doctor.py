@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
+from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options, write_text
 from dflash_local.cli.flags.model_flags import suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
-from dflash_local.errors import RequestError
 
 REPORT = "dflash-local-report.md"
 # Types to tune by default: those of most models.
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         from dflash_local.diagnose.report import report
 
-        _write(args.report, report(findings, machine, info), "--report")
+        write_text(Path(args.report), report(findings, machine, info), "--report")
         print(f"written: {args.report}; read it before you send it", file=sys.stderr)
     return 1 if worst(findings) is Level.FAIL else 0
 
@@ -90,16 +89,8 @@ def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **m
     origin = {"machine": machine.to_json(), "commit": running_commit(), "build": build_key()}
     text = json.dumps({**origin, **more, "findings": [f.to_json() for f in findings]}, indent=1)
     if file and file != "-":
-        _write(file, text + "\n", "--json")
+        write_text(Path(file), text + "\n", "--json")
     print(text if file == "-" else "\n".join(map(str, findings)))
-
-
-def _write(file: str, text: str, flag: str) -> None:
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        hint = f"name another file: {flag} FILE"
-        raise RequestError(f"cannot write {file}: {error.strerror}", param=flag, hint=hint) from None
 
 
 def tune(args: argparse.Namespace) -> int:

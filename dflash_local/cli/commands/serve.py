@@ -15,10 +15,12 @@ from dflash_local.cli.flags.engine_flags import add_engine_flags, add_flag, add_
 from dflash_local.cli.flags.foreign import add_foreign_flags, check_variables
 from dflash_local.cli.flags.http_flags import add_http_flags, add_record_flags
 from dflash_local.cli.flags.logs import add_log_flags, set_up_logs
-from dflash_local.cli.flags.replica_flags import add_replica_flags, refuse_replicas, serve_replicas
+from dflash_local.cli.flags.replica_flags import add_replica_flags, refuse_replicas
 from dflash_local.cli.flags.request_flags import add_request_flags
-from dflash_local.cli.flags.router_flags import add_router_flags, is_router, serve_router
-from dflash_local.cli.flags.serve_app import make_app, make_settings, serve_at
+from dflash_local.cli.flags.router_flags import add_router_flags, is_router
+from dflash_local.cli.serving.serve_app import make_app, make_settings, serve_at
+from dflash_local.cli.serving.serve_replicas import serve_replicas
+from dflash_local.cli.serving.serve_router import serve_router
 from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from dflash_local.cli.flags.engine_flags import count, numbers
+from dflash_local.cli.flags.engine_flags import FlagGroup, count, numbers, write_text
 from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.terminal.progress import StatusLine, duration_text
 from dflash_local.cli.usage import Commands, add_command
-from dflash_local.convert import OUTTYPES
-from dflash_local.errors import RequestError
-from dflash_local.train.train_settings import DEVICES, GOALS, KINDS, PARTS, WEIGHTS, TrainSettings, Watcher
+from dflash_local.option import defaults_of, options_of
+from dflash_local.train.train_settings import FIT, MACHINE, NEW_DRAFTER, TEXT, TrainOption, TrainSettings, Watcher
 from dflash_local.train.workspace import STAGES
 
 if TYPE_CHECKING:
@@ -33,76 +31,43 @@ was stopped goes on when the same command is given again. See docs/training.md.
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(commands, "train", run, "train a drafter for your own model and prompts", _DESCRIPTION)
+    groups: dict[str, FlagGroup] = {"": parser, NEW_DRAFTER: parser.add_argument_group(NEW_DRAFTER, "without --init")}
+    groups |= {title: parser.add_argument_group(title) for title in (TEXT, FIT, MACHINE)}
+    defaults, types = defaults_of(TrainSettings), get_type_hints(TrainSettings)
+    for name, option in options_of(TrainSettings).items():
+        names = option.names or ("--" + name.replace("_", "-"),)
+        value = {"metavar": option.metavar, **_value(types[name], option)}
+        required = name not in (*defaults, "work")
+        groups[option.group].add_argument(
+            *names, dest=name, required=required, help=_help(option, defaults.get(name)), **value
+        )
     add = parser.add_argument
-    add("-m", "--model", type=Path, required=True, metavar="TARGET.gguf", help="the model that you run")
-    add("--data", type=Path, action="append", required=True, metavar="PATH",
-        help="prompts: a file with one a line (text, or JSON with 'messages' or 'prompt'), or a folder of such files; "
-        "may be given several times")  # fmt: skip
-    add("-o", "--output", type=Path, required=True, metavar="OUT.gguf", help="the drafter to write")
-    add("--init", type=Path, metavar="DRAFTER", help="drafter to continue: a GGUF, or a Hugging Face folder")
-    add("--only", choices=PARTS, help="train only a part of it: fc (how hidden states are read), heads (what its kind "
-        "adds), lora (small changes everywhere, with little memory)")  # fmt: skip
-    add("--minutes", type=float, metavar="N", help="time for all stages together")
     add("--plan", action="store_true", help="only say what it takes: memory, time, disk")
-    add("--restart", choices=STAGES, help="do this stage and those after it anew")
-    add("--work", type=Path, metavar="DIR", help="folder for what the stages leave (default: beside OUT, '.train')")
-    add("--hf", type=Path, metavar="DIR", help="also write a Hugging Face folder")
-    add("--report", type=Path, metavar="FILE.html", help="also write a report")
+    add("--restart", choices=STAGES, help="repeat this stage and those after it")
     add("-q", "--quiet", action="store_true", help="show no progress")
+    groups[MACHINE].add_argument("-ngl", "--n-gpu-layers", dest="n_gpu_layers", type=count(-1), metavar="N",
+                                 help="layers of the target on the GPU (default: all)")  # fmt: skip
 
-    shape = parser.add_argument_group("a new drafter", "without --init")
-    shape.add_argument("--kind", choices=KINDS, help="default: dflash")
-    shape.add_argument("--layers", type=count(1), metavar="N", help="default: 3")
-    shape.add_argument(
-        "--block", type=count(2), metavar="N", help="tokens of a block, the known one counted (default: 16)"
-    )
-    shape.add_argument("--taps", type=numbers(int), metavar="ID,...", help="layers of the target that it reads, by "
-                       "their Hugging Face ids (default: five, evenly spread)")  # fmt: skip
 
-    texts = parser.add_argument_group("training text")
-    texts.add_argument("--temperatures", type=numbers(float), metavar="T,...",
-                       help="each prompt is answered once at each of them (default: 0,0.7)")  # fmt: skip
-    texts.add_argument("--rounds", type=count(1), metavar="N", help="answers to each prompt (default: by the "
-                       "temperatures; with --minutes as many as there is time for)")  # fmt: skip
-    texts.add_argument("-n", "--predict", dest="n_predict", type=count(8), metavar="N", help="most tokens of an answer "
-                       "(default: 256)")  # fmt: skip
-    texts.add_argument("--length", type=count(32), metavar="N", help="most tokens of prompt and answer (default: 1024)")
-    texts.add_argument("--slots", "-np", type=count(1), metavar="N", help="answers at the same time (default: 8)")
-    texts.add_argument("--held-out", type=count(1), metavar="N", help="prompts that are only measured on (default: 10)")
-    texts.add_argument("--check", dest="checks", type=Path, action="append", metavar="FILE",
-                       help="other prompts, whose AL is measured before and after")  # fmt: skip
-    texts.add_argument("--shard-mib", type=count(1), metavar="N", help="size of the files with hidden states "
-                       "(default: 256)")  # fmt: skip
+def _value(annotation: Any, option: TrainOption) -> dict[str, Any]:
+    """How argparse reads the value of a setting of this type."""
+    parts = get_args(annotation)
+    kind = parts[0] if type(None) in parts else annotation
+    arguments = get_args(kind)
+    if option.choices or get_origin(kind) is Literal:
+        return {"choices": option.choices or arguments}
+    if arguments == (Path, ...):
+        return {"type": Path, "action": "append"}
+    if arguments:
+        return {"type": numbers(arguments[0])}
+    return {"type": count(int(option.limits[0])) if option.limits and kind is int else kind}
 
-    fit = parser.add_argument_group("fit")
-    fit.add_argument("--epochs", type=float, metavar="N", help="how often each token is learned from (default: 4)")
-    fit.add_argument("--rate", type=float, metavar="R", help="highest learning rate (default: by the drafter)")
-    fit.add_argument("--batch", type=count(1), metavar="N", help="anchors of a step (default: 128)")
-    fit.add_argument("--micro", type=count(), metavar="N", help="texts computed at once; less takes less memory "
-                     "(default: 4, on a GPU 32)")  # fmt: skip
-    fit.add_argument(
-        "--goal", choices=GOALS, help="learn from the target's text, or from its distribution (default: text)"
-    )
-    fit.add_argument("--weights", choices=WEIGHTS, help="of a block's positions: D-PACE, or falling (default: dpace)")
-    fit.add_argument("--rank", type=count(1), metavar="N", help="of --only lora (default: 16)")
-    fit.add_argument(
-        "--top-k", type=count(1), metavar="N", help="likeliest tokens that --goal distill learns (default: 8)"
-    )
-    fit.add_argument("--head-rows", type=count(64), metavar="N", help="frequent tokens that every step chooses among "
-                     "(default: 8192)")  # fmt: skip
-    fit.add_argument("--draft-vocab", type=count(), metavar="N", help="frequent tokens that the result may propose, 0: "
-                     "all (default: nearly all of the answers', if that is measured to be faster)")  # fmt: skip
-    fit.add_argument("--evaluations", type=count(), metavar="N", help="measurements on the way (default: 2)")
-    fit.add_argument("--budget", type=count(2), metavar="N", help="nodes of the trees with which AL is measured "
-                     "(default: 16)")  # fmt: skip
-    fit.add_argument("--outtype", choices=OUTTYPES, help="type of the result's matrices (default: q8_0)")
-    fit.add_argument("--seed", type=count(), metavar="N", help="default: 1")
 
-    machine = parser.add_argument_group("machine")
-    machine.add_argument("--device", choices=DEVICES, help="where torch computes (default: auto)")
-    machine.add_argument("-t", "--threads", type=count(1), metavar="N", help="CPU threads (default: all cores)")
-    machine.add_argument("-ngl", "--n-gpu-layers", dest="n_gpu_layers", type=count(-1), metavar="N",
-                         help="layers of the target on the GPU (default: all)")  # fmt: skip
+def _help(option: TrainOption, default: Any) -> str:
+    shown = option.default_text or (f"{default:g}" if isinstance(default, (int, float)) else default)
+    if not shown:
+        return option.help
+    return f"{option.help} (default: {shown})" if option.help else f"default: {shown}"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,31 +87,11 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(watcher, _Terminal):
             watcher.close()
     if settings.report:
-        _write_report(settings.report, result, settings)
+        from dflash_local.train.train_page import train_page
+
+        write_text(settings.report, train_page(result, settings), "--report")
     print(*summary(result, settings), sep="\n")
     return 0
-
-
-def _write_report(path: Path, result: Result, settings: TrainSettings) -> None:
-    from dflash_local.report.train_page import Measured, TrainRecord, train_page
-
-    record = TrainRecord(
-        target=settings.model.name,
-        output=result.output.name,
-        init=settings.init.name if settings.init else None,
-        nodes=settings.budget,
-        measured=[Measured(e.share, e.step, e.minutes, e.al, e.depths) for e in result.evaluations],
-        losses=list(zip(result.course["share"], result.course["entropy"], strict=True)),
-        plain=result.after.plain,
-        drafted=result.after.drafted,
-        drafted_before=result.before.drafted if result.before else None,
-        checks=result.checks,
-        facts={name: value for name, value in result.history.items() if value is not None},
-    )
-    try:
-        path.write_text(train_page(record), encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}", param="--report") from None
 
 
 def settings_of(args: argparse.Namespace) -> TrainSettings:
@@ -195,51 +140,30 @@ class _Terminal(Watcher):
     _PERIOD = 15.0  # seconds between lines that stay
 
     def __init__(self, stream: Any = None) -> None:
-        self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
-        self._name, self._began, self._first, self._last = "", 0.0, 0.0, 0.0
-        self._open = self._ended = False
+        self._line = StatusLine(stream)
+        self._began, self._first, self._last = 0.0, 0.0, 0.0
+        self._ended = False
 
     def stage(self, name: str, text: str) -> None:
-        self.close()
-        self._name, self._began, self._first, self._last = name, time.monotonic(), -1.0, 0.0
+        self._began, self._first, self._last = time.monotonic(), -1.0, 0.0
         self._ended = False
-        self._print(f"{name} ({STAGES.index(name) + 1} of {len(STAGES)}): {text}")
+        self._line.print(f"{name} ({STAGES.index(name) + 1} of {len(STAGES)}): {text}")
 
     def note(self, text: str) -> None:
-        self.close()
-        self._print(f"  {text}")
+        self._line.print(f"  {text}")
 
     def progress(self, done: float, total: float, text: str) -> None:
         now, share = time.monotonic(), done / total if total else 1.0
         if self._first < 0:
             self._first, self._began = share, now
         ends = share >= 1 and not self._ended
-        if now - self._last < (0.1 if self._live else self._PERIOD) and not ends:
+        if now - self._last < (0.1 if self._line.is_live else self._PERIOD) and not ends:
             return
         self._last, self._ended = now, share >= 1
         gained = share - self._first
         left = (now - self._began) * (1 - share) / gained if gained > 0 else 0.0
-        line = f"  {share:4.0%} {text}" + (f", {_duration(left)} left" if left else "")
-        if not self._live:
-            self._print(line)
-            return
-        columns = shutil.get_terminal_size().columns
-        bar = f"  [{'#' * int(20 * share):<20}]"
-        self._stream.write("\r" + (bar + line)[: columns - 1].ljust(columns - 1))
-        self._stream.flush()
-        self._open = True
+        bar = f"  [{'#' * int(20 * share):<20}]" if self._line.is_live else ""
+        self._line.show(f"{bar}  {share:4.0%} {text}" + (f", {duration_text(left)} left" if left else ""))
 
     def close(self) -> None:
-        if self._open:
-            self._stream.write("\n")
-            self._open = False
-
-    def _print(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"
+        self._line.close()

@@ -1,1 +1,1 @@
-"""Groups of flags, and what they describe: an engine, the server's app and settings, the log."""
+"""Groups of flags, and what they describe: an engine, the settings of a server, the log."""

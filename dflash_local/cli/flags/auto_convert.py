@@ -52,10 +52,8 @@ def _write(relabelling: Relabelling, path: Path) -> None:
     print(f"rewriting {relabelling.source.name} (dialect {relabelling.dialect.name}) as {path}", file=sys.stderr)
     for note in relabelling.notes:
         print(f"note: {note}", file=sys.stderr)
-    progress = Progress()
     try:
-        relabelling.write(path, progress)
+        with Progress() as progress:
+            relabelling.write(path, progress)
     except ConvertError as error:
         raise ConvertError(error.message, field=error.field, hint=_ELSEWHERE) from error
-    finally:
-        progress.close()

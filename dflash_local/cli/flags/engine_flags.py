@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -111,6 +112,22 @@ def count(low: int = 0) -> Callable[[str], int]:
     return parse
 
 
+def amount(high: float = math.inf) -> Callable[[str], float]:
+    """A number from 0 to `high`."""
+    wanted = "a number, 0 or more" if math.isinf(high) else f"a number between 0 and {high:g}"
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not (0 <= value <= high and value < math.inf):
+            raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
+        return value
+
+    return parse
+
+
 def numbers(kind: Callable[[str], Number]) -> Callable[[str], tuple[Number, ...]]:
     """Numbers of this kind with commas between them."""
 
@@ -142,6 +159,15 @@ def read_text(path: Path, param: str) -> str:
         raise RequestError(f"cannot read {path}: {error}", param=param, hint=f"give {param} a text file") from None
 
 
+def write_text(path: Path, text: str, param: str) -> None:
+    """Write a flag's file. Raises RequestError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        hint = f"name another file: {param} FILE"
+        raise RequestError(f"cannot write {path}: {error.strerror}", param=param, hint=hint) from None
+
+
 def json_object(text: str, param: str) -> dict[str, Any]:
     """A flag's JSON object. Raises RequestError."""
     try:
@@ -168,16 +194,6 @@ def _threads(text: str) -> int | None:
 def on_off_auto(text: str) -> str:
     """llama.cpp's spelling of on, off and auto."""
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, got {text!r}")
-    return share
 
 
 def _budget(text: str) -> int | str:
@@ -236,7 +252,7 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "draft_n_max": {"type": count()},
     "budget": {"type": _budget},
     "draft": {"type": _draft},
-    "slot_similarity": {"type": _share},
+    "slot_similarity": {"type": amount(1)},
     "lookup_corpus": {"action": _Appended},
     "override_tensor": {"action": _Joined},
     "override_tensor_draft": {"action": _Joined},

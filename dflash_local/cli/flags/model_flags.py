@@ -182,16 +182,13 @@ def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
     """The Hub with the flags' settings, and with progress and notes on standard error."""
     from dflash_local.hub.client import Hub
 
-    progress = Progress()
+    with Progress() as progress:
 
-    def tell(text: str) -> None:
-        progress.close()
-        note(text)
+        def tell(text: str) -> None:
+            progress.close()
+            note(text)
 
-    try:
         yield Hub(token=args.hf_token, offline=args.offline, progress=progress, note=tell)
-    finally:
-        progress.close()
 
 
 def note(text: str) -> None:

@@ -1,30 +1,12 @@
-"""Flags of `serve` for several replicas on Ray Serve, and their deployment."""
+"""Flags of `serve` for several replicas on Ray Serve."""
 
 from __future__ import annotations
 
 import argparse
-import logging
-import os
-import signal
-import sys
-import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import add_flag, count
-from dflash_local.cli.flags.logs import set_up_logs
-from dflash_local.cli.flags.serve_app import make_app, make_settings
-from dflash_local.errors import DFlashError, RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fastapi import FastAPI
-
-log = logging.getLogger(__name__)
-
-# Arguments that stay in this process: only needed here, or impossible to pickle.
-_STAY = ("func", "parser", "foreign_flags", "arguments")
+from dflash_local.cli.flags.engine_flags import add_flag, amount, count
+from dflash_local.errors import RequestError
 
 
 def add_replica_flags(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +26,11 @@ def add_replica_flags(parser: argparse.ArgumentParser) -> None:
         "(default: 16)",
     )  # fmt: skip
     flag(
-        "--replica-cpus", type=_amount, default=1.0, metavar="X",
+        "--replica-cpus", type=amount(), default=1.0, metavar="X",
         help="cores that Ray sets aside for each; -t says how many threads it has (default: 1)",
     )  # fmt: skip
     flag(
-        "--replica-gpus", type=_amount, default=0.0, metavar="X",
+        "--replica-gpus", type=amount(), default=0.0, metavar="X",
         help="GPUs that Ray gives each; a part of one is possible (default: 0)",
     )  # fmt: skip
     flag(
@@ -60,113 +42,3 @@ def refuse_replicas(args: argparse.Namespace) -> None:
     """Raises RequestError if replicas are requested of a router of several models."""
     if args.replicas:
         raise RequestError("--replicas is for one model, and none is named", param="--replicas", hint="add -m or -hf")
-
-
-def serve_replicas(args: argparse.Namespace) -> int:
-    """Deploy, wait for SIGINT or SIGTERM, then drain."""
-    from dflash_local.server.ray_app import NAME, application, ray_serve
-    from dflash_local.server.signals import ENDING
-
-    ended = threading.Event()
-    host = _host(args)
-    settings = make_settings(args)  # so that wrong flags fail here, not in every replica
-    serve = ray_serve()
-    app = application(app_factory(args), _options(args, settings.limits))
-    _connect(args)
-    for number in ENDING:
-        signal.signal(number, lambda *_signal: _end(ended))
-    try:
-        serve.start(http_options={"host": host, "port": args.port})
-        try:
-            serve.run(app, name=NAME, route_prefix="/")
-        except RuntimeError as error:
-            raise DFlashError(f"the replicas did not start: {error}", hint="the log above has their errors") from None
-        log.info("listening on http://%s:%d%s, %d replicas", host, args.port, settings.api_prefix, args.replicas)
-        while not ended.wait(1):
-            pass
-        log.info("draining")
-        serve.delete(NAME)
-    finally:
-        _leave(serve, args)
-    return 0
-
-
-def app_factory(args: argparse.Namespace) -> Callable[[], FastAPI]:
-    """A factory that makes the app of these flags in another process."""
-    return partial(_make_app, {name: value for name, value in vars(args).items() if name not in _STAY})
-
-
-def _make_app(values: Mapping[str, Any]) -> FastAPI:
-    args = argparse.Namespace(**values)
-    return make_app(args, set_up_logs(args))
-
-
-def _options(args: argparse.Namespace, limits: Any) -> Any:
-    from dflash_local.server.ray_app import ReplicaOptions
-
-    return ReplicaOptions(
-        n_replicas=args.replicas,
-        n_requests=args.replica_requests,
-        n_cpus=args.replica_cpus,
-        n_gpus=args.replica_gpus,
-        drain_timeout=args.drain_timeout,
-        limits=limits,
-    )
-
-
-def _connect(args: argparse.Namespace) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
-    import ray
-
-    mine = not (args.ray_address or os.environ.get("RAY_ADDRESS"))
-    # For our own cluster: without Ray's dashboard, and with as many cores as the replicas need.
-    cores = {"num_cpus": max(os.cpu_count() or 1, int(args.replicas * args.replica_cpus) + 1)}
-    own: dict[str, Any] = {"include_dashboard": False, **cores} if mine else {}
-    try:
-        # Without an address, Ray would join any cluster that runs on this machine.
-        ray.init(address="local" if mine else args.ray_address, logging_level=logging.WARNING, **own)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise DFlashError(f"no Ray cluster: {error}", hint="start one, or leave --ray-address out") from None
-
-
-def _leave(serve: Any, args: argparse.Namespace) -> None:
-    import ray
-
-    if not (args.ray_address or os.environ.get("RAY_ADDRESS")):
-        serve.shutdown()
-    ray.shutdown()
-
-
-def _end(ended: threading.Event) -> None:
-    if ended.is_set():
-        sys.exit(130)  # a second signal does not wait for the drain
-    ended.set()
-
-
-def _host(args: argparse.Namespace) -> str:
-    """The one address. Raises RequestError for flags that Ray's own HTTP servers do not support."""
-    hosts = [args.host] if isinstance(args.host, str) else list(args.host)
-    wrong = {
-        "--host": len(hosts) != 1 or hosts[0].endswith(".sock"),
-        "--port": args.port == 0,
-        "--ssl-key-file": bool(args.ssl_key_file or args.ssl_cert_file),
-        "--reuse-port": args.reuse_port,
-    }
-    for name, refused in wrong.items():
-        if refused:
-            raise RequestError(
-                f"{name} as given does not go with --replicas: Ray Serve listens, on one address, without TLS",
-                param=name,
-                hint="put a proxy before it, or leave --replicas out",
-            )
-    return str(hosts[0])
-
-
-def _amount(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, got {text!r}")
-    return value

@@ -1,29 +1,23 @@
-"""Flags of `serve` for several models behind one endpoint, and their router."""
+"""Flags of `serve` for several models behind one endpoint, and the flags of their instances."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dflash_local.cli.flags.engine_flags import SILENT, add_flag, count, truth
-from dflash_local.cli.flags.serve_app import serve_at
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
-    from dflash_local.server.router.catalog import Cached
     from dflash_local.server.router.model import Options
-    from dflash_local.server.service import Settings
 
 log = logging.getLogger(__name__)
 
 # The router's own flags, by `dest` in the parser; instances do not get them.
-_OWN = frozenset({
+OWN = frozenset({
     "host", "port", "reuse_port", "api_prefix", "path", "webui", "ui_config", "ui_config_file", "ssl_key_file",
     "ssl_cert_file", "api_key", "api_key_file", "allowed_hosts", "cors_origins", "cors_methods", "cors_headers",
     "cors_credentials", "log_disable", "log_file", "log_jsonl", "log_colors", "log_prefix", "log_timestamps",
@@ -32,7 +26,7 @@ _OWN = frozenset({
 })  # fmt: skip
 # Flags that name models.
 _TARGETS = ("model", "hf_repo", "embedding_model", "rerank_model")
-_MODELS = frozenset((*_TARGETS, "hf_file", "drafter", "hf_repo_draft", "alias", "tags"))
+MODELS = frozenset((*_TARGETS, "hf_file", "drafter", "hf_repo_draft", "alias", "tags"))
 PRESET = "--models-preset"
 
 
@@ -81,65 +75,6 @@ def is_router(args: argparse.Namespace) -> bool:
     return several
 
 
-def serve_router(args: argparse.Namespace, settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM."""
-    from dflash_local.server.router.catalog import Catalog
-    from dflash_local.server.router.folder import Folder
-    from dflash_local.server.router.instance import Launch
-    from dflash_local.server.router.router import Router, RouterOptions
-    from dflash_local.server.router.router_app import create_router_app
-    from dflash_local.server.tls import Tls
-
-    flags = ServeFlags(args.parser)
-    typed = flags.typed(args.arguments)
-    if wrong := sorted(typed.keys() & _MODELS):
-        raise RequestError(
-            f"{typed[wrong[0]][0].partition('=')[0]} is about one model, and this command line names none",
-            param="--model",
-            hint=f"add -m or -hf, or put it into a section of {PRESET}",
-        )
-    catalog = Catalog(
-        flags=flags,
-        typed={place: words for place, words in typed.items() if place not in _OWN},
-        cached=lambda: _cached(flags),
-        files=lambda options: _cached_files(flags, options),
-        folder=Folder(args.models_dir) if args.models_dir else None,
-        presets=args.models_preset,
-    )
-    tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # instances log their requests themselves
-    with tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True) as folder:
-        command = (sys.executable, "-m", "dflash_local.cli", "serve")
-        # Not on the command line, which GET /models shows.
-        token = {"HF_TOKEN": args.hf_token} if args.hf_token else {}
-        launch = Launch(command, flags.environment(os.environ) | token, Path(folder))
-        options = RouterOptions(args.models_max, args.models_autoload, args.max_queue)
-        router = Router(catalog, launch, options, settings)
-        router.read()
-        return serve_at(args, create_router_app(router), tls, "a router of models")
-
-
-def _cached(flags: ServeFlags) -> Iterator[Cached]:
-    from dflash_local.hub.cache import Cache, cache_root
-    from dflash_local.hub.inventory import entries
-    from dflash_local.server.router.catalog import Cached
-
-    for entry in entries(Cache(cache_root())):
-        yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}))
-
-
-def _cached_files(flags: ServeFlags, options: Options) -> set[Path]:
-    """The cached files of the models that these flags name."""
-    from dflash_local.hub.cache import Cache, cache_root
-    from dflash_local.hub.inventory import path_of
-
-    cache, found = Cache(cache_root()), set()
-    for repository, file in (("hf_repo", "hf_file"), ("hf_repo_draft", "drafter")):
-        if name := flags.value(options, repository):
-            found.add(path_of(cache, name, flags.value(options, file)))
-    return {path for path in found if path is not None}
-
-
 class ServeFlags:
     """The flags of `serve` for a router: words of a command line, by `dest` in the parser."""
 
@@ -167,7 +102,7 @@ class ServeFlags:
             if action is None:
                 raise _wrong(section, key, "there is no such flag", "see 'dflash-local serve --help'")
             place = _place(action)
-            if place in _OWN:
+            if place in OWN:
                 log.warning("[%s] %s: the router decides this, so the key has no effect", section, key)
                 continue
             try:
@@ -235,9 +170,9 @@ class ServeFlags:
         model."""
         own: set[str] = set()
         for action in self._parser._actions:
-            if _place(action) in _OWN | _MODELS:
+            if _place(action) in OWN | MODELS:
                 own.update(_variables(action))
-            if _place(action) in _MODELS:
+            if _place(action) in MODELS:
                 for name in variables.keys() & set(_variables(action)):
                     log.warning("%s is about one model: those of a router do not get it", name)
         return {name: value for name, value in variables.items() if name not in own}

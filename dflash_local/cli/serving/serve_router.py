@@ -1,0 +1,80 @@
+"""A router of several models, from the flags of `serve`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_local.cli.flags.router_flags import MODELS, OWN, PRESET, ServeFlags
+from dflash_local.cli.serving.serve_app import serve_at
+from dflash_local.errors import RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.server.router.catalog import Cached
+    from dflash_local.server.router.model import Options
+    from dflash_local.server.service import Settings
+
+
+def serve_router(args: argparse.Namespace, settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    from dflash_local.server.router.catalog import Catalog
+    from dflash_local.server.router.folder import Folder
+    from dflash_local.server.router.instance import Launch
+    from dflash_local.server.router.router import Router, RouterOptions
+    from dflash_local.server.router.router_app import create_router_app
+    from dflash_local.server.tls import Tls
+
+    flags = ServeFlags(args.parser)
+    typed = flags.typed(args.arguments)
+    if wrong := sorted(typed.keys() & MODELS):
+        raise RequestError(
+            f"{typed[wrong[0]][0].partition('=')[0]} is about one model, and this command line names none",
+            param="--model",
+            hint=f"add -m or -hf, or put it into a section of {PRESET}",
+        )
+    catalog = Catalog(
+        flags=flags,
+        typed={place: words for place, words in typed.items() if place not in OWN},
+        cached=lambda: _cached(flags),
+        files=lambda options: _cached_files(flags, options),
+        folder=Folder(args.models_dir) if args.models_dir else None,
+        presets=args.models_preset,
+    )
+    tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # instances log their requests themselves
+    with tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True) as folder:
+        command = (sys.executable, "-m", "dflash_local.cli", "serve")
+        # Not on the command line, which GET /models shows.
+        token = {"HF_TOKEN": args.hf_token} if args.hf_token else {}
+        launch = Launch(command, flags.environment(os.environ) | token, Path(folder))
+        options = RouterOptions(args.models_max, args.models_autoload, args.max_queue)
+        router = Router(catalog, launch, options, settings)
+        router.read()
+        return serve_at(args, create_router_app(router), tls, "a router of models")
+
+
+def _cached(flags: ServeFlags) -> Iterator[Cached]:
+    from dflash_local.hub.cache import Cache, cache_root
+    from dflash_local.hub.inventory import entries
+    from dflash_local.server.router.catalog import Cached
+
+    for entry in entries(Cache(cache_root())):
+        yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}))
+
+
+def _cached_files(flags: ServeFlags, options: Options) -> set[Path]:
+    """The cached files of the models that these flags name."""
+    from dflash_local.hub.cache import Cache, cache_root
+    from dflash_local.hub.inventory import path_of
+
+    cache, found = Cache(cache_root()), set()
+    for repository, file in (("hf_repo", "hf_file"), ("hf_repo_draft", "drafter")):
+        if name := flags.value(options, repository):
+            found.add(path_of(cache, name, flags.value(options, file)))
+    return {path for path in found if path is not None}
