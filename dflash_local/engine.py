@@ -25,14 +25,14 @@ from dflash_local.conversation import (
     stream_deltas,
 )
 from dflash_local.counters import Counters
-from dflash_local.diagnose import costs, tuning
-from dflash_local.diagnose.devices import warn_of_software_devices
-from dflash_local.diagnose.machine import free_memory
 from dflash_local.drafting import MAX_NODES
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
 from dflash_local.lookup_corpus import read_corpus
+from dflash_local.machine import costs, tuning
+from dflash_local.machine.devices import warn_of_software_devices
+from dflash_local.machine.hardware import free_memory
 from dflash_local.native import NativeEngine, TreeRows, schema_ignored
 from dflash_local.option import takes_arguments_of
 from dflash_local.plan.check import fitted

@@ -6,7 +6,7 @@ An option is one field, and everything else is derived from it:
 * the keyword argument of `Engine` (engine.py),
 * the field of dflash_engine_params (native/; the fields stand in the header's order),
 * the command line flag and its environment variable (cli/engine_flags.py),
-* whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py),
+* whether its value changes what a pass costs, and so which measured pass times hold (machine/costs.py),
 * its text in --help, `help(EngineOptions)` and docs/options.md.
 
 So a new option is a field of dflash_engine_params in dflash.h, a field here, and the C++ that reads it.

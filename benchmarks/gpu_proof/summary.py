@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.gpu_proof.device import Found
 from benchmarks.gpu_proof.runner import Outcome
 from dflash_local.build.commit import running_commit
-from dflash_local.diagnose.machine import this_machine
+from dflash_local.machine.hardware import this_machine
 
 
 class Record:

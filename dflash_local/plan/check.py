@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dflash_local.diagnose.machine import GIB, free_memory, free_swap
-from dflash_local.diagnose.sizes import size_text
 from dflash_local.engine_options import OPTIONS, EngineOptions
 from dflash_local.errors import RequestError
+from dflash_local.machine.hardware import GIB, free_memory, free_swap
+from dflash_local.machine.sizes import size_text
 from dflash_local.native import list_devices
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags

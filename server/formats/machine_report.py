@@ -9,11 +9,11 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 from dflash_local import native, roofline
-from dflash_local.diagnose import tuning
-from dflash_local.diagnose.build import gpus
-from dflash_local.diagnose.machine import free_memory, load_average, process_memory, this_machine
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
+from dflash_local.machine import tuning
+from dflash_local.machine.devices import gpus
+from dflash_local.machine.hardware import free_memory, load_average, process_memory, this_machine
 from dflash_local.running_request import SlotUse
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.machine_report import (
