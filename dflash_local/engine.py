@@ -404,8 +404,7 @@ class Engine(Inspection):
             try:
                 n_tokens, n_bytes = move(slot, Path(path))
             except RequestError as error:
-                error.param = error.param or "path"
-                raise
+                raise error.at(error.param or "path") from None
             return SlotFile(n_tokens, n_bytes, 1e3 * (time.perf_counter() - begin))
 
         return self._scheduler.call_on_slot(timed, slot)

@@ -19,7 +19,7 @@ from dflash_local.server.answers.facts import Health
 from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.fields.request import Defaults
-from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, describe, not_supported
+from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, native_error, not_supported
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.recovery import Recovery
@@ -199,12 +199,12 @@ class Service:
     def health(self) -> tuple[int, Health | ErrorAnswer]:
         """Status and body of /health."""
         if not self._ready and self.failure is None:
-            status, body = describe(LOADING)
+            status, body = native_error(LOADING)
             return status, {**body, "progress": round(self.progress, 3)}
         if self.failure is not None:  # its message may hold paths, and anybody may ask for this
-            return describe(DEAD)
+            return native_error(DEAD)
         if (refusal := self.recovery.refusal) is not None:
-            return describe(refusal)
+            return native_error(refusal)
         return 200, {"status": "ok"}
 
     @asynccontextmanager

@@ -84,7 +84,7 @@ class Worker:
         self._jobs.append((number, kinds[message["do"]](message)))
 
     def _fail(self, number: int, error: DFlashError) -> None:
-        self._parent.say({"id": number, "error": describe(error)})
+        self._parent.say({"id": number, "error": error_message(error)})
 
     # ---- what is asked ----
 
@@ -156,7 +156,7 @@ def blamed_on(param: str, index: int) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        raise type(error)(f"{param}[{index}]: {error.message}", param=param, hint=error.hint) from None
+        raise error.at(param, f"{param}[{index}]: {error.message}") from None
 
 
 def normalized(vector: np.ndarray, norm: int) -> np.ndarray:
@@ -185,8 +185,8 @@ def _lengths(items: list[Any]) -> list[int]:
     return [len(item) for item in items]
 
 
-def describe(error: DFlashError) -> Message:
-    """An error as a message, from which the server raises it again."""
+def error_message(error: DFlashError) -> Message:
+    """A message from which the server raises the error again."""
     kind = type(error).__name__
     return {"kind": kind, "message": error.message, "hint": error.hint, "param": getattr(error, "param", None)}
 
@@ -234,7 +234,7 @@ def main() -> None:
     try:
         model = EmbeddingModel(ModelOptions(**options))
     except DFlashError as error:
-        parent.say({"error": describe(error)})
+        parent.say({"error": error_message(error)})
         return
     parent.say({"ready": model.facts()})
     Worker(model, parent).serve()

@@ -46,10 +46,7 @@ class SingleFields(GenerationFields):
 
     def blame(self, error: RequestError) -> RequestError:
         """`error` with this format's name for what the chat completion calls otherwise."""
-        param = error.param or ""
-        if (own := self._own_name(param)) != param:
-            error.message, error.param = error.message.replace(param, own, 1), own
-        return super().blame(error)
+        return super().blame(error.at(self._own_name(error.param)) if error.param else error)
 
     def _own_name(self, param: str) -> str:
         tool = re.match(r"tools\[(\d+)\]\.function", param)

@@ -19,7 +19,7 @@ from dflash_local.server.answers.messages import (
 )
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress
-from dflash_local.server.http_errors import describe_message_error
+from dflash_local.server.http_errors import message_error
 from dflash_local.server.thoughts import seal
 
 
@@ -68,7 +68,7 @@ class MessagesReply(Reply):
         return [{"type": "ping", "prompt_progress": prompt_progress(progress)}]
 
     def failure(self, error: Exception) -> list[MessageError]:
-        return [describe_message_error(error)[1]]
+        return [message_error(error)[1]]
 
     # ---- a stream ----
 

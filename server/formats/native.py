@@ -17,7 +17,7 @@ from dflash_local.server.answers.native import (
 from dflash_local.server.formats.details import Details
 from dflash_local.server.formats.probs import ChoiceProbs
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
-from dflash_local.server.http_errors import describe
+from dflash_local.server.http_errors import native_error
 
 
 class NativeReply(Reply):
@@ -72,7 +72,7 @@ class NativeReply(Reply):
         return chosen[0] if len(chosen) == 1 else chosen
 
     def failure(self, error: Exception) -> list[Body]:
-        return [describe(error)[1]]
+        return [native_error(error)[1]]
 
     def usage_event(self, completions: list[Completion], n_prompts: int) -> NativeUsage:
         return {"stop": True, "usage": usage(completions, n_prompts)}
