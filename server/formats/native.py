@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from dflash_local.generation import Chunk, Completion, Progress
+from dflash_local.engine import Engine
+from dflash_local.generation import Chunk, Completion, Generation, Progress
 from dflash_local.server.answers.native import (
     ChosenFields,
     NativeAnswer,
@@ -14,8 +15,11 @@ from dflash_local.server.answers.native import (
     NativeCompletion,
     NativeUsage,
 )
-from dflash_local.server.formats.details import Details
-from dflash_local.server.formats.probs import ChoiceProbs
+from dflash_local.server.fields.completion import NativeFields
+from dflash_local.server.fields.request import RequestFields
+from dflash_local.server.formats.details import Details, details_of
+from dflash_local.server.formats.passes import choice_passes
+from dflash_local.server.formats.probs import ChoiceProbs, choice_probs
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
 from dflash_local.server.http_errors import native_error
 
@@ -88,6 +92,16 @@ class NativeReply(Reply):
             return body
         found = ((path, _inside(body, path)) for path in self._fields)
         return {path: value[0] for path, value in found if value}
+
+
+def native_reply(
+    engine: Engine, model: str, body: NativeFields, fields: RequestFields, generations: Sequence[Generation]
+) -> NativeReply:
+    """The reply of running generations; slow for long prompts."""
+    details = details_of(engine, model, fields, generations, tokens=bool(body.return_tokens))
+    reply = NativeReply(model, details, body.response_fields or (), choice_probs(engine, fields.probs, generations))
+    reply.passes = choice_passes(engine, generations)
+    return reply
 
 
 def _inside(body: Any, path: str) -> list[Any]:
