@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from dflash_local import native, roofline
 from dflash_local.engine import Engine
@@ -196,26 +196,14 @@ def _throughput(engine: Engine, since: int) -> shapes.LastSeconds:
 
 
 def _slot(engine: Engine, number: int, use: SlotUse | None) -> shapes.LiveSlot:
-    slot: shapes.LiveSlot = {
-        "id": number,
-        "state": "idle",
-        "n_ctx": engine.n_ctx_slot,
-        "task": None,
-        "held": None,
-        "prompt": None,
-        "cached": None,
-        "read": None,
-        "tokens": None,
-        "max_tokens": None,
-        "tokens_per_second": None,
-        "acceptance_length": None,
-    }
     if use is None:
-        return slot
+        unused = dict.fromkeys(shapes.LiveSlot.__annotations__)
+        return cast(shapes.LiveSlot, {**unused, "id": number, "state": "idle", "n_ctx": engine.n_ctx_slot})
     passes, after_first = use.n_passes - 1, max(use.n_tokens - 1, 0)
     return {
-        **slot,
+        "id": number,
         "state": "idle" if not use.runs else "writing" if use.n_passes else "reading",
+        "n_ctx": engine.n_ctx_slot,
         "task": use.task,
         "held": use.n_held,
         "prompt": use.n_prompt,
