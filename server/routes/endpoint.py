@@ -71,13 +71,13 @@ class Endpoint(APIRoute):
                 response: Response = await handler(request, body)
             except RequestError as error:
                 raise body.blame(error) from None
-            report_ignored(response, self.path, body)
+            list_ignored(response, self.path, body)
             return response
 
         return read_and_handle
 
 
-def report_ignored(answer: Response, path: str, body: Fields) -> None:
+def list_ignored(answer: Response, path: str, body: Fields) -> None:
     """List the body's fields without effect in the answer's header and in the log."""
     if body.ignored:
         log_ignored(path, body.ignored)
