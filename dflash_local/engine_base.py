@@ -10,6 +10,7 @@ from functools import cached_property, wraps
 from inspect import Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from dflash_local.arguments import check_vocabulary
 from dflash_local.counters import Counters
 from dflash_local.errors import EngineDeadError, RequestError
 from dflash_local.generation import Completion
@@ -148,11 +149,7 @@ class EngineBase:
             raise RequestError(f"{param} must be token ids", param=param) from None
         if bool in set(map(type, tokens)):
             raise RequestError(f"{param} must be token ids, not True or False", param=param)
-        if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
-            worst = min(ids) if min(ids) < 0 else max(ids)
-            raise RequestError(
-                f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param
-            )
+        check_vocabulary(param, ids, self.n_vocab)
         return ids
 
 

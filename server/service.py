@@ -90,11 +90,6 @@ class Settings:
     sleep_idle_seconds: float = -1  # negative: never
     n_batch: int = DEFAULTS["n_batch"]
 
-    @property
-    def max_body(self) -> int:
-        """Bytes of one request body."""
-        return self.limits.body
-
 
 class Service:
     """Loads the engine in the background while the socket already answers. `stop` ends the server, `failure` says why.

@@ -27,11 +27,12 @@ import llama_cpp
 import numpy as np
 
 from dflash_local import native
+from dflash_local.arguments import check_vocabulary
 from dflash_local.errors import ContextLengthError, DFlashError, RequestError
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.embeddings.embedding_model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
-from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, parse_texts
+from dflash_local.server.embeddings.texts import Text, Tokens, parse_texts
 from dflash_local.server.signals import ENDING
 
 LOG_INFO, LOG_ERROR, LOG_MORE = 2, 4, 5  # of enum ggml_log_level
@@ -131,7 +132,7 @@ class Worker:
         for index, text in enumerate(texts):
             with blamed_on(param, index):
                 tokens = self._model.tokens_of(text)
-            check_tokens(tokens, self._model.n_vocab, param)
+            check_vocabulary(param, tokens, self._model.n_vocab)
             self._check(tokens, param, index)
             all_tokens.append(tokens)
         return all_tokens

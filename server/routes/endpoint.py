@@ -66,7 +66,7 @@ class Endpoint(APIRoute):
             service = request.app.state.service
             needs(service)  # before the body is read: a server that still loads says so whatever is sent
             settings = service.settings
-            body = reads.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
+            body = reads.of(await read_json(request, settings.limits.body), strict=settings.strict_fields)
             try:
                 response: Response = await handler(request, body)
             except RequestError as error:
