@@ -16,6 +16,7 @@ from dflash_local.engine_options import DEFAULTS
 from dflash_local.errors import EngineDeadError, EngineLostError
 from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.answers.facts import Health
+from dflash_local.server.banner import context_line, pair_line
 from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.fields.request import Defaults
@@ -256,7 +257,7 @@ class Service:
         # Loaded objects stay: spare the collector, which holds the GIL, from walking them again and again.
         gc.collect()
         gc.freeze()
-        log.info("context: %s", context(engine))
+        log.info("context: %s", context_line(engine))
         self.sleep.start()
         if engine.options is not None and engine.options.rpc and self._watching is None:
             self._watching = asyncio.create_task(self._watch_rpc())
@@ -290,7 +291,7 @@ class Service:
         self.tell({"state": "loaded"})
 
     def _summaries(self) -> list[str]:
-        engine = [] if self._engine is None else [summary(self._engine)]
+        engine = [] if self._engine is None else [pair_line(self._engine)]
         return engine + [process.summary() for process in self.processes]
 
     def _on_progress(self, done: float) -> bool:
@@ -318,29 +319,3 @@ class Service:
 def _text(engine: Engine, name: str) -> str:
     token = engine.info.get(name, -1)
     return engine.detokenize([token], special=True) if token >= 0 else ""
-
-
-def summary(engine: Engine) -> str:
-    """One line about a loaded pair."""
-    target, drafter = engine.info["target"], engine.info.get("drafter")
-    pair = f"{target.get('description', target['arch'])} + {drafter['kind'] + ' drafter' if drafter else 'no drafter'}"
-    if drafter and engine.info.get("no_tree"):
-        pair += f" (chains: {engine.info['no_tree']})"
-    return f"{pair}, {engine.n_slots} slot{'s' * (engine.n_slots > 1)} of {engine.n_ctx_slot} tokens"
-
-
-def context(engine: Engine) -> str:
-    """One line about how much context there is, what limits it, and how to change it."""
-    info = engine.info
-    total, trained = int(info.get("n_ctx", engine.n_ctx_slot)), int(info["target"]["n_ctx_train"])
-    many = engine.n_slots > 1
-    slots = f" shared by {engine.n_slots} slots" if info.get("ctx_shared") and many else ""
-    if many and engine.n_ctx_slot < total:
-        slots += f"{',' if slots else ''} at most {engine.n_ctx_slot} for {'one' if slots else 'each'}"
-    whole = f"{total} tokens{slots}; the model was trained with {trained}"
-    match info.get("ctx_limit"):
-        case "memory":
-            return f"{whole}, but half of the memory that its weights leave free holds no more (-c N, -ctk/-ctv q8_0)"
-        case "training":
-            return f"{whole} (-c N changes it)"
-    return f"{whole} (-c N; without it: what memory allows)"

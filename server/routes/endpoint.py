@@ -89,6 +89,14 @@ def query_parameter(name: str, description: str, schema: dict[str, Any], *, requ
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
 
 
+def query_number(request: Request, name: str, must: str, n_digits: int) -> int:
+    """A parameter that is a whole number of at most `n_digits`; 0 if it is absent. Raises RequestError."""
+    text = request.query_params.get(name, "0")
+    if not (text.isascii() and text.isdecimal() and len(text) <= n_digits):
+        raise RequestError(f"{name} must be {must}, got {text!r:.40}", param=name)
+    return int(text)
+
+
 def nothing(service: object) -> object:
     """For endpoints that answer whatever is loaded."""
     return service
