@@ -20,11 +20,7 @@ async def respond(request: Request, fields: RequestFields, reply: Reply, generat
     n_prompts = len(generations) // fields.n
     if fields.stream:
         return EventStream(
-            reply,
-            generations,
-            n_prompts,
-            include_usage=fields.include_usage,
-            ping_interval=fields.ping_interval,
+            reply, generations, n_prompts, include_usage=fields.include_usage, ping_interval=fields.ping_interval
         )
     async with cancelled_on_disconnect(request.receive, generations):
         completions = [await generation.completed() for generation in generations]

@@ -259,10 +259,7 @@ def log_ignored(path: str, names: list[str]) -> None:
         key = (path, shown(name))
         if key not in _logged and len(_logged) < MAX_LOGGED:
             _logged.add(key)
-            log.warning(
-                "%s: the field %s is unknown or has no effect (--strict-fields refuses it)",
-                *key,
-            )
+            log.warning("%s: the field %s is unknown or has no effect (--strict-fields refuses it)", *key)
 
 
 # ---- tables ----

@@ -100,12 +100,4 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
         return Response(file.body, media_type=file.media_type, headers=headers)
 
     for path, handler in (("/", page), ("/page/{name}", page_file), ("/favicon.ico", icon)):
-        add_endpoint(
-            app,
-            (path,),
-            handler,
-            answer=None,
-            methods=["GET"],
-            needs=nothing,
-            include_in_schema=False,
-        )
+        add_endpoint(app, (path,), handler, answer=None, methods=["GET"], needs=nothing, include_in_schema=False)
