@@ -43,7 +43,8 @@ from dflash_local.server.security.api_keys import KeyCheck, RoutersKey
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.origins import CorsHeaders, OriginCheck
-from dflash_local.server.service import Loader, Service, Settings
+from dflash_local.server.service import Loader, Service
+from dflash_local.server.settings import Settings
 
 
 def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI:

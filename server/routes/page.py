@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from dflash_local.server.routes.endpoint import add_endpoint, nothing
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 
 INDEX = "index.html"
 # The system's own list differs between machines, and browsers run no script of a wrong type.

@@ -17,7 +17,8 @@ from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
 from dflash_local.server.http_errors import JSON, not_supported
 from dflash_local.server.routes.endpoint import add_endpoint, list_ignored
-from dflash_local.server.service import Service, Settings
+from dflash_local.server.service import Service
+from dflash_local.server.settings import Settings
 
 PATH = "/slots/{id_slot}"
 # Checked here, since FastAPI's refusals have another shape than ours.

@@ -10,7 +10,7 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.errors import ComputeError, ContextLengthError, QueueFullError, RequestError
 from dflash_local.server.http_errors import LOADING, UNAUTHORIZED, HTTPError, error_at
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
 

@@ -13,7 +13,7 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.machine.hardware import process_memory
 from dflash_local.server import service
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.throughput import SECONDS
 from tests.fake_native import COSTS, FakeNative
 from tests.patience import PATIENCE, wait_until
