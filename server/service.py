@@ -34,7 +34,7 @@ STATS_PATIENCE = 1.0
 # Seconds between two checks whether an engine's RPC servers still answer.
 RPC_WATCH = 5.0
 
-# Least progress of loading that is reported.
+# Least progress of loading that is told.
 PROGRESS_STEP = 0.01
 
 # An embedding model's process yields to the engine's threads, which all wait for their slowest.
@@ -65,7 +65,7 @@ class Service:
         self.stop: Callable[[], None] = lambda: None
         self.tell: Callable[[dict[str, Any]], object] = lambda _state: None  # called when it loads, sleeps and wakes
         self.failure: Exception | None = None
-        self.progress = self._reported = 0.0
+        self.progress = self._told = 0.0
         self._load = load
         self._engine: Engine | None = None
         self._metrics: Metrics | None = None
@@ -259,8 +259,8 @@ class Service:
         return engine + [process.summary() for process in self.processes]
 
     def _on_progress(self, done: float) -> bool:
-        if not self._ready and done - self._reported >= PROGRESS_STEP:
-            self._reported = done
+        if not self._ready and done - self._told >= PROGRESS_STEP:
+            self._told = done
             self.tell({"state": "loading", "progress": done})
         self.progress = done
         return not self._stopping and self.failure is None

@@ -16,7 +16,7 @@ _NO_PLACE = "this format has no place for log-probabilities"
 
 
 class OwnStreamOptions(Fields):
-    """Options of a stream that reports its usage in any case."""
+    """Options of a stream that has its usage in any case."""
 
     POLICY: ClassVar = Policy(
         harmless={
