@@ -78,10 +78,9 @@ class RequestError(DFlashError):
         self.param = param
 
     def at(self, param: str, message: str | None = None) -> RequestError:
-        """A copy that blames `param`: with `message`, or with its own, in which the new name replaces the old one."""
-        moved = copy(self)
-        moved.param = param
-        moved.message = self.message.replace(self.param or param, param, 1) if message is None else message
+        """A copy that blames `param`: with `message`, or with its own, where the new name replaces the old one."""
+        moved, old = copy(self), param if self.param is None else self.param
+        moved.param, moved.message = param, self.message.replace(old, param, 1) if message is None else message
         return moved
 
 
