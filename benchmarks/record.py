@@ -22,9 +22,9 @@ from dflash_local.build.commit import running_commit
 from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.demo.shapes import SHAPES, TYPES
-from dflash_local.diagnose.identity import build_key
-from dflash_local.diagnose.machine import Machine, this_machine
 from dflash_local.errors import DFlashError
+from dflash_local.machine.hardware import Machine, this_machine
+from dflash_local.machine.identity import build_key
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -33,7 +33,7 @@ NOT_RECORDED, NO_DEVICES = "not recorded", "none"
 _TELL_DEVICES = """
 import json
 from dflash_local import native
-from dflash_local.diagnose.build import gpus
+from dflash_local.machine.devices import gpus
 print()
 print(json.dumps([f"{device['name']}: {device['description']}" for device in gpus(native.library_info())]))
 """

@@ -68,6 +68,13 @@ def check(name: str, value: object, hint: Any, *, deep: bool = True) -> None:
         raise RequestError(f"{name} must be {_words(hint)}, got {_shown(value)}", param=name)
 
 
+def check_vocabulary(name: str, tokens: Sequence[int], n_vocab: int) -> None:
+    """Raise a RequestError unless all tokens are in the vocabulary."""
+    if tokens and not 0 <= min(tokens) <= max(tokens) < n_vocab:
+        worst = min(tokens) if min(tokens) < 0 else max(tokens)
+        raise RequestError(f"{name} holds token {worst}, but the vocabulary has {n_vocab} tokens", param=name)
+
+
 @cache
 def _hints_of(of: Any) -> dict[str, Any]:
     """The annotations of a function's parameters or of a class's fields. Not of the return value: it may name types

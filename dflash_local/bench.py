@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from dflash_local import __version__
 from dflash_local.baseline import Baseline, Reply, UpstreamServer
 from dflash_local.build.commit import running_commit
-from dflash_local.diagnose.machine import this_machine
 from dflash_local.errors import RequestError
+from dflash_local.machine.hardware import this_machine
 from dflash_local.stats import PHASES, EngineStats, tokens_per_second
 
 if TYPE_CHECKING:
@@ -463,8 +463,8 @@ def _environment(
     engine: Engine, sampling: SamplingParams, repeat: int, threads: int | None, n_predict: int, begun: datetime
 ) -> dict[str, Any]:
     from dflash_local import native
-    from dflash_local.diagnose.build import gpus
-    from dflash_local.diagnose.identity import build_key
+    from dflash_local.machine.devices import gpus
+    from dflash_local.machine.identity import build_key
 
     machine, library, info = this_machine(), native.library_info(), engine.info
     return {

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-import weakref
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
-from dflash_local.arguments import check_fields, checked
+from dflash_local.arguments import checked
 from dflash_local.conversation import (
     CHAT_FIELDS,
     ChatAnswer,
@@ -24,27 +22,21 @@ from dflash_local.conversation import (
     chat_body,
     stream_deltas,
 )
-from dflash_local.counters import Counters
-from dflash_local.diagnose import costs, tuning
-from dflash_local.diagnose.devices import warn_of_software_devices
-from dflash_local.diagnose.machine import free_memory
-from dflash_local.drafting import MAX_NODES
+from dflash_local.engine_base import waiting
 from dflash_local.engine_options import EngineOptions
-from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
+from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
+from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
 from dflash_local.lookup_corpus import read_corpus
+from dflash_local.machine import costs, tuning
+from dflash_local.machine.devices import warn_of_software_devices
+from dflash_local.machine.hardware import free_memory
 from dflash_local.native import NativeEngine, TreeRows, schema_ignored
 from dflash_local.option import takes_arguments_of
 from dflash_local.plan.check import fitted
 from dflash_local.request_options import RequestOptions, stop_strings
-from dflash_local.running_request import SlotUse
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
-from dflash_local.scheduler import Scheduler
-from dflash_local.throughput import Throughput
 from dflash_local.token_probs import TokenProb
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
@@ -59,41 +51,6 @@ Messages = list[dict[str, Any]]  # a conversation in OpenAI's shape
 _LONG_TEXT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """The target's view of tokens[start:]; each array has length len(tokens) - start."""
-
-    best_id: np.ndarray  # int32: the target's own choice
-    best_logit: np.ndarray  # float32: its logit
-    logit: np.ndarray  # float32: the logit of the token that was fed
-
-
-@dataclass(frozen=True, slots=True)
-class DraftProbe:
-    """The inner values of one drafter pass, float32 except `ids` (int32).
-
-    hidden [n_block, n_embd] after the final norm; logits [n_block, n_vocab] after scale and soft-cap; ids [n_block, k]
-    candidates; scores [n_block, k] log-probabilities (DFlash, DFlare) or [n_block, k, k] pair scores, predecessor first
-    (kinds with a lattice).
-    """
-
-    hidden: np.ndarray
-    logits: np.ndarray
-    ids: np.ndarray
-    scores: np.ndarray
-
-
-class Taps(NamedTuple):
-    """What the target makes of each token of a text, float32 except `ids` (int32).
-
-    hidden [n, n_layers, n_embd]: inputs of its layers; ids, log_probs [n - first, top_k]: the likeliest next tokens.
-    """
-
-    hidden: np.ndarray
-    ids: np.ndarray
-    log_probs: np.ndarray
-
-
 class SlotFile(NamedTuple):
     """The file that `save_slot` wrote or `restore_slot` read."""
 
@@ -102,7 +59,7 @@ class SlotFile(NamedTuple):
     milliseconds: float
 
 
-class Engine:
+class Engine(Inspection):
     """Generates text with a quantized target, made faster by a DFlash drafter; the output is the target's alone.
 
         with Engine("target.gguf", "drafter.gguf") as engine:
@@ -167,109 +124,11 @@ class Engine:
         engine._attach(lambda: native, int(native.info()["n_slots"]), max_queue=max_queue)
         return engine
 
-    def _attach(self, create: Callable[[], NativeEngine], n_slots: int, *, max_queue: int) -> None:
-        self._scheduler = Scheduler(create, n_slots=n_slots, max_queue=max_queue)
-        self._native = self._scheduler.native
-        self._info = self._native.info()
-        # Also runs on garbage collection and at the interpreter's exit, while native threads can still end cleanly.
-        self._finalizer = weakref.finalize(self, self._scheduler.close)
-
-    # ---- life ----
-
-    def close(self) -> None:
-        """Stop and free everything; requests in flight get an EngineDeadError. Idempotent."""
-        self._finalizer()
-
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def ended(self) -> Future[EngineDeadError]:
-        """Resolves when the engine thread ends, with the reason."""
-        return self._scheduler.ended
-
-    def check_rpc(self) -> None:
-        """Check soon that the target's RPC servers still answer; if one does not, the engine ends."""
-        self._scheduler.check_rpc()
-
-    # ---- facts ----
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` that were set
-        (tuning.Table)."""
-        return self._info
-
-    @property
-    def n_slots(self) -> int:
-        return int(self._info["n_slots"])
-
-    @property
-    def n_ctx_slot(self) -> int:
-        """Context of one slot in tokens."""
-        return int(self._info["n_ctx_slot"])
-
-    @cached_property
-    def n_vocab(self) -> int:
-        return int(self._info["target"]["n_vocab"])
-
-    @property
-    def counters(self) -> Counters:
-        """Totals over finished requests; reading them does not disturb the engine."""
-        return self._scheduler.counters
-
-    @property
-    def n_most(self) -> int:
-        """The most requests that may run or wait at once."""
-        return self._scheduler.n_most
-
-    @property
-    def n_running(self) -> int:
-        """Requests on slots."""
-        return self._scheduler.n_running
-
-    @property
-    def n_waiting(self) -> int:
-        """Requests that wait for a slot."""
-        return self._scheduler.n_waiting
-
-    @property
-    def throughput(self) -> Throughput:
-        """Tokens and requests of each of the last seconds."""
-        return self._scheduler.throughput
-
-    def slot_uses(self) -> list[SlotUse | None]:
-        """What each slot is doing, or did last; None if it was never used."""
-        return self._scheduler.slots()
-
-    def slots(self) -> list[dict[str, Any]]:
-        """State of each slot, with llama-server's names, and its current or last request, if any."""
-        uses = self._scheduler.slots()
-        return [{**self._slot(slot, use), **({} if use is None else _use(use))} for slot, use in enumerate(uses)]
-
-    def _slot(self, slot: int, use: SlotUse | None) -> dict[str, Any]:
-        return {
-            "id": slot,
-            "n_ctx": self.n_ctx_slot,
-            "speculative": self._info.get("drafter") is not None,
-            "is_processing": use is not None and use.runs,
-        }
-
-    def stats(self) -> dict[str, Any]:
-        """Native counters, phase times and cost curves (dflash_engine_stats); waits for the running step."""
-        return self.stats_soon().result()
-
-    def stats_soon(self) -> Future[dict[str, Any]]:
-        """`stats` without waiting."""
-        return self._scheduler.call(self._native.stats)
-
-    def watch_answers(self, on_answer: Callable[[RequestOptions, Completion], None] | None) -> None:
-        """From now on call `on_answer` with each finished answer, on the engine's thread, which must not wait; None:
-        nobody."""
-        self._scheduler.on_answer = on_answer
 
     # ---- text ----
 
@@ -507,44 +366,33 @@ class Engine:
     # ---- slots ----
 
     @checked
-    def save_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
-        """Write a slot (its tokens, the target's memory, the drafter's context) to a file; waits until it is idle.
+    def save_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
+        """Write a slot (its tokens, the target's memory, the drafter's context) to a file, once it is idle.
 
         Raises:
             RequestError: there is no such slot, it is empty, or this model's memory cannot be saved.
         """
-        return self.save_slot_soon(slot, path).result()
-
-    @checked
-    def save_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
-        """`save_slot` without waiting."""
         return self._move_slot(self._native.slot_save, slot, path)
 
     @checked
-    def restore_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
-        """Load a file of `save_slot`, made with the same models and cache types, into a slot; waits until it is idle.
+    def restore_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
+        """Load a file of `save_slot`, made with the same models and cache types, into a slot, once it is idle.
 
         Raises:
             RequestError: the file is damaged or foreign; the slot is unchanged.
             QueueFullError: running requests leave no room for it now.
         """
-        return self.restore_slot_soon(slot, path).result()
-
-    @checked
-    def restore_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
-        """`restore_slot` without waiting."""
         return self._move_slot(self._native.slot_restore, slot, path)
 
     @checked
-    def erase_slot(self, slot: int) -> int:
-        """Clear a slot once it is idle; returns how many tokens it held."""
-        return self.erase_slot_soon(slot).result()
-
-    @checked
     def erase_slot_soon(self, slot: int) -> Future[int]:
-        """`erase_slot` without waiting."""
+        """Clear a slot once it is idle; returns how many tokens it held."""
         self._check_slot(slot)
         return self._scheduler.call_on_slot(self._native.slot_clear, slot)
+
+    save_slot = waiting(save_slot_soon)
+    restore_slot = waiting(restore_slot_soon)
+    erase_slot = waiting(erase_slot_soon)
 
     def _move_slot(
         self, move: Callable[[int, Path], tuple[int, int]], slot: int, path: str | os.PathLike[str]
@@ -556,113 +404,10 @@ class Engine:
             try:
                 n_tokens, n_bytes = move(slot, Path(path))
             except RequestError as error:
-                error.param = error.param or "path"
-                raise
+                raise error.at(error.param or "path") from None
             return SlotFile(n_tokens, n_bytes, 1e3 * (time.perf_counter() - begin))
 
         return self._scheduler.call_on_slot(timed, slot)
-
-    def _check_slot(self, slot: int, param: str = "slot") -> None:
-        if not 0 <= slot < self.n_slots:
-            raise RequestError(f"{param} must be between 0 and {self.n_slots - 1}, got {slot}", param=param)
-
-    def _check_tree(self, tree: TreeRows) -> None:
-        check_fields(tree, TreeRows._fields)
-        self._check_slot(tree.slot)
-        self._token_array(tree.tokens, "tokens")
-        for name, indices in (("parents", tree.parents), ("path", tree.path)):
-            try:
-                array("i", indices)
-            except (TypeError, OverflowError):
-                raise RequestError(f"{name} must be indices of rows", param=name) from None
-
-    # ---- proof ----
-
-    @checked
-    def score(self, tokens: Sequence[int], start: int, width: int = 1) -> Score:
-        """Teacher-forced check of tokens[start:] in passes of `width` rows, no drafter; waits for an idle slot."""
-        ids = self._token_array(tokens, "tokens")
-        if not 1 <= start <= len(ids):
-            raise RequestError(f"start must be between 1 and {len(ids)}, got {start}", param="start")
-        if not 1 <= width <= MAX_NODES + 1:
-            raise RequestError(f"width must be between 1 and {MAX_NODES + 1}, got {width}", param="width")
-        if len(ids) > self.n_ctx_slot:
-            raise RequestError(f"tokens are {len(ids)}, but a slot's context holds {self.n_ctx_slot}", param="tokens")
-        return self._scheduler.call_on_slot(lambda slot: Score(*self._native.score(slot, ids, start, width))).result()
-
-    @checked
-    def draft_probe(self, tokens: Sequence[int], n_block: int) -> DraftProbe:
-        """The drafter's view after tokens[:-1] with tokens[-1] as anchor; waits for an idle slot."""
-        drafter = self._info.get("drafter")
-        if not drafter:
-            raise RequestError("draft_probe needs a drafter", param="drafter", hint="pass drafter=... (-md)")
-        ids = self._token_array(tokens, "tokens")
-        if len(ids) < 2:
-            raise RequestError(f"tokens must be at least 2, got {len(ids)}: the last is the anchor", param="tokens")
-        if not 2 <= n_block <= drafter["block_size"]:
-            raise RequestError(f"n_block must be between 2 and {drafter['block_size']}, got {n_block}", param="n_block")
-        k = int(drafter["top_k"])
-        shapes = {
-            "hidden": (n_block, int(drafter["n_embd"])),
-            "logits": (n_block, self.n_vocab),
-            "ids": (n_block, k),
-            "scores": (n_block, k, k) if drafter["lattice"] else (n_block, k),
-        }
-        return self._scheduler.call_on_slot(
-            lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))
-        ).result()
-
-    @checked
-    def tap(self, tokens: Sequence[int], layers: Sequence[int], top_k: int = 0, first: int = 0) -> Taps:
-        """What drafters are trained from: the inputs of the target's `layers` for each token, and for those from
-        `first` on the `top_k` likeliest next tokens; waits for an idle slot.
-
-        Raises:
-            RequestError: a layer cannot be tapped, or the engine has a drafter.
-        """
-        ids = self._token_array(tokens, "tokens")
-        if not ids:
-            raise RequestError("tokens must be at least 1", param="tokens")
-        if len(ids) > self.n_ctx_slot:
-            raise RequestError(f"tokens are {len(ids)}, but a slot's context holds {self.n_ctx_slot}", param="tokens")
-        if not 0 <= top_k <= self.n_vocab:
-            raise RequestError(f"top_k must be between 0 and {self.n_vocab}, got {top_k}", param="top_k")
-        if not 0 <= first <= len(ids):
-            raise RequestError(f"first must be between 0 and {len(ids)}, got {first}", param="first")
-        try:
-            layers = array("i", layers)
-        except (TypeError, OverflowError):
-            raise RequestError("layers must be numbers of layers", param="layers") from None
-        n_embd = int(self._info["target"]["n_embd"])
-        return self._scheduler.call_on_slot(
-            lambda slot: Taps(*self._native.tap(slot, ids, layers, n_embd, top_k, first))
-        ).result()
-
-    @checked
-    def tree_pass(self, trees: Sequence[TreeRows]) -> list[np.ndarray | None]:
-        """One target pass over trees of idle slots (named by TreeRows), then the commit of their paths. Returns logits
-        [n_nodes, n_vocab] for each tree.
-
-        The slots keep their caches from call to call, so nothing else may run meanwhile; end with `slot_clear`.
-
-        Raises:
-            RequestError: a tree is malformed, or the target refuses trees; the message says why.
-        """
-        for tree in trees:
-            self._check_tree(tree)
-        return self._scheduler.call(lambda: self._native.tree_pass(trees, self.n_vocab)).result()
-
-    @checked
-    def slot_clear(self, slot: int) -> None:
-        """Clear an idle slot's cached tokens."""
-        self._check_slot(slot)
-        self._scheduler.call(lambda: self._native.slot_clear(slot)).result()
-
-    def cells(self) -> dict[str, Any]:
-        """The target's KV cells (dflash_cells)."""
-        return self._scheduler.call(self._native.cells).result()
-
-    # ---- checks ----
 
     def _too_long(self, n_prompt: int, *, counted: bool = True) -> ContextLengthError:
         """With the wording of OpenAI and of llama-server, at which clients shorten a conversation."""
@@ -677,26 +422,6 @@ class Engine:
             counted=counted,
         )
 
-    def _raise_if_closed(self) -> None:
-        if not self._finalizer.alive:
-            raise EngineDeadError("the engine was closed")
-
-    def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
-        """`tokens` as int32, all of them in the vocabulary."""
-        self._raise_if_closed()
-        try:
-            ids = array("i", tokens)
-        except (TypeError, OverflowError):
-            raise RequestError(f"{param} must be token ids", param=param) from None
-        if bool in set(map(type, tokens)):
-            raise RequestError(f"{param} must be token ids, not True or False", param=param)
-        if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
-            worst = min(ids) if min(ids) < 0 else max(ids)
-            raise RequestError(
-                f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param
-            )
-        return ids
-
 
 def _index_corpus(native: NativeEngine, paths: Sequence[str | os.PathLike[str]]) -> None:
     if not paths:
@@ -704,14 +429,3 @@ def _index_corpus(native: NativeEngine, paths: Sequence[str | os.PathLike[str]])
     tokens = read_corpus(paths, lambda text: native.tokenize(text, add_special=False, parse_special=False))
     n_bytes = native.set_corpus(tokens)
     log.info("texts to quote: indexed in %.0f MiB of memory", n_bytes / (1 << 20))
-
-
-def _use(use: SlotUse) -> dict[str, Any]:
-    return {
-        "id_task": use.task,
-        "n_prompt_tokens": use.n_held,
-        "n_prompt_tokens_processed": use.n_read - use.n_cached,
-        "n_prompt_tokens_cache": use.n_cached,
-        "params": {**use.sampling.settings(), "max_tokens": use.max_tokens, "n_predict": use.max_tokens},
-        "next_token": [{"has_next_token": use.runs, "n_remain": use.n_remain, "n_decoded": use.n_generated}],
-    }

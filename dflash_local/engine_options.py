@@ -5,8 +5,8 @@ An option is one field, and everything else is derived from it:
 
 * the keyword argument of `Engine` (engine.py),
 * the field of dflash_engine_params (native/; the fields stand in the header's order),
-* the command line flag and its environment variable (cli/engine_flags.py),
-* whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py),
+* the command line flag and its environment variable (cli/flags/engine_flags.py),
+* whether its value changes what a pass costs, and so which measured pass times hold (machine/costs.py),
 * its text in --help, `help(EngineOptions)` and docs/options.md.
 
 So a new option is a field of dflash_engine_params in dflash.h, a field here, and the C++ that reads it.
@@ -67,6 +67,11 @@ def _flag(group: str, names: str = "", *, off: str = "", **facts: Any) -> Flag:
 
 def _option(default: Any = None, **facts: Any) -> Any:
     return field(default=default, metadata={"option": EngineOption(**facts)})
+
+
+def _cost_option(default: Any = None, **facts: Any) -> Any:
+    """An option that changes what a pass costs."""
+    return _option(default, in_cost=True, **facts)
 
 
 def _optional_path(path: Path | None) -> str | None:
@@ -139,12 +144,11 @@ class EngineOptions:
         low=0,
         flag=_flag(_CONTEXT, "-c --ctx-size", env="LLAMA_ARG_CTX_SIZE", metavar="N"),
     )
-    n_slots: int = _option(
+    n_slots: int = _cost_option(
         1,
         help="requests that run at the same time, each in a slot; -1: 4 slots that share the context",
         native_type=c_uint32,
         low=1,
-        in_cost=True,
         flag=_flag(
             _CONTEXT, "-np --parallel", env="LLAMA_ARG_N_PARALLEL", metavar="N", default_text="-1 in serve, else 1"
         ),
@@ -156,44 +160,39 @@ class EngineOptions:
         low=1,
         flag=_flag(_CONTEXT, "-b --batch-size", env="LLAMA_ARG_BATCH", metavar="N"),
     )
-    n_ubatch: int = _option(
+    n_ubatch: int = _cost_option(
         512,
         help="rows computed at once; prompts are read in chunks of this size",
         native_type=c_uint32,
         low=1,
-        in_cost=True,
         flag=_flag(_CONTEXT, "-ub --ubatch-size", env="LLAMA_ARG_UBATCH", metavar="N"),
     )
-    n_threads: int | None = _option(
+    n_threads: int | None = _cost_option(
         help="CPU threads",
         default_text="one for each physical core",
         native_type=c_int32,
         native_value=_number_or_default,
-        in_cost=True,
         flag=_flag(_MACHINE, "-t --threads", env="LLAMA_ARG_THREADS", metavar="N"),
     )
-    n_threads_batch: int | None = _option(
+    n_threads_batch: int | None = _cost_option(
         help="CPU threads for prompts",
         default_text="as many as for steps",
         native_type=c_int32,
         native_value=_number_or_default,
-        in_cost=True,
         flag=_flag(_MACHINE, "-tb --threads-batch", metavar="N"),
     )
-    n_gpu_layers: int = _option(
+    n_gpu_layers: int = _cost_option(
         -1,
         help="target layers on the GPU",
         default_text="all",
         native_type=c_int32,
-        in_cost=True,
         flag=_flag(_MACHINE, "-ngl --gpu-layers --n-gpu-layers", env="LLAMA_ARG_N_GPU_LAYERS", metavar="N"),
     )
-    n_gpu_layers_draft: int = _option(
+    n_gpu_layers_draft: int = _cost_option(
         -1,
         help="drafter layers on the GPU",
         default_text="all",
         native_type=c_int32,
-        in_cost=True,
         flag=_flag(
             _MACHINE,
             "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
@@ -201,43 +200,38 @@ class EngineOptions:
             metavar="N",
         ),
     )
-    main_gpu: int = _option(
+    main_gpu: int = _cost_option(
         0,
         help="the device to use when the model is not split; with rows split, the one for intermediate results",
         native_type=c_int32,
-        in_cost=True,
         flag=_flag(_MACHINE, "-mg --main-gpu", env="LLAMA_ARG_MAIN_GPU", metavar="N"),
     )
-    flash_attn: FlashAttention = _option(
+    flash_attn: FlashAttention = _cost_option(
         "auto",
         help="flash attention; auto: where the device has it",
         native_type=c_int32,
         native_value=_flash_mode,
-        in_cost=True,
         flag=_flag(_CONTEXT, "-fa --flash-attn", env="LLAMA_ARG_FLASH_ATTN", metavar="on|off|auto"),
     )
-    cache_type_k: str = _option(
+    cache_type_k: str = _cost_option(
         "f16",
         help="KV cache type for K: f32, f16, bf16, q8_0, q4_0, ...",
         native_type=c_char_p,
         native_name="type_k",
-        in_cost=True,
         flag=_flag(_CONTEXT, "-ctk --cache-type-k", env="LLAMA_ARG_CACHE_TYPE_K", metavar="TYPE"),
     )
-    cache_type_v: str = _option(
+    cache_type_v: str = _cost_option(
         "f16",
         help="KV cache type for V: f32, f16, bf16, q8_0, q4_0, ...",
         native_type=c_char_p,
         native_name="type_v",
-        in_cost=True,
         flag=_flag(_CONTEXT, "-ctv --cache-type-v", env="LLAMA_ARG_CACHE_TYPE_V", metavar="TYPE"),
     )
-    cache_type_k_draft: str = _option(
+    cache_type_k_draft: str = _cost_option(
         "f16",
         help="KV cache type for the drafter's K: f16 or f32",
         native_type=c_char_p,
         native_name="type_k_draft",
-        in_cost=True,
         flag=_flag(
             _CONTEXT,
             "-ctkd --cache-type-k-draft --spec-draft-type-k",
@@ -245,12 +239,11 @@ class EngineOptions:
             metavar="TYPE",
         ),
     )
-    cache_type_v_draft: str = _option(
+    cache_type_v_draft: str = _cost_option(
         "f16",
         help="KV cache type for the drafter's V: f16 or f32",
         native_type=c_char_p,
         native_name="type_v_draft",
-        in_cost=True,
         flag=_flag(
             _CONTEXT,
             "-ctvd --cache-type-v-draft --spec-draft-type-v",
@@ -258,28 +251,25 @@ class EngineOptions:
             metavar="TYPE",
         ),
     )
-    tensor_split: str | None = _option(
+    tensor_split: str | None = _cost_option(
         help="the target's share on each device, such as 3,1",
         default_text="by free memory",
         native_type=c_char_p,
-        in_cost=True,
         flag=_flag(_MACHINE, "-ts --tensor-split", env="LLAMA_ARG_TENSOR_SPLIT", metavar="A,B,..."),
     )
-    split_mode: SplitMode | None = _option(
+    split_mode: SplitMode | None = _cost_option(
         help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
         "and K/V (experimental), or not at all",
         default_text="layer",
         native_type=c_char_p,
-        in_cost=True,
         flag=_flag(_MACHINE, "-sm --split-mode", env="LLAMA_ARG_SPLIT_MODE", choices=get_args(SplitMode)),
     )
     mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
     mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
-    swa_full: bool = _option(
+    swa_full: bool = _cost_option(
         False,
         help="sliding-window layers keep the whole context, as other layers do, instead of their window",
         native_type=c_bool,
-        in_cost=True,
         flag=_flag(_CONTEXT, "--swa-full", env="LLAMA_ARG_SWA_FULL"),
     )
     warmup: bool = _option(
@@ -294,13 +284,12 @@ class EngineOptions:
             off_help="skip the first passes that measure this machine's costs",
         ),
     )
-    draft_ctx: int = _option(
+    draft_ctx: int = _cost_option(
         0,
         help="newest positions that the drafter looks at; bounds its memory",
         default_text="4096",
         native_type=c_uint32,
         low=0,
-        in_cost=True,
         flag=_flag(_DRAFTING, "--draft-ctx", metavar="N"),
     )
     draft_n_max: int = _option(
@@ -339,12 +328,11 @@ class EngineOptions:
         native_type=c_bool,
         flag=_flag(_DRAFTING, "--lookup", metavar="on|off"),
     )
-    kv_unified: bool | None = _option(
+    kv_unified: bool | None = _cost_option(
         help="slots share the context: each may use all that the others leave",
         default_text="each has an equal part, unless -1 slots were given",
         native_type=c_bool,
         native_value=_one_stream,
-        in_cost=True,
         flag=_flag(
             _CONTEXT,
             "-kvu --kv-unified",
@@ -429,60 +417,52 @@ class EngineOptions:
         native_type=c_char_p,
         flag=_flag(_TEMPLATE, "--chat-template", env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA"),
     )
-    device: str | None = _option(
+    device: str | None = _cost_option(
         help="devices that the target may use (--list-devices), or none",
         default_text="all",
         native_type=c_char_p,
-        in_cost=True,
         flag=_flag(_MACHINE, "-dev --device", env="LLAMA_ARG_DEVICE", metavar="A,B,..."),
     )
-    device_draft: str | None = _option(
+    device_draft: str | None = _cost_option(
         help="devices that the drafter may use",
         default_text="the one where the target's output is",
         native_type=c_char_p,
-        in_cost=True,
         flag=_flag(_MACHINE, "-devd --device-draft --spec-draft-device", metavar="A,B,..."),
     )
-    override_tensor: str | None = _option(
+    override_tensor: str | None = _cost_option(
         help="put the target's tensors with matching names into that buffer, such as 'ffn_.*_exps=CPU'",
         native_type=c_char_p,
-        in_cost=True,
         flag=_flag(_MACHINE, "-ot --override-tensor", env="LLAMA_ARG_OVERRIDE_TENSOR", metavar="REGEX=BUFFER,..."),
     )
-    override_tensor_draft: str | None = _option(
+    override_tensor_draft: str | None = _cost_option(
         help="put the drafter's tensors with matching names into that buffer",
         native_type=c_char_p,
-        in_cost=True,
         flag=_flag(_MACHINE, "-otd --override-tensor-draft --spec-draft-override-tensor", metavar="REGEX=BUFFER,..."),
     )
-    cpu_moe: bool = _option(
+    cpu_moe: bool = _cost_option(
         False,
         help="the weights of all experts stay on the CPU",
         native_type=c_bool,
-        in_cost=True,
         flag=_flag(_MACHINE, "-cmoe --cpu-moe", env="LLAMA_ARG_CPU_MOE"),
     )
-    n_cpu_moe: int = _option(
+    n_cpu_moe: int = _cost_option(
         0,
         help="the experts' weights of the first N layers stay on the CPU",
         native_type=c_int32,
         low=0,
-        in_cost=True,
         flag=_flag(_MACHINE, "-ncmoe --n-cpu-moe", env="LLAMA_ARG_N_CPU_MOE", metavar="N"),
     )
-    n_cpu_ffn: int = _option(
+    n_cpu_ffn: int = _cost_option(
         0,
         help="the dense feed-forward weights of the first N layers stay on the CPU",
         native_type=c_int32,
         low=0,
-        in_cost=True,
         flag=_flag(_MACHINE, "-ncffn --n-cpu-ffn", env="LLAMA_ARG_N_CPU_FFN", metavar="N"),
     )
-    kv_offload: bool = _option(
+    kv_offload: bool = _cost_option(
         True,
         help="keep K, V and states with their layers",
         native_type=c_bool,
-        in_cost=True,
         flag=_flag(
             _MACHINE,
             "-kvo --kv-offload",
@@ -491,10 +471,9 @@ class EngineOptions:
             off_help="keep them in the host's memory",
         ),
     )
-    rpc: str | None = _option(
+    rpc: str | None = _cost_option(
         help="RPC servers ('dflash-local rpc-server' on other machines) for layers of the target",
         native_type=c_char_p,
-        in_cost=True,
         flag=_flag(_MACHINE, "--rpc", env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
     )
     lookup_answers: int = _option(

@@ -18,6 +18,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 
 class DFlashError(Exception):
     """Base of all errors: `message` says what is wrong and where, `hint` how to fix it (None if unknown)."""
@@ -74,6 +76,12 @@ class RequestError(DFlashError):
     def __init__(self, message: str, *, param: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.param = param
+
+    def at(self, param: str, message: str | None = None) -> RequestError:
+        """A copy that blames `param`: with `message`, or with its own, where the new name replaces the old one."""
+        moved, old = copy(self), param if self.param is None else self.param
+        moved.param, moved.message = param, self.message.replace(old, param, 1) if message is None else message
+        return moved
 
 
 class ContextLengthError(RequestError):

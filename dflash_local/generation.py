@@ -16,7 +16,7 @@ from dflash_local.native import QUOTE_SOURCES, PreparedRequest, SlotStats, StepU
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
-# What the `dflash` object of a response has under the same names.
+# What `Timings.drafting` has under the same names.
 _SHOWN = (
     "nodes_mean", "depth_mean", "denoised_mean", "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
     "answers_n", "answers_n_accepted", "reason",
@@ -199,7 +199,7 @@ class Timings:
         }
 
     def drafting(self) -> dict[str, Any]:
-        """The `dflash` object of a response, beside `timings`."""
+        """What drafting did: counts, means and the last reason."""
         return {
             "acceptance_length": self.acceptance_length,
             "passes_n": self.n_passes,

@@ -95,7 +95,7 @@ class RequestOptions:
     prompt_tokens: Sequence[int] = field(
         metadata={"option": RequestOption(native_type=TOKENS, native_name="tokens", help="at least one token id")}
     )
-    # In the header's place, but keyword-only.
+    # Second, as in dflash_request, but keyword-only.
     max_tokens: int = field(
         default=-1,
         kw_only=True,

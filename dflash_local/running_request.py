@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from dflash_local.generation import Chunk, Generation, Progress, Step, Timings
 from dflash_local.native import SlotStats, StepUpdate
@@ -30,6 +31,17 @@ class SlotUse:
     n_tokens: int
     n_passes: int
     seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As llama-server's `/slots` shows it."""
+        return {
+            "id_task": self.task,
+            "n_prompt_tokens": self.n_held,
+            "n_prompt_tokens_processed": self.n_read - self.n_cached,
+            "n_prompt_tokens_cache": self.n_cached,
+            "params": {**self.sampling.settings(), "max_tokens": self.max_tokens, "n_predict": self.max_tokens},
+            "next_token": [{"has_next_token": self.runs, "n_remain": self.n_remain, "n_decoded": self.n_generated}],
+        }
 
 
 class Running:

@@ -53,7 +53,7 @@ class Scheduler:
 
     def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:
         self.counters = Counters()
-        # Told of each finished answer, on the engine's thread: must not wait for anything.
+        # Called with each finished answer on the engine's thread, so it must not wait for anything.
         self.on_answer: Callable[[RequestOptions, Completion], None] | None = None
         self.throughput = Throughput()
         self.ended: Future[EngineDeadError] = Future()
@@ -335,11 +335,11 @@ class Scheduler:
         waiter = running.generation.finish(
             reason, timings, stopped_by=running.stopped_by, truncated=truncated, slot_tokens=running.n_held
         )
-        self._tell_answer(running.generation)
+        self._pass_on_answer(running.generation)
         return waiter
 
-    def _tell_answer(self, generation: Generation) -> None:
-        """Whatever happens to who is told, the engine's thread goes on."""
+    def _pass_on_answer(self, generation: Generation) -> None:
+        """Call `on_answer`; if it raises, the engine's thread goes on without it."""
         if self.on_answer is None or not isinstance(generation.outcome, Completion):
             return
         try:

@@ -15,11 +15,11 @@ from dflash_local.server.docs import add_docs
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.middleware.failures import Failures
 from dflash_local.server.middleware.head import HeadAsGet
-from dflash_local.server.middleware.prefix import Prefix
 from dflash_local.server.middleware.request_log import RequestLog
+from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.middleware.slashes import Slashes
 from dflash_local.server.middleware.static_folder import StaticFolder
-from dflash_local.server.openapi import add_openapi, describe
+from dflash_local.server.openapi import add_openapi, openapi_document
 from dflash_local.server.process import Served
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.recordings.recordings import Recordings
@@ -43,7 +43,8 @@ from dflash_local.server.security.api_keys import KeyCheck, RoutersKey
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.origins import CorsHeaders, OriginCheck
-from dflash_local.server.service import Loader, Service, Settings
+from dflash_local.server.service import Loader, Service
+from dflash_local.server.settings import Settings
 
 
 def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI:
@@ -61,7 +62,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
     page.add_routes(app, service.settings)
-    add_openapi(app, describe)
+    add_openapi(app, openapi_document)
     add_docs(app)
     return app
 
@@ -106,14 +107,14 @@ def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) ->
     if settings.allowed_hosts is not None:
         app.add_middleware(HostCheck, allowed=settings.allowed_hosts)
     if settings.api_prefix:
-        app.add_middleware(Prefix, prefix=settings.api_prefix)
+        app.add_middleware(RootPath, root=settings.api_prefix)
     app.add_middleware(Failures)
     app.add_middleware(CorsHeaders, cors=settings.cors)
-    app.add_middleware(RequestLog, prefix=settings.api_prefix)
+    app.add_middleware(RequestLog, root=settings.api_prefix)
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    """Turn exceptions into answers."""
+    """Answer requests whose handlers raise."""
 
     async def on_error(_request: Request, error: Exception) -> Response:
         return error_response(error)

@@ -27,6 +27,12 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        await ended(task)
+
+
+async def ended(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task, if there is one, and wait for its end."""
+    if task is not None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

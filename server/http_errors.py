@@ -38,7 +38,7 @@ _TYPES = {
     503: "unavailable_error",
 }
 _OPENAI = ("/v1/", RESPONSES)  # errors below these have OpenAI's types; others have llama-server's
-# Field and wording of OpenAI's errors about a prompt that is too long; for completions they are those of `describe`.
+# Field and wording of OpenAI's errors about a prompt that is too long; completions keep those of `native_error`.
 _TOO_LONG = {
     "/chat/completions": ("messages", "Please reduce the length of the messages."),
     RESPONSES: ("input", "Your input exceeds the context window of this model."),
@@ -85,19 +85,23 @@ class JSON(Response):
         return encode(content)
 
 
-def describe(error: Exception) -> tuple[int, ErrorAnswer]:
-    """HTTP status and body of an error."""
-    status, kind, code = 500, "server_error", None
+# Status, type and code by the error's class, or by the nearest base that is here.
+_ANSWERS: dict[type, tuple[int, str, str | None]] = {
+    ContextLengthError: (400, "exceed_context_size_error", "context_length_exceeded"),
+    RequestError: (400, "invalid_request_error", "invalid_value"),
+    QueueFullError: (503, "unavailable_error", "queue_full"),
+    EngineLostError: (503, "unavailable_error", "rpc_server_lost"),
+    RPCError: (503, "unavailable_error", "rpc_server_lost"),
+    Exception: (500, "server_error", None),
+}
+
+
+def native_error(error: Exception) -> tuple[int, ErrorAnswer]:
+    """HTTP status and body of an error in llama-server's shape."""
     if isinstance(error, HTTPError):
         status, kind, code = error.status, error.type, error.code
-    elif isinstance(error, ContextLengthError):
-        status, kind, code = 400, "exceed_context_size_error", "context_length_exceeded"
-    elif isinstance(error, RequestError):
-        status, kind, code = 400, "invalid_request_error", "invalid_value"
-    elif isinstance(error, QueueFullError):
-        status, kind, code = 503, "unavailable_error", "queue_full"
-    elif isinstance(error, EngineLostError | RPCError):
-        status, kind, code = 503, "unavailable_error", "rpc_server_lost"
+    else:
+        status, kind, code = next(_ANSWERS[base] for base in type(error).__mro__ if base in _ANSWERS)
     message = str(error) if isinstance(error, DFlashError) else "internal error, see the server's log"
     detail: ErrorDetail = {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}
     if isinstance(error, ContextLengthError) and error.n_prompt is not None and error.n_ctx is not None:
@@ -105,10 +109,10 @@ def describe(error: Exception) -> tuple[int, ErrorAnswer]:
     return status, {"error": detail}
 
 
-def describe_openai_error(error: Exception, path: str = "") -> tuple[int, ErrorAnswer]:
-    """HTTP status and body of an error below OpenAI's `path`: as `describe`, with OpenAI's types, and its field and
-    wording for a prompt that is too long."""
-    status, body = describe(error)
+def openai_error(error: Exception, path: str = "") -> tuple[int, ErrorAnswer]:
+    """HTTP status and body of an error below OpenAI's `path`: as `native_error`, with OpenAI's types, and its field
+    and wording for a prompt that is too long."""
+    status, body = native_error(error)
     detail = body["error"]
     if 400 <= status < 500:
         detail["type"] = "invalid_request_error"
@@ -119,9 +123,9 @@ def describe_openai_error(error: Exception, path: str = "") -> tuple[int, ErrorA
     return status, body
 
 
-def describe_message_error(error: Exception) -> tuple[int, MessageError]:
+def message_error(error: Exception) -> tuple[int, MessageError]:
     """HTTP status and body of an error in Anthropic's shape and wording."""
-    status, body = describe(error)
+    status, body = native_error(error)
     kind = _MESSAGE_ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     detail: MessageErrorDetail = {"type": kind, "message": _message_words(error, status, body["error"])}
     if body["error"]["param"] == "thread":
@@ -147,11 +151,11 @@ def is_foreign(path: str) -> bool:
     return any(root in path for root in _OPENAI)
 
 
-def describe_at(path: str, error: Exception) -> tuple[int, Any]:
+def error_at(path: str, error: Exception) -> tuple[int, Any]:
     """HTTP status and body of an error, in the shape of the API that the path belongs to."""
     if MESSAGES in path:
-        return describe_message_error(error)
-    return describe_openai_error(error, path) if is_foreign(path) else describe(error)
+        return message_error(error)
+    return openai_error(error, path) if is_foreign(path) else native_error(error)
 
 
 class ErrorResponse(JSON):
@@ -159,18 +163,18 @@ class ErrorResponse(JSON):
 
     def __init__(self, error: Exception, headers: Mapping[str, str]) -> None:
         self._error = error
-        status, body = describe(error)
+        status, body = native_error(error)
         super().__init__(body, status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.body = self.render(describe_at(scope["path"], self._error)[1])
+        self.body = self.render(error_at(scope["path"], self._error)[1])
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 
 
 def error_response(error: Exception) -> ErrorResponse:
     """The whole answer to a request that failed before its first byte."""
-    status, _ = describe(error)
+    status, _ = native_error(error)
     headers = {}
     if retry_after := getattr(error, "retry_after", None):
         headers["Retry-After"] = str(math.ceil(retry_after))

@@ -19,13 +19,13 @@ from dflash_local.server.routes.endpoint import Endpoint
 REF = "#/components/schemas/{model}"
 
 
-def add_openapi(app: FastAPI, describe: Callable[[FastAPI], dict[str, Any]]) -> None:
+def add_openapi(app: FastAPI, document_of: Callable[[FastAPI], dict[str, Any]]) -> None:
     """Serve the app's document at /openapi.json. It is made on the first request, in a thread: streams would wait for
     the half second that it takes."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = describe(app)
+            app.openapi_schema = document_of(app)
         return app.openapi_schema
 
     async def openapi(request: Request) -> Response:
@@ -37,7 +37,7 @@ def add_openapi(app: FastAPI, describe: Callable[[FastAPI], dict[str, Any]]) -> 
     app.add_route("/openapi.json", openapi, include_in_schema=False)
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def openapi_document(app: FastAPI) -> dict[str, Any]:
     """FastAPI's document, with what it cannot know: events of streams and the header of ignored fields."""
     document = get_openapi(
         title=app.title,

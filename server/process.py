@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.security.connections import Connections, connections_possible
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.server.signals import ENDING
 from dflash_local.server.tls import Tls
 

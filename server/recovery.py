@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from dflash_local.errors import EngineLostError, RPCError
+from dflash_local.server.connected import ended
 from dflash_local.server.http_errors import HTTPError
 
 log = logging.getLogger(__name__)
@@ -53,10 +54,7 @@ class Recovery:
 
     async def stop(self) -> None:
         """Stop recovering, after the load that is under way."""
-        if self._running is not None:
-            self._running.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._running
+        await ended(self._running)
 
     async def _run(self, held: ExitStack) -> None:
         with held:

@@ -7,25 +7,20 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from dflash_local.engine import Engine
-from dflash_local.engine_options import DEFAULTS
 from dflash_local.errors import EngineDeadError, EngineLostError
 from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.answers.facts import Health
+from dflash_local.server.banner import context_line, pair_line
 from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
-from dflash_local.server.embeddings.options import ModelOptions
-from dflash_local.server.fields.request import Defaults
-from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, describe, not_supported
+from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, native_error, not_supported
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.recovery import Recovery
 from dflash_local.server.running import RunningChats
-from dflash_local.server.security.limits import Limits
-from dflash_local.server.security.origins import Cors
+from dflash_local.server.settings import Settings
 from dflash_local.server.sleep import Sleep, give_back_memory
 from dflash_local.stats import EngineStats
 
@@ -39,7 +34,7 @@ STATS_PATIENCE = 1.0
 # Seconds between two checks whether an engine's RPC servers still answer.
 RPC_WATCH = 5.0
 
-# Least progress of loading that is reported.
+# Least progress of loading that is told.
 PROGRESS_STEP = 0.01
 
 # An embedding model's process yields to the engine's threads, which all wait for their slowest.
@@ -61,41 +56,6 @@ NO_SCORES = not_supported(
 NOT_AWAKE = HTTPError(503, "the model could not be loaded again after it slept: the server's log says why")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the command line decides about the HTTP side."""
-
-    alias: str = "dflash-local"  # the model's id
-    aliases: tuple[str, ...] = ()  # all of its names
-    tags: tuple[str, ...] = ()
-    model_path: str = ""
-    api_keys: tuple[str, ...] = ()
-    behind_router: bool = False  # which says whose requests these are
-    cors: Cors = field(default_factory=Cors)
-    allowed_hosts: tuple[str, ...] | None = None  # besides names that nobody can register; None: any
-    limits: Limits = field(default_factory=Limits)
-    defaults: Defaults = field(default_factory=Defaults)
-    api_prefix: str = ""
-    webui: bool = True
-    static: Path | None = None  # a folder whose files take the chat page's place
-    ui_settings: Mapping[str, Any] = field(default_factory=dict)
-    slots_endpoint: bool = True
-    slot_save_path: Path | None = None  # folder of saved slots
-    strict_fields: bool = False
-    embedding: ModelOptions | None = None
-    rerank: ModelOptions | None = None
-    embd_normalize: int = 2
-    metrics_endpoint: bool = True
-    spm_infill: bool = False
-    sleep_idle_seconds: float = -1  # negative: never
-    n_batch: int = DEFAULTS["n_batch"]
-
-    @property
-    def max_body(self) -> int:
-        """Bytes of one request body."""
-        return self.limits.body
-
-
 class Service:
     """Loads the engine in the background while the socket already answers. `stop` ends the server, `failure` says why.
     Without `load` there is no engine, only models for embeddings or scores."""
@@ -105,7 +65,7 @@ class Service:
         self.stop: Callable[[], None] = lambda: None
         self.tell: Callable[[dict[str, Any]], object] = lambda _state: None  # called when it loads, sleeps and wakes
         self.failure: Exception | None = None
-        self.progress = self._reported = 0.0
+        self.progress = self._told = 0.0
         self._load = load
         self._engine: Engine | None = None
         self._metrics: Metrics | None = None
@@ -199,12 +159,12 @@ class Service:
     def health(self) -> tuple[int, Health | ErrorAnswer]:
         """Status and body of /health."""
         if not self._ready and self.failure is None:
-            status, body = describe(LOADING)
+            status, body = native_error(LOADING)
             return status, {**body, "progress": round(self.progress, 3)}
         if self.failure is not None:  # its message may hold paths, and anybody may ask for this
-            return describe(DEAD)
+            return native_error(DEAD)
         if (refusal := self.recovery.refusal) is not None:
-            return describe(refusal)
+            return native_error(refusal)
         return 200, {"status": "ok"}
 
     @asynccontextmanager
@@ -261,7 +221,7 @@ class Service:
         # Loaded objects stay: spare the collector, which holds the GIL, from walking them again and again.
         gc.collect()
         gc.freeze()
-        log.info("context: %s", context(engine))
+        log.info("context: %s", context_line(engine))
         self.sleep.start()
         if engine.options is not None and engine.options.rpc and self._watching is None:
             self._watching = asyncio.create_task(self._watch_rpc())
@@ -295,12 +255,12 @@ class Service:
         self.tell({"state": "loaded"})
 
     def _summaries(self) -> list[str]:
-        engine = [] if self._engine is None else [summary(self._engine)]
+        engine = [] if self._engine is None else [pair_line(self._engine)]
         return engine + [process.summary() for process in self.processes]
 
     def _on_progress(self, done: float) -> bool:
-        if not self._ready and done - self._reported >= PROGRESS_STEP:
-            self._reported = done
+        if not self._ready and done - self._told >= PROGRESS_STEP:
+            self._told = done
             self.tell({"state": "loading", "progress": done})
         self.progress = done
         return not self._stopping and self.failure is None
@@ -323,29 +283,3 @@ class Service:
 def _text(engine: Engine, name: str) -> str:
     token = engine.info.get(name, -1)
     return engine.detokenize([token], special=True) if token >= 0 else ""
-
-
-def summary(engine: Engine) -> str:
-    """One line about a loaded pair."""
-    target, drafter = engine.info["target"], engine.info.get("drafter")
-    pair = f"{target.get('description', target['arch'])} + {drafter['kind'] + ' drafter' if drafter else 'no drafter'}"
-    if drafter and engine.info.get("no_tree"):
-        pair += f" (chains: {engine.info['no_tree']})"
-    return f"{pair}, {engine.n_slots} slot{'s' * (engine.n_slots > 1)} of {engine.n_ctx_slot} tokens"
-
-
-def context(engine: Engine) -> str:
-    """One line about how much context there is, what limits it, and how to change it."""
-    info = engine.info
-    total, trained = int(info.get("n_ctx", engine.n_ctx_slot)), int(info["target"]["n_ctx_train"])
-    many = engine.n_slots > 1
-    slots = f" shared by {engine.n_slots} slots" if info.get("ctx_shared") and many else ""
-    if many and engine.n_ctx_slot < total:
-        slots += f"{',' if slots else ''} at most {engine.n_ctx_slot} for {'one' if slots else 'each'}"
-    whole = f"{total} tokens{slots}; the model was trained with {trained}"
-    match info.get("ctx_limit"):
-        case "memory":
-            return f"{whole}, but half of the memory that its weights leave free holds no more (-c N, -ctk/-ctv q8_0)"
-        case "training":
-            return f"{whole} (-c N changes it)"
-    return f"{whole} (-c N; without it: what memory allows)"

@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
+from dflash_local.server.connected import ended
+
 log = logging.getLogger(__name__)
 
 # Seconds between two looks at what is in use.
@@ -63,10 +65,7 @@ class Sleep:
 
     async def stop(self) -> None:
         """Stop watching, and end a change that is under way."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watching
+        await ended(self._watching)
         async with self._changing:
             pass
 

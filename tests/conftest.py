@@ -112,3 +112,11 @@ def pocket() -> dict[str, Path]:
     missing = [path.name for path in files.values() if not path.is_file()]
     assert not missing, f"{folder} lacks {missing}"
     return files
+
+
+@pytest.fixture(scope="session")
+def target_f32(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pocket target in f32."""
+    from tests.parity.f32 import widen
+
+    return widen(pocket["target"], tmp_path_factory.mktemp("f32") / "target.gguf")

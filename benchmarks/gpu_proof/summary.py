@@ -13,7 +13,7 @@ from benchmarks.gpu_proof.device import Found
 from benchmarks.gpu_proof.runner import Outcome
 from dflash_local.build.commit import running_commit
 from dflash_local.convert.complete_file import complete_or_absent
-from dflash_local.diagnose.machine import this_machine
+from dflash_local.machine.hardware import this_machine
 
 
 class Record:

@@ -1,1 +1,1 @@
-"""Facts about this machine, the build and a pair: is everything there, do the two fit, what do their passes cost?"""
+"""Findings of `doctor`: is everything there, do a target and a drafter fit, and what slows them down here?"""

@@ -9,11 +9,11 @@ from typing import Any
 from dflash_local import __version__, native
 from dflash_local.build import installation, recipe
 from dflash_local.build.upstream import native_source
-from dflash_local.diagnose.devices import ADVICE, software_devices
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
-from dflash_local.diagnose.machine import cpu_flags
-from dflash_local.diagnose.sizes import size_text
 from dflash_local.errors import BuildError, DFlashError
+from dflash_local.machine.devices import ADVICE, gpus, software_devices
+from dflash_local.machine.hardware import cpu_flags
+from dflash_local.machine.sizes import size_text
 
 # /proc/cpuinfo's name -> ggml's: instruction sets that matter for the speed of quantized matrices, or crash the process
 # if missing.
@@ -120,7 +120,3 @@ def look_at_cpu_features(compiled: dict[str, str], here: Iterable[str]) -> Itera
         yield warn("cpu features", text, f"build on this machine without -DGGML_NATIVE=OFF: {BUILD} --force")
     else:
         yield ok("cpu features", ", ".join(used) or "none that matter")
-
-
-def gpus(info: dict[str, Any]) -> list[dict[str, Any]]:
-    return [device for device in info.get("devices", ()) if "gpu" in str(device["type"]).lower()]

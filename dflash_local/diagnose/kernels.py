@@ -10,9 +10,9 @@ from typing import Any
 from gguf import GGML_QUANT_SIZES
 
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header
-from dflash_local.diagnose.build import gpus
 from dflash_local.diagnose.finding import Finding, ok, warn
 from dflash_local.engine_options import EngineOptions
+from dflash_local.machine.devices import gpus
 
 _NAMED = 3  # tensors, the largest first
 

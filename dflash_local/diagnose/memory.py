@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.convert.gguf_metadata import read_metadata
-from dflash_local.diagnose.build import gpus
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
-from dflash_local.diagnose.machine import Machine
-from dflash_local.diagnose.sizes import model_size, size_text
 from dflash_local.engine_options import EngineOptions
+from dflash_local.machine.devices import gpus
+from dflash_local.machine.hardware import Machine
+from dflash_local.machine.sizes import model_size, size_text
 
 # The engine's defaults, in tokens (ggml_ops/target/context_size.cpp, ggml_ops/cache/draft_memory.cpp).
 DRAFT_CTX = 4096

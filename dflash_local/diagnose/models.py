@@ -8,15 +8,15 @@ from typing import Any
 
 from dflash_local import native
 from dflash_local.convert.target import Target
-from dflash_local.diagnose.costs import look_at_costs
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.kernels import look_at_kernels
-from dflash_local.diagnose.machine import Machine
+from dflash_local.diagnose.machine_findings import look_at_costs
 from dflash_local.diagnose.memory import look_at_memory
 from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_foreign
-from dflash_local.diagnose.sizes import model_size, size_text
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
+from dflash_local.machine.hardware import Machine
+from dflash_local.machine.sizes import model_size, size_text
 
 
 def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:

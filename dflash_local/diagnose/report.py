@@ -17,8 +17,8 @@ from dflash_local import __version__
 from dflash_local.build import installation
 from dflash_local.build.upstream import cache_dir
 from dflash_local.diagnose.finding import Finding
-from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.redaction import Redaction
+from dflash_local.machine.hardware import Machine
 
 # Settings that change what runs; all other variables are left out.
 VARIABLES = (

@@ -72,8 +72,9 @@ class NativeEngine:
                 self._n_calls -= 1
                 self._calls.notify_all()
 
-    def _checked(self, result: int) -> int:
-        """A count that the library returned. Raises the error that a negative one stands for."""
+    def _call(self, name: str, *args: Any) -> int:
+        """The count that a function of the engine returns. Raises the error that a negative one stands for."""
+        result = int(getattr(self._lib, name)(self._handle, *args))
         check(self._lib, result)
         return result
 
@@ -83,7 +84,7 @@ class NativeEngine:
 
     def rpc_check(self) -> None:
         """Raise RPCError unless all RPC servers still answer."""
-        check(self._lib, self._lib.dflash_engine_rpc_check(self._handle))
+        self._call("dflash_engine_rpc_check")
 
     def stats(self) -> dict[str, Any]:
         """dflash_engine_stats()."""
@@ -110,37 +111,36 @@ class NativeEngine:
         """Index texts that lookup quotes in all requests, -1 after each of them; returns the bytes that they take."""
         n_bytes = c_uint64()
         texts = (c_int32 * len(tokens)).from_buffer(tokens) if tokens else None
-        check(self._lib, self._lib.dflash_corpus_set(self._handle, texts, len(tokens), byref(n_bytes)))
+        self._call("dflash_corpus_set", texts, len(tokens), byref(n_bytes))
         return n_bytes.value
 
     def has_room(self, request: PreparedRequest) -> bool:
         """Does the slots' shared cache have room for the request now? Always true if nothing runs."""
-        return bool(self._checked(self._lib.dflash_has_room(self._handle, request.handle)))
+        return bool(self._call("dflash_has_room", request.handle))
 
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
         """The best of these idle slots (longest idle first) for the request."""
-        idle = (c_int32 * len(slots))(*slots)
-        return self._checked(self._lib.dflash_slot_choose(self._handle, request.handle, idle, len(slots)))
+        return self._call("dflash_slot_choose", request.handle, _ints(slots), len(slots))
 
     def submit(self, slot: int, request: PreparedRequest) -> None:
-        check(self._lib, self._lib.dflash_submit(self._handle, slot, request.handle))
+        self._call("dflash_submit", slot, request.handle)
         request.handle = None  # the engine's now
 
     def cancel(self, slot: int) -> None:
         """Stop a slot; its tokens stay cached."""
-        check(self._lib, self._lib.dflash_cancel(self._handle, slot))
+        self._call("dflash_cancel", slot)
 
     def end_reasoning(self, slot: int) -> bool:
         """End the reasoning of a running slot's answer; False if it is not reasoning."""
-        return bool(self._checked(self._lib.dflash_slot_end_reasoning(self._handle, slot)))
+        return bool(self._call("dflash_slot_end_reasoning", slot))
 
     def slot_clear(self, slot: int) -> int:
         """Clear an idle slot's cached tokens; returns their number."""
-        return self._checked(self._lib.dflash_slot_clear(self._handle, slot))
+        return self._call("dflash_slot_clear", slot)
 
     def slot_save(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
         """Write an idle slot to a file; returns tokens and bytes."""
-        return self._move_slot(self._lib.dflash_slot_save, slot, path)
+        return self._move_slot("dflash_slot_save", slot, path)
 
     def slot_restore(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
         """Load a file into an idle slot; returns tokens and bytes.
@@ -148,19 +148,17 @@ class NativeEngine:
         Raises:
             RequestError: the file is damaged, or belongs to another pair; QueueFullError: there is no room for it now.
         """
-        return self._move_slot(self._lib.dflash_slot_restore, slot, path)
+        return self._move_slot("dflash_slot_restore", slot, path)
 
-    def _move_slot(self, move: Callable[..., int], slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+    def _move_slot(self, move: str, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
         n_tokens, n_bytes = c_int32(), c_uint64()
-        check(self._lib, move(self._handle, slot, path_bytes(path), byref(n_tokens), byref(n_bytes)))
+        self._call(move, slot, path_bytes(path), byref(n_tokens), byref(n_bytes))
         return n_tokens.value, n_bytes.value
 
     def step(self) -> list[StepUpdate]:
         """One step over all slots, with the GIL released; empty if every slot is idle."""
         updates = self._updates
-        count = self._lib.dflash_step(self._handle, updates, self._n_slots)
-        if count < 0:
-            raise error_of(self._lib, count)
+        count = self._call("dflash_step", updates, self._n_slots)
         return [
             StepUpdate(
                 update.slot,
@@ -191,7 +189,7 @@ class NativeEngine:
     def slot_stats(self, slot: int) -> SlotStats:
         """Counters of a slot's current or last request."""
         stats = SlotStats()
-        check(self._lib, self._lib.dflash_slot_stats_get(self._handle, slot, byref(stats)))
+        self._call("dflash_slot_stats_get", slot, byref(stats))
         return stats
 
     # -- text (thread-safe) --
@@ -241,13 +239,8 @@ class NativeEngine:
 
         count = max(len(tokens) - start, 0)
         best_id, best_logit, logit = np.empty(count, np.int32), np.empty(count, np.float32), np.empty(count, np.float32)
-        check(
-            self._lib,
-            self._lib.dflash_score(
-                self._handle, slot, (c_int32 * len(tokens))(*tokens), len(tokens), start, width,
-                _int32(best_id), _float(best_logit), _float(logit),
-            ),
-        )  # fmt: skip
+        outputs = _int32(best_id), _float(best_logit), _float(logit)
+        self._call("dflash_score", slot, _ints(tokens), len(tokens), start, width, *outputs)
         return best_id, best_logit, logit
 
     def draft_probe(
@@ -258,17 +251,9 @@ class NativeEngine:
         import numpy as np
 
         outputs = {name: np.empty(shape, np.int32 if name == "ids" else np.float32) for name, shape in shapes.items()}
-        ids = outputs.get("ids")
-        hidden, logits, scores = (
-            None if name not in outputs else _float(outputs[name]) for name in ("hidden", "logits", "scores")
-        )
-        check(
-            self._lib,
-            self._lib.dflash_draft_probe(
-                self._handle, slot, (c_int32 * len(tokens))(*tokens), len(tokens), n_block,
-                hidden, logits, None if ids is None else _int32(ids), scores,
-            ),
-        )  # fmt: skip
+        pointers = {name: (_int32 if name == "ids" else _float)(output) for name, output in outputs.items()}
+        wanted = [pointers.get(name) for name in ("hidden", "logits", "ids", "scores")]
+        self._call("dflash_draft_probe", slot, _ints(tokens), len(tokens), n_block, *wanted)
         return outputs
 
     def tap(
@@ -280,13 +265,8 @@ class NativeEngine:
         n = len(tokens)
         taps = np.empty((n, len(layers), n_embd), np.float32)
         ids, log_probs = np.empty((n - first, top_k), np.int32), np.empty((n - first, top_k), np.float32)
-        check(
-            self._lib,
-            self._lib.dflash_tap(
-                self._handle, slot, (c_int32 * n)(*tokens), n, (c_int32 * len(layers))(*layers), len(layers), top_k,
-                first, _float(taps), _int32(ids), _float(log_probs),
-            ),
-        )  # fmt: skip
+        outputs = _float(taps), _int32(ids), _float(log_probs)
+        self._call("dflash_tap", slot, _ints(tokens), n, _ints(layers), len(layers), top_k, first, *outputs)
         return taps, ids, log_probs
 
     def tree_pass(self, trees: Sequence[TreeRows], n_vocab: int) -> list[np.ndarray | None]:
@@ -305,12 +285,10 @@ class NativeEngine:
                     f"a tree of {len(tree.tokens)} tokens has {len(tree.parents)} parents", param="parents"
                 )
             row.slot, row.n_nodes, row.n_path = tree.slot, len(tree.tokens), len(tree.path)
-            row.tokens, row.parents, row.path = (
-                (c_int32 * len(values))(*values) for values in (tree.tokens, tree.parents, tree.path)
-            )
+            row.tokens, row.parents, row.path = map(_ints, (tree.tokens, tree.parents, tree.path))
             if out is not None:
                 row.logits = _float(out)
-        check(self._lib, self._lib.dflash_tree_pass(self._handle, rows, len(trees)))
+        self._call("dflash_tree_pass", rows, len(trees))
         return logits
 
     def cells(self) -> dict[str, Any]:
@@ -358,6 +336,11 @@ class NativeChat:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._lib.dflash_chat_delete(self._handle)
+
+
+def _ints(values: Sequence[int]) -> Any:
+    """As an array in C."""
+    return (c_int32 * len(values))(*values)
 
 
 def _int32(array: np.ndarray) -> Any:

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dflash_local.diagnose.machine import GIB, free_memory, free_swap
-from dflash_local.diagnose.sizes import size_text
-from dflash_local.engine_options import OPTIONS, EngineOptions
+from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOptions
 from dflash_local.errors import RequestError
+from dflash_local.machine.hardware import GIB, free_memory, free_swap
+from dflash_local.machine.sizes import size_text
 from dflash_local.native import list_devices
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags
@@ -98,13 +98,9 @@ def _check_devices(options: EngineOptions, result: Fitted) -> None:
 
 def _field(options: EngineOptions) -> str:
     return next(
-        (name for name in ("n_ctx", "n_gpu_layers", "tensor_split") if getattr(options, name) != _default(name)),
+        (name for name in ("n_ctx", "n_gpu_layers", "tensor_split") if getattr(options, name) != DEFAULTS[name]),
         "model",
     )
-
-
-def _default(name: str) -> object:
-    return EngineOptions.__dataclass_fields__[name].default
 
 
 def hint(options: EngineOptions, devices: Mapping[str, int] | None = None) -> str:
@@ -116,7 +112,7 @@ def hint(options: EngineOptions, devices: Mapping[str, int] | None = None) -> st
     given = [
         flag.names[0]
         for name in ("n_gpu_layers", "tensor_split", "override_tensor", "n_cpu_moe", "cpu_moe")
-        if getattr(options, name) != _default(name) and (flag := OPTIONS[name].flag)
+        if getattr(options, name) != DEFAULTS[name] and (flag := OPTIONS[name].flag)
     ]
     return f"leave out {' and '.join(given)}" if given else "take a smaller quantization, or fewer slots (-np)"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_local import native
-from dflash_local.diagnose.machine import free_memory
 from dflash_local.engine_options import EngineOptions
+from dflash_local.machine.hardware import free_memory
 
 HOST = "CPU"
 MIB = 2**20

@@ -1,6 +1,6 @@
 // Times a device's two kernels for quantized weights: the vector kernel, for few rows, and the matrix kernel (tiles).
 //
-// Both are timed for every number of rows on weights of a model's shape. dflash_local/diagnose/tuning.py evaluates the
+// Both are timed for every number of rows on weights of a model's shape. dflash_local/machine/tuning.py evaluates the
 // times.
 
 #pragma once

@@ -1,4 +1,4 @@
-"""What every generated answer reports about itself."""
+"""What every generated answer says of itself."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Child:
     async def drain(self) -> None:
         """Wait until it has read most of what was sent to it."""
         assert self._process.stdin is not None
-        with suppress(ConnectionError):  # receive() reports that it is gone
+        with suppress(ConnectionError):  # receive() tells that it is gone
             await self._process.stdin.drain()
 
     def kill(self) -> None:

@@ -210,10 +210,10 @@ def _why(status: int) -> str:
     return f"the embedding model's process ended ({reason(status)}); the log has llama.cpp's reason"
 
 
-def _error(described: dict[str, Any]) -> DFlashError:
-    """The error that a worker described."""
-    kind = getattr(errors, described["kind"])
-    more = {"param": described["param"]} if issubclass(kind, errors.RequestError) else {}
-    error = kind(described["message"], hint=described["hint"], **more)
+def _error(message: dict[str, Any]) -> DFlashError:
+    """The error of a worker's `error_message`."""
+    kind = getattr(errors, message["kind"])
+    more = {"param": message["param"]} if issubclass(kind, errors.RequestError) else {}
+    error = kind(message["message"], hint=message["hint"], **more)
     assert isinstance(error, DFlashError)
     return error

@@ -50,10 +50,3 @@ def _content(parts: Any, name: str, param: str) -> str:
             raise RequestError(f"{name}[{index}] must be of type text: this model reads nothing else", param=param)
         texts.append(part["text"])
     return "".join(texts)
-
-
-def check_tokens(tokens: Tokens, n_vocab: int, param: str) -> None:
-    """Raise RequestError unless all are in the vocabulary."""
-    if tokens and not 0 <= min(tokens) <= max(tokens) < n_vocab:
-        worst = min(tokens) if min(tokens) < 0 else max(tokens)
-        raise RequestError(f"{param} holds token {worst}, but the vocabulary has {n_vocab} tokens", param=param)

@@ -27,11 +27,12 @@ import llama_cpp
 import numpy as np
 
 from dflash_local import native
+from dflash_local.arguments import check_vocabulary
 from dflash_local.errors import ContextLengthError, DFlashError, RequestError
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.embeddings.embedding_model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
-from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, parse_texts
+from dflash_local.server.embeddings.texts import Text, Tokens, parse_texts
 from dflash_local.server.signals import ENDING
 
 LOG_INFO, LOG_ERROR, LOG_MORE = 2, 4, 5  # of enum ggml_log_level
@@ -84,7 +85,7 @@ class Worker:
         self._jobs.append((number, kinds[message["do"]](message)))
 
     def _fail(self, number: int, error: DFlashError) -> None:
-        self._parent.say({"id": number, "error": describe(error)})
+        self._parent.say({"id": number, "error": error_message(error)})
 
     # ---- what is asked ----
 
@@ -131,7 +132,7 @@ class Worker:
         for index, text in enumerate(texts):
             with blamed_on(param, index):
                 tokens = self._model.tokens_of(text)
-            check_tokens(tokens, self._model.n_vocab, param)
+            check_vocabulary(param, tokens, self._model.n_vocab)
             self._check(tokens, param, index)
             all_tokens.append(tokens)
         return all_tokens
@@ -156,7 +157,7 @@ def blamed_on(param: str, index: int) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        raise type(error)(f"{param}[{index}]: {error.message}", param=param, hint=error.hint) from None
+        raise error.at(param, f"{param}[{index}]: {error.message}") from None
 
 
 def normalized(vector: np.ndarray, norm: int) -> np.ndarray:
@@ -185,8 +186,8 @@ def _lengths(items: list[Any]) -> list[int]:
     return [len(item) for item in items]
 
 
-def describe(error: DFlashError) -> Message:
-    """An error as a message, from which the server raises it again."""
+def error_message(error: DFlashError) -> Message:
+    """A message from which the server raises the error again."""
     kind = type(error).__name__
     return {"kind": kind, "message": error.message, "hint": error.hint, "param": getattr(error, "param", None)}
 
@@ -234,7 +235,7 @@ def main() -> None:
     try:
         model = EmbeddingModel(ModelOptions(**options))
     except DFlashError as error:
-        parent.say({"error": describe(error)})
+        parent.say({"error": error_message(error)})
         return
     parent.say({"ready": model.facts()})
     Worker(model, parent).serve()

@@ -26,7 +26,7 @@ class CompletionFields(GenerationFields):
                 unless=({"type": "text"}, {"type": ""}, {}, [], ""),
             ),
             "tools": "tools need a chat: use /v1/chat/completions, or json_schema or grammar here",
-        },
+        }
     )
 
 
@@ -54,6 +54,4 @@ class NativeFields(NativeProbFields, GenerationFields):
 class NativeRequest(CompletionFields, NativeFields):
     """A completion in llama-server's own format."""
 
-    POLICY: ClassVar = Policy(
-        refused={"suffix": "use /infill, or /v1/completions"},
-    )
+    POLICY: ClassVar = Policy(refused={"suffix": "use /infill, or /v1/completions"})

@@ -121,9 +121,7 @@ class Fields(BaseModel):
         try:
             return cls.of(value)
         except RequestError as error:
-            error.message = error.message.replace(str(error.param), f"{name}.{error.param}", 1)
-            error.param = f"{name}.{error.param}"
-            raise
+            raise error.at(f"{name}.{error.param}") from None
 
     @property
     def ignored(self) -> list[str]:
@@ -162,10 +160,7 @@ class Fields(BaseModel):
     def blame(self, error: RequestError) -> RequestError:
         """`error` with the client's name for the field, if that is another."""
         sent = self._sent_as.get(error.param or "")
-        if sent is None:
-            return error
-        error.message, error.param = f"{sent}: {error.message}", sent
-        return error
+        return error if sent is None else error.at(sent, f"{sent}: {error.message}")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
@@ -202,8 +197,7 @@ class _Reader:
                 try:
                     self.read(rule.mapped.to(value), sent)
                 except RequestError as error:
-                    error.param = sent
-                    raise
+                    raise error.at(sent, error.message) from None
             elif rule.refused is not None and value not in rule.refused.unless:
                 raise RequestError(f"{sent}: {rule.refused.why}", param=sent)
 
@@ -265,10 +259,7 @@ def log_ignored(path: str, names: list[str]) -> None:
         key = (path, shown(name))
         if key not in _logged and len(_logged) < MAX_LOGGED:
             _logged.add(key)
-            log.warning(
-                "%s: the field %s is unknown or has no effect (--strict-fields refuses it)",
-                *key,
-            )
+            log.warning("%s: the field %s is unknown or has no effect (--strict-fields refuses it)", *key)
 
 
 # ---- tables ----

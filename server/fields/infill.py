@@ -33,9 +33,7 @@ class InfillRequest(CompletionFields, NativeFields):
     input_extra: _Files | None = Field(None, description="other files, the most important last")
     prompt: str | None = Field(None, description="how the text in the gap begins")
 
-    POLICY: ClassVar = Policy(
-        refused={"suffix": "use input_suffix"},
-    )
+    POLICY: ClassVar = Policy(refused={"suffix": "use input_suffix"})
 
     _files: list[ExtraFile] = PrivateAttr(default_factory=list)
 

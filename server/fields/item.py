@@ -1,4 +1,4 @@
-"""Item: an object inside a body, read key by key; keys that nobody read are reported."""
+"""Item: an object inside a body, read key by key; keys that nobody read are listed."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class Item:
         return RequestError(f"{self.place}.{key} {why}", param=f"{self.place}.{key}")
 
     def ignore(self, what: str) -> None:
-        """Report that something in it has no effect."""
+        """List that something in it has no effect."""
         name = re.sub(r"\[\d+\]", "", f"{self.place}.{what}" if what else self.place)
         if name not in self._ignored:
             self._ignored.append(name)
 
     def finish(self, *harmless: str) -> None:
-        """Report the keys that were neither read nor are `harmless`."""
+        """List the keys that were neither read nor are `harmless`."""
         for key, value in self._object.items():
             if value is not None and key not in self._read and key not in harmless:
                 self.ignore(key)

@@ -333,7 +333,7 @@ def _output(body: MessagesRequest) -> dict[str, Any]:
 
 
 def _note_edits(management: Any, ignored: list[str]) -> None:
-    """Report the edits that would have changed the conversation."""
+    """List the edits that would have changed the conversation."""
     if management is None:
         return
     item = Item(management, "context_management", ignored)

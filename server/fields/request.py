@@ -12,7 +12,7 @@ from dflash_local.request_options import MAX_STOPS
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ConversationFields
 from dflash_local.server.fields.derived import chosen_options
-from dflash_local.server.fields.generation_fields import GenerationFields
+from dflash_local.server.fields.generation_fields import GenerationFields, VerboseFields
 from dflash_local.server.fields.probs import ProbFields, Probs
 
 
@@ -28,6 +28,7 @@ class RequestFields:
     probs: Probs
     prediction: str
     options: dict[str, Any]  # arguments of Engine.submit
+    verbose: bool  # an answer in another format carries the details of llama-server's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
         probs=probs,
         prediction=body.prediction.text if body.prediction else "",
         options=_options(body, probs, defaults),
+        verbose=isinstance(body, VerboseFields) and (defaults.verbose if body.verbose is None else body.verbose),
     )
 
 

@@ -16,7 +16,7 @@ _NO_PLACE = "this format has no place for log-probabilities"
 
 
 class OwnStreamOptions(Fields):
-    """Options of a stream that reports its usage in any case."""
+    """Options of a stream that has its usage in any case."""
 
     POLICY: ClassVar = Policy(
         harmless={
@@ -46,10 +46,7 @@ class SingleFields(GenerationFields):
 
     def blame(self, error: RequestError) -> RequestError:
         """`error` with this format's name for what the chat completion calls otherwise."""
-        param = error.param or ""
-        if (own := self._own_name(param)) != param:
-            error.message, error.param = error.message.replace(param, own, 1), own
-        return super().blame(error)
+        return super().blame(error.at(self._own_name(error.param)) if error.param else error)
 
     def _own_name(self, param: str) -> str:
         tool = re.match(r"tools\[(\d+)\]\.function", param)

@@ -51,6 +51,4 @@ class DetokenizeRequest(Fields):
 
     tokens: list[int] | None = Field(None, description="token ids")
 
-    POLICY: ClassVar = Policy(
-        must={"tokens": "a list of token ids"},
-    )
+    POLICY: ClassVar = Policy(must={"tokens": "a list of token ids"})

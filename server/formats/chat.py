@@ -7,17 +7,7 @@ from typing import Any, cast
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.chat import (
-    AssistantMessage,
-    ChatChoice,
-    ChatCompletionChunk,
-    ChatDeltaChoice,
-    Delta,
-    FinishReason,
-)
-from dflash_local.server.answers.chat import (
-    ChatCompletion as WholeChat,
-)
+from dflash_local.server.answers import chat as shapes
 from dflash_local.server.answers.probs import ChatLogprobs
 from dflash_local.server.answers.timings import CompletionTokens, Usage
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
@@ -39,22 +29,24 @@ class ChatReply(Reply):
         self._n_thoughts = 0
         self._unsent: list[list[Placed]] = [[] for _ in answers]  # tokens of text that the parsers hold back
 
-    def _event(self, choices: list[ChatDeltaChoice]) -> ChatCompletionChunk:
+    def _event(self, choices: list[shapes.ChatDeltaChoice]) -> shapes.ChatCompletionChunk:
         return {**self._head, "object": "chat.completion.chunk", "choices": choices}
 
-    def _delta(self, index: int, delta: Delta, finish_reason: FinishReason | None = None) -> ChatCompletionChunk:
+    def _delta(
+        self, index: int, delta: shapes.Delta, finish_reason: shapes.FinishReason | None = None
+    ) -> shapes.ChatCompletionChunk:
         return self._event([{"index": index, "delta": delta, "finish_reason": finish_reason}])
 
-    def progress(self, index: int, progress: Progress) -> list[ChatCompletionChunk]:
+    def progress(self, index: int, progress: Progress) -> list[shapes.ChatCompletionChunk]:
         return [{**event, "prompt_progress": prompt_progress(progress)} for event in self.begin(index)]
 
-    def begin(self, index: int) -> list[ChatCompletionChunk]:
+    def begin(self, index: int) -> list[shapes.ChatCompletionChunk]:
         return [self._delta(index, {"role": "assistant", "content": None})]
 
-    def blank(self, index: int) -> ChatCompletionChunk:
+    def blank(self, index: int) -> shapes.ChatCompletionChunk:
         return self._delta(index, {})
 
-    def chunk(self, index: int, chunk: Chunk) -> list[ChatCompletionChunk]:
+    def chunk(self, index: int, chunk: Chunk) -> list[shapes.ChatCompletionChunk]:
         deltas: list[Any] = self._answers[index].push(chunk.text)  # shaped by llama.cpp
         events = [self._delta(index, delta) for delta in deltas]
         if self._probs:
@@ -62,10 +54,10 @@ class ChatReply(Reply):
             self._add_logprobs(index, events)
         return events
 
-    def end(self, index: int, completion: Completion) -> list[ChatCompletionChunk]:
+    def end(self, index: int, completion: Completion) -> list[shapes.ChatCompletionChunk]:
         deltas, chat = self._answers[index].finish(completion)
         self._count_thoughts(index, chat)
-        events = [self._delta(index, cast(Delta, delta)) for delta in deltas]
+        events = [self._delta(index, cast(shapes.Delta, delta)) for delta in deltas]
         if self._probs:
             self._unsent[index] += self._probs[index].finish(completion)
             if self._unsent[index] and not events:
@@ -73,7 +65,7 @@ class ChatReply(Reply):
             self._add_logprobs(index, events)
         return [*events, self._delta(index, {}, chat.finish_reason)]
 
-    def _add_logprobs(self, index: int, events: list[ChatCompletionChunk]) -> None:
+    def _add_logprobs(self, index: int, events: list[shapes.ChatCompletionChunk]) -> None:
         """The first event takes all tokens that are due."""
         for event in events:
             event["choices"][0]["logprobs"] = self._logprobs(index, self._unsent[index])
@@ -82,12 +74,16 @@ class ChatReply(Reply):
     def _logprobs(self, index: int, placed: list[Placed]) -> ChatLogprobs:
         return {"content": self._probs[index].detailed(placed), "refusal": None}
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> WholeChat:
+    def whole(self, completions: list[Completion], n_prompts: int) -> shapes.ChatCompletion:
         answers = [answer.parse(completion) for answer, completion in zip(self._answers, completions, strict=True)]
         for index, answer in enumerate(answers):
             self._count_thoughts(index, answer)
-        choices: list[ChatChoice] = [
-            {"index": index, "message": cast(AssistantMessage, answer.message), "finish_reason": answer.finish_reason}
+        choices: list[shapes.ChatChoice] = [
+            {
+                "index": index,
+                "message": cast(shapes.AssistantMessage, answer.message),
+                "finish_reason": answer.finish_reason,
+            }
             for index, answer in enumerate(answers)
         ]
         for index, probs in enumerate(self._probs):
@@ -101,7 +97,7 @@ class ChatReply(Reply):
             **self._verbose(completions),
         }
 
-    def usage_event(self, completions: list[Completion], n_prompts: int) -> ChatCompletionChunk:
+    def usage_event(self, completions: list[Completion], n_prompts: int) -> shapes.ChatCompletionChunk:
         return {**self._event([]), "usage": self._usage(completions, n_prompts)}
 
     def _usage(self, completions: list[Completion], n_prompts: int) -> Usage:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dflash_local.engine import Engine
 from dflash_local.generation import Completion, Generation
 from dflash_local.server.answers.native import NativeChunk, NativeCompletion
+from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.formats.reply import timings
+from dflash_local.server.formats.settings import generation_settings
 
 
 class Details:
@@ -63,3 +66,11 @@ class Details:
             "tokens_cached": done.slot_tokens,
             **timings([done.timings]),
         }
+
+
+def details_of(
+    engine: Engine, model: str, fields: RequestFields, generations: Sequence[Generation], *, tokens: bool = False
+) -> Details:
+    """The details of running generations; slow for long prompts."""
+    texts = [engine.detokenize(one.request.prompt_tokens, special=True) for one in generations[:: fields.n]]
+    return Details(model, generation_settings(engine, fields), texts, generations, tokens=tokens)

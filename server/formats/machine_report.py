@@ -6,47 +6,26 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from dflash_local import native, roofline
-from dflash_local.diagnose import tuning
-from dflash_local.diagnose.build import gpus
-from dflash_local.diagnose.machine import free_memory, load_average, process_memory, this_machine
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
+from dflash_local.machine import tuning
+from dflash_local.machine.devices import gpus
+from dflash_local.machine.hardware import free_memory, load_average, process_memory, this_machine
 from dflash_local.running_request import SlotUse
+from dflash_local.server.answers import machine_report as shapes
 from dflash_local.server.answers.answer import pick
-from dflash_local.server.answers.machine_report import (
-    Choices,
-    Computer,
-    Costs,
-    Fitted,
-    Kernels,
-    LastSeconds,
-    LiveSlot,
-    Machine,
-    MachineDrafter,
-    MachineModel,
-    MachinePair,
-    MachineState,
-    Memory,
-    Part,
-    Place,
-    Placement,
-    ProcessBytes,
-    SlotMemory,
-    ThroughputSecond,
-    Totals,
-)
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.stats import EngineStats
 from dflash_local.throughput import SECONDS
 
 # Finding out takes a while on a machine with many cores, and the answer does not change.
 _this_machine = cache(this_machine)
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[shapes.Part, ...] = get_args(shapes.Part)
 # The option that says how many layers of a part the GPU has.
-_LAYERS: dict[Part, Literal["n_gpu_layers", "n_gpu_layers_draft"]] = {
+_LAYERS: dict[shapes.Part, Literal["n_gpu_layers", "n_gpu_layers_draft"]] = {
     "target": "n_gpu_layers",
     "context": "n_gpu_layers",
     "compute": "n_gpu_layers",
@@ -55,7 +34,9 @@ _LAYERS: dict[Part, Literal["n_gpu_layers", "n_gpu_layers_draft"]] = {
 }
 
 
-def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state: MachineState, since: int) -> Machine:
+def machine(
+    engine: Engine, settings: Settings, stats: Mapping[str, Any], state: shapes.MachineState, since: int
+) -> shapes.Machine:
     """`/machine`; `stats` are dflash_engine_stats, `since` is the first second of throughput to report. It asks drivers
     and the system, so call it off the event loop."""
     info, counted, library = engine.info, settings.metrics_endpoint, _library()
@@ -83,9 +64,11 @@ def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state:
     }
 
 
-def computer() -> Computer:
+def computer() -> shapes.Computer:
     """The computer, as the system describes it."""
-    return pick(Computer, {**_this_machine().to_json(), "memory_available": free_memory(), "load": load_average()})
+    return pick(
+        shapes.Computer, {**_this_machine().to_json(), "memory_available": free_memory(), "load": load_average()}
+    )
 
 
 def _library() -> dict[str, Any]:
@@ -96,19 +79,19 @@ def _library() -> dict[str, Any]:
         return {"devices": []}
 
 
-def _pair(engine: Engine, settings: Settings) -> MachinePair:
+def _pair(engine: Engine, settings: Settings) -> shapes.MachinePair:
     info, options = engine.info, engine.options
     drafter = info.get("drafter")
     file = options.drafter if options is not None and options.drafter is not None else ""
     return {
-        "target": pick(MachineModel, {**info["target"], "name": settings.alias}),
-        "drafter": drafter and pick(MachineDrafter, {**drafter, "name": PurePath(file).name or drafter["kind"]}),
+        "target": pick(shapes.MachineModel, {**info["target"], "name": settings.alias}),
+        "drafter": drafter and pick(shapes.MachineDrafter, {**drafter, "name": PurePath(file).name or drafter["kind"]}),
         "no_tree": info.get("no_tree", ""),
         "not_bit_exact": info.get("not_bit_exact", ""),
     }
 
 
-def _placement(engine: Engine, library: dict[str, Any]) -> Placement:
+def _placement(engine: Engine, library: dict[str, Any]) -> shapes.Placement:
     options, has_gpu = engine.options, bool(gpus(library))
     return {
         "n_threads": options.n_threads if options else None,
@@ -117,20 +100,20 @@ def _placement(engine: Engine, library: dict[str, Any]) -> Placement:
     }
 
 
-def _memory(engine: Engine, stats: Mapping[str, Any], library: dict[str, Any]) -> Memory:
+def _memory(engine: Engine, stats: Mapping[str, Any], library: dict[str, Any]) -> shapes.Memory:
     sizes, kept = engine.info.get("memory", {}), stats.get("host_cache")
     placed = _placement(engine, library)
     parts = {**sizes, "host_cache": kept["bytes"] if kept else 0}
     return {
         "parts": [{"part": name, "bytes": parts[name], "on": _on(name, placed)} for name in PARTS if parts.get(name)],
-        "process": pick(ProcessBytes, asdict(process_memory())),
+        "process": pick(shapes.ProcessBytes, asdict(process_memory())),
         "cells": stats.get("cells"),
         "host_cache": kept,
-        **pick(SlotMemory, sizes),
+        **pick(shapes.SlotMemory, sizes),
     }
 
 
-def _on(part: Part, placed: Placement) -> Place:
+def _on(part: shapes.Part, placed: shapes.Placement) -> shapes.Place:
     """Where a part is, by the options: the library does not report which layers are on which GPU."""
     asked = placed[_LAYERS[part]] if part in _LAYERS else None
     if not asked:  # no layer, no GPU, or always in host memory
@@ -138,7 +121,7 @@ def _on(part: Part, placed: Placement) -> Place:
     return "gpu" if asked < 0 else "split"
 
 
-def _costs(stats: Mapping[str, Any]) -> Costs | None:
+def _costs(stats: Mapping[str, Any]) -> shapes.Costs | None:
     if not stats.get("cost_verify_ms"):
         return None
     return {
@@ -151,7 +134,7 @@ def _costs(stats: Mapping[str, Any]) -> Costs | None:
     }
 
 
-def _roofline(stats: Mapping[str, Any], size: int) -> Fitted | None:
+def _roofline(stats: Mapping[str, Any], size: int) -> shapes.Fitted | None:
     costs = {int(rows): ms for rows, ms in stats.get("cost_verify_ms", {}).items()}
     line = roofline.fit(costs)
     if line is None:
@@ -166,7 +149,7 @@ def _roofline(stats: Mapping[str, Any], size: int) -> Fitted | None:
     }
 
 
-def _kernels(engine: Engine, library: dict[str, Any]) -> list[Kernels]:
+def _kernels(engine: Engine, library: dict[str, Any]) -> list[shapes.Kernels]:
     if not library["devices"]:
         return []
     tuned = engine.info.get("tuned_rows", {})
@@ -177,7 +160,7 @@ def _kernels(engine: Engine, library: dict[str, Any]) -> list[Kernels]:
     ]
 
 
-def _choices(stats: Mapping[str, Any]) -> Choices | None:
+def _choices(stats: Mapping[str, Any]) -> shapes.Choices | None:
     last = stats.get("choice")
     if last is None:
         return None
@@ -194,13 +177,13 @@ def _choices(stats: Mapping[str, Any]) -> Choices | None:
     }
 
 
-def _totals(engine: Engine) -> Totals:
+def _totals(engine: Engine) -> shapes.Totals:
     throughput = engine.throughput
     seconds, requests = round(throughput.now, 3), engine.counters.requests
-    return pick(Totals, {"seconds": seconds, "requests": requests, **throughput.total._asdict()})
+    return pick(shapes.Totals, {"seconds": seconds, "requests": requests, **throughput.total._asdict()})
 
 
-def _throughput(engine: Engine, since: int) -> LastSeconds:
+def _throughput(engine: Engine, since: int) -> shapes.LastSeconds:
     throughput = engine.throughput
     seconds = [{name: round(value, 3) for name, value in asdict(one).items()} for one in throughput.since(since)]
     return {
@@ -208,31 +191,19 @@ def _throughput(engine: Engine, since: int) -> LastSeconds:
         "kept": SECONDS,
         "running": engine.n_running,
         "waiting": engine.n_waiting,
-        "seconds": [pick(ThroughputSecond, second) for second in seconds],
+        "seconds": [pick(shapes.ThroughputSecond, second) for second in seconds],
     }
 
 
-def _slot(engine: Engine, number: int, use: SlotUse | None) -> LiveSlot:
-    slot: LiveSlot = {
-        "id": number,
-        "state": "idle",
-        "n_ctx": engine.n_ctx_slot,
-        "task": None,
-        "held": None,
-        "prompt": None,
-        "cached": None,
-        "read": None,
-        "tokens": None,
-        "max_tokens": None,
-        "tokens_per_second": None,
-        "acceptance_length": None,
-    }
+def _slot(engine: Engine, number: int, use: SlotUse | None) -> shapes.LiveSlot:
     if use is None:
-        return slot
+        unused = dict.fromkeys(shapes.LiveSlot.__annotations__)
+        return cast(shapes.LiveSlot, {**unused, "id": number, "state": "idle", "n_ctx": engine.n_ctx_slot})
     passes, after_first = use.n_passes - 1, max(use.n_tokens - 1, 0)
     return {
-        **slot,
+        "id": number,
         "state": "idle" if not use.runs else "writing" if use.n_passes else "reading",
+        "n_ctx": engine.n_ctx_slot,
         "task": use.task,
         "held": use.n_held,
         "prompt": use.n_prompt,

@@ -8,18 +8,10 @@ from typing import Any
 from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.messages import (
-    Block,
-    BlockDelta,
-    Message,
-    MessageError,
-    MessageEvent,
-    MessageUsage,
-    StopReason,
-)
+from dflash_local.server.answers import messages as shapes
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress
-from dflash_local.server.http_errors import describe_message_error
+from dflash_local.server.http_errors import message_error
 from dflash_local.server.thoughts import seal
 
 
@@ -63,23 +55,23 @@ class MessagesReply(Reply):
     def ping(self) -> str:
         return named_event({"type": "ping"})
 
-    def progress(self, index: int, progress: Progress) -> list[MessageEvent]:
+    def progress(self, index: int, progress: Progress) -> list[shapes.MessageEvent]:
         """In a ping, which clients skip, because the format has no event for it."""
         return [{"type": "ping", "prompt_progress": prompt_progress(progress)}]
 
-    def failure(self, error: Exception) -> list[MessageError]:
-        return [describe_message_error(error)[1]]
+    def failure(self, error: Exception) -> list[shapes.MessageError]:
+        return [message_error(error)[1]]
 
     # ---- a stream ----
 
-    def begin(self, index: int) -> list[MessageEvent]:
-        usage: MessageUsage = {**_NOTHING_YET, "input_tokens": self._n_prompt}
+    def begin(self, index: int) -> list[shapes.MessageEvent]:
+        usage: shapes.MessageUsage = {**_NOTHING_YET, "input_tokens": self._n_prompt}
         return [{"type": "message_start", "message": self._message([], None, None, usage)}]
 
-    def chunk(self, index: int, chunk: Chunk) -> list[MessageEvent]:
+    def chunk(self, index: int, chunk: Chunk) -> list[shapes.MessageEvent]:
         return self._grow(self._answer_parser.push(chunk.text))
 
-    def end(self, index: int, completion: Completion) -> list[MessageEvent]:
+    def end(self, index: int, completion: Completion) -> list[shapes.MessageEvent]:
         deltas, chat = self._answer_parser.finish(completion)
         reason, sequence = self._stop(chat)
         return [
@@ -96,8 +88,8 @@ class MessagesReply(Reply):
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """Nothing: only events of timings_per_token have timings."""
 
-    def _grow(self, deltas: list[dict[str, Any]]) -> list[MessageEvent]:
-        events: list[MessageEvent] = []
+    def _grow(self, deltas: list[dict[str, Any]]) -> list[shapes.MessageEvent]:
+        events: list[shapes.MessageEvent] = []
         for delta in deltas:
             if thoughts := delta.get("reasoning_content"):
                 events += self._open_block({"type": "thinking", "thinking": "", "signature": ""})
@@ -111,18 +103,18 @@ class MessagesReply(Reply):
                 events += self._grow_call(call)
         return events
 
-    def _grow_call(self, call: dict[str, Any]) -> list[MessageEvent]:
-        function, events = call["function"], list[MessageEvent]()
+    def _grow_call(self, call: dict[str, Any]) -> list[shapes.MessageEvent]:
+        function, events = call["function"], list[shapes.MessageEvent]()
         if call["index"] not in self._calls:
-            block: Block = {"type": "tool_use", "id": call.get("id", ""), "name": function["name"], "input": {}}
+            block: shapes.Block = {"type": "tool_use", "id": call.get("id", ""), "name": function["name"], "input": {}}
             events = self._open_block(block, new=True)
             self._calls[call["index"]] = self._n_blocks - 1
         if arguments := function.get("arguments"):
-            delta: BlockDelta = {"type": "input_json_delta", "partial_json": arguments}
+            delta: shapes.BlockDelta = {"type": "input_json_delta", "partial_json": arguments}
             events.append(self._delta(delta, block=self._calls[call["index"]]))
         return events
 
-    def _open_block(self, block: Block, *, new: bool = False) -> list[MessageEvent]:
+    def _open_block(self, block: shapes.Block, *, new: bool = False) -> list[shapes.MessageEvent]:
         """Events that make the open block one of this kind."""
         if self._open == block["type"] and not new:
             return []
@@ -131,8 +123,8 @@ class MessagesReply(Reply):
         self._n_blocks += 1
         return [*events, {"type": "content_block_start", "index": self._n_blocks - 1, "content_block": block}]
 
-    def _close_block(self) -> list[MessageEvent]:
-        events: list[MessageEvent] = []
+    def _close_block(self) -> list[shapes.MessageEvent]:
+        events: list[shapes.MessageEvent] = []
         if self._open == "thinking":
             events.append(self._delta({"type": "signature_delta", "signature": self._signature(self._thoughts)}))
             self._thoughts = ""
@@ -141,18 +133,18 @@ class MessagesReply(Reply):
         self._open = ""
         return events
 
-    def _delta(self, delta: BlockDelta, *, block: int | None = None) -> MessageEvent:
+    def _delta(self, delta: shapes.BlockDelta, *, block: int | None = None) -> shapes.MessageEvent:
         index = self._n_blocks - 1 if block is None else block
         return {"type": "content_block_delta", "index": index, "delta": delta}
 
     # ---- a whole message ----
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> Message:
+    def whole(self, completions: list[Completion], n_prompts: int) -> shapes.Message:
         chat = self._answer_parser.parse(completions[0])
         return self._message(self._blocks(chat.message), *self._stop(chat), self._usage(chat))
 
-    def _blocks(self, message: dict[str, Any]) -> list[Block]:
-        blocks: list[Block] = []
+    def _blocks(self, message: dict[str, Any]) -> list[shapes.Block]:
+        blocks: list[shapes.Block] = []
         if thoughts := message.get("reasoning_content"):
             shown = "" if self._hide else thoughts
             blocks.append({"type": "thinking", "thinking": shown, "signature": self._signature(thoughts)})
@@ -165,8 +157,12 @@ class MessagesReply(Reply):
         return blocks
 
     def _message(
-        self, blocks: list[Block], reason: StopReason | None, sequence: str | None, usage: MessageUsage
-    ) -> Message:
+        self,
+        blocks: list[shapes.Block],
+        reason: shapes.StopReason | None,
+        sequence: str | None,
+        usage: shapes.MessageUsage,
+    ) -> shapes.Message:
         return {
             "id": self._head["id"],
             "type": "message",
@@ -184,7 +180,7 @@ class MessagesReply(Reply):
         """Never empty: some clients drop thoughts without a signature."""
         return seal(thoughts if self._hide else "")
 
-    def _usage(self, chat: ChatCompletion) -> MessageUsage:
+    def _usage(self, chat: ChatCompletion) -> shapes.MessageUsage:
         """Anthropic counts cached tokens apart from the rest of the prompt."""
         done, thoughts = chat.completion, chat.message.get("reasoning_content", "")
         return {
@@ -195,7 +191,7 @@ class MessagesReply(Reply):
             "output_tokens_details": {"thinking_tokens": self._count(thoughts, done)},
         }
 
-    def _stop(self, chat: ChatCompletion) -> tuple[StopReason, str | None]:
+    def _stop(self, chat: ChatCompletion) -> tuple[shapes.StopReason, str | None]:
         """`stop_reason` and `stop_sequence`."""
         completion = chat.completion
         if chat.finish_reason == "tool_calls":
@@ -209,7 +205,7 @@ class MessagesReply(Reply):
 
 
 # How much of the prompt is in the cache is not known before it is read.
-_NOTHING_YET: MessageUsage = {
+_NOTHING_YET: shapes.MessageUsage = {
     "input_tokens": 0,
     "cache_creation_input_tokens": 0,
     "cache_read_input_tokens": 0,

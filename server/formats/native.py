@@ -6,18 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.native import (
-    ChosenFields,
-    NativeAnswer,
-    NativeChunk,
-    NativeCompletion,
-    NativeUsage,
-)
-from dflash_local.server.formats.details import Details
-from dflash_local.server.formats.probs import ChoiceProbs
+from dflash_local.engine import Engine
+from dflash_local.generation import Chunk, Completion, Generation, Progress
+from dflash_local.server.answers import native as shapes
+from dflash_local.server.fields.completion import NativeFields
+from dflash_local.server.fields.request import RequestFields
+from dflash_local.server.formats.details import Details, details_of
+from dflash_local.server.formats.passes import choice_passes
+from dflash_local.server.formats.probs import ChoiceProbs, choice_probs
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
-from dflash_local.server.http_errors import describe
+from dflash_local.server.http_errors import native_error
 
 
 class NativeReply(Reply):
@@ -37,31 +35,31 @@ class NativeReply(Reply):
         self._details, self._fields = details, fields
         self._n_tokens: Counter[int] = Counter()
 
-    def progress(self, index: int, progress: Progress) -> list[NativeChunk]:
+    def progress(self, index: int, progress: Progress) -> list[shapes.NativeChunk]:
         return [{**self.blank(index), "prompt_progress": prompt_progress(progress)}]
 
-    def blank(self, index: int) -> NativeChunk:
+    def blank(self, index: int) -> shapes.NativeChunk:
         return self._part(index, "", [])
 
-    def chunk(self, index: int, chunk: Chunk) -> list[NativeChunk]:
+    def chunk(self, index: int, chunk: Chunk) -> list[shapes.NativeChunk]:
         if not self._probs:
             self._n_tokens[index] += len(chunk.tokens)
             # Tokens without text, such as control tokens, are sent too.
             return [self._part(index, chunk.text, chunk.tokens)] if chunk.text or chunk.tokens else []
-        probs, events = self._probs[index], list[NativeChunk]()
+        probs, events = self._probs[index], list[shapes.NativeChunk]()
         for placed, text in probs.split(probs.push(chunk), chunk.text):
             self._n_tokens[index] += len(placed)
             event = self._part(index, text, [one.token for one in placed])
             events.append({**event, "completion_probabilities": probs.detailed(placed)})
         return events
 
-    def end(self, index: int, completion: Completion) -> list[NativeCompletion | ChosenFields]:
-        last: NativeCompletion = {**self._details.whole(index, completion), "content": "", "tokens": []}
+    def end(self, index: int, completion: Completion) -> list[shapes.NativeCompletion | shapes.ChosenFields]:
+        last: shapes.NativeCompletion = {**self._details.whole(index, completion), "content": "", "tokens": []}
         if self._probs and (placed := self._probs[index].finish(completion, with_end=True)):
             last["completion_probabilities"] = self._probs[index].detailed(placed)
         return [self._chosen(last)]
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> NativeAnswer:
+    def whole(self, completions: list[Completion], n_prompts: int) -> shapes.NativeAnswer:
         bodies = [self._details.whole(index, done) for index, done in enumerate(completions)]
         for index, probs in enumerate(self._probs):
             placed = probs.whole(completions[index], with_end=True)
@@ -72,22 +70,32 @@ class NativeReply(Reply):
         return chosen[0] if len(chosen) == 1 else chosen
 
     def failure(self, error: Exception) -> list[Body]:
-        return [describe(error)[1]]
+        return [native_error(error)[1]]
 
-    def usage_event(self, completions: list[Completion], n_prompts: int) -> NativeUsage:
+    def usage_event(self, completions: list[Completion], n_prompts: int) -> shapes.NativeUsage:
         return {"stop": True, "usage": usage(completions, n_prompts)}
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """The end of each choice has its timings."""
 
-    def _part(self, index: int, text: str, tokens: list[int]) -> NativeChunk:
+    def _part(self, index: int, text: str, tokens: list[int]) -> shapes.NativeChunk:
         return self._details.part(index, text, tokens, self._n_tokens[index])
 
-    def _chosen(self, body: NativeCompletion) -> NativeCompletion | ChosenFields:
+    def _chosen(self, body: shapes.NativeCompletion) -> shapes.NativeCompletion | shapes.ChosenFields:
         if not self._fields:
             return body
         found = ((path, _inside(body, path)) for path in self._fields)
         return {path: value[0] for path, value in found if value}
+
+
+def native_reply(
+    engine: Engine, model: str, body: NativeFields, fields: RequestFields, generations: Sequence[Generation]
+) -> NativeReply:
+    """The reply of running generations; slow for long prompts."""
+    details = details_of(engine, model, fields, generations, tokens=bool(body.return_tokens))
+    reply = NativeReply(model, details, body.response_fields or (), choice_probs(engine, fields.probs, generations))
+    reply.passes = choice_passes(engine, generations)
+    return reply
 
 
 def _inside(body: Any, path: str) -> list[Any]:

@@ -18,7 +18,7 @@ from dflash_local.server.answers.timings import DraftingAnswer, Measured, Progre
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs
-from dflash_local.server.http_errors import describe_openai_error
+from dflash_local.server.http_errors import openai_error
 
 # Each format has its own shapes, TypedDicts of server/answers/.
 Body = Any
@@ -54,7 +54,7 @@ class Reply(ABC):
 
     def failure(self, error: Exception) -> list[Body]:
         """Events for an error in the middle of a stream."""
-        return [describe_openai_error(error)[1]]
+        return [openai_error(error)[1]]
 
     def ping(self) -> str:
         """Keeps a silent stream open: by default a comment, which clients skip."""

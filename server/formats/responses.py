@@ -11,23 +11,12 @@ from typing_extensions import Unpack
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.responses import (
-    EventFields,
-    ItemHead,
-    ItemStatus,
-    OutputItem,
-    OutputPart,
-    ResponseAnswer,
-    ResponseEcho,
-    ResponseEvent,
-    ResponseOutcome,
-    ResponseStatus,
-)
+from dflash_local.server.answers import responses as shapes
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Reply, prompt_progress, timings
-from dflash_local.server.http_errors import RESPONSES, describe_openai_error
+from dflash_local.server.http_errors import RESPONSES, openai_error
 from dflash_local.server.thoughts import seal
 
 Count = Callable[[str, Completion], int]
@@ -50,7 +39,7 @@ class ResponsesReply(Reply):
         model: str,
         answer: ChatAnswer | None,
         *,
-        echo: ResponseEcho,
+        echo: shapes.ResponseEcho,
         names: Mapping[str, ToolName],
         count: Count,
     ) -> None:
@@ -59,10 +48,10 @@ class ResponsesReply(Reply):
         self._events = _Events()
         self._output = _Output(names, self._events)
 
-    def frame(self, body: ResponseEvent) -> str:
+    def frame(self, body: shapes.ResponseEvent) -> str:
         return named_event(body)
 
-    def begin(self, index: int) -> list[ResponseEvent]:
+    def begin(self, index: int) -> list[shapes.ResponseEvent]:
         if self._events.n:
             return []
         response = self._response("in_progress", _NOTHING_YET)
@@ -72,33 +61,33 @@ class ResponsesReply(Reply):
         """An event, not a comment: Codex gives up on streams without events for five minutes."""
         return "".join(self.frame(event) for event in self.begin(0) or [self._still_in_progress()])
 
-    def progress(self, index: int, progress: Progress) -> list[ResponseEvent]:
+    def progress(self, index: int, progress: Progress) -> list[shapes.ResponseEvent]:
         begun, event = self.begin(index), self._still_in_progress()
         event["prompt_progress"] = prompt_progress(progress)
         return [*begun, event]
 
-    def _still_in_progress(self) -> ResponseEvent:
+    def _still_in_progress(self) -> shapes.ResponseEvent:
         return self._events.next("response.in_progress", response=self._response("in_progress", _NOTHING_YET))
 
-    def chunk(self, index: int, chunk: Chunk) -> list[ResponseEvent]:
+    def chunk(self, index: int, chunk: Chunk) -> list[shapes.ResponseEvent]:
         return self._output.grow(self._answer_parser.push(chunk.text))
 
-    def end(self, index: int, completion: Completion) -> list[ResponseEvent]:
+    def end(self, index: int, completion: Completion) -> list[shapes.ResponseEvent]:
         deltas, chat = self._answer_parser.finish(completion)
         events = self._output.grow(deltas) + self._output.finish(cut=chat.finish_reason == "length")
         response = self._finished(chat)
         return [*events, self._events.next(f"response.{response['status']}", response=response)]
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> ResponseAnswer:
+    def whole(self, completions: list[Completion], n_prompts: int) -> shapes.ResponseAnswer:
         deltas = self._answer_parser.push(completions[0].text)
         more, chat = self._answer_parser.finish(completions[0])
         self._output.grow(deltas + more)
         self._output.finish(cut=chat.finish_reason == "length")
         return {**self._finished(chat), **timings([done.timings for done in completions])}
 
-    def failure(self, error: Exception) -> list[ResponseEvent]:
+    def failure(self, error: Exception) -> list[shapes.ResponseEvent]:
         """As OpenAI does, also for a prompt that is too long: by this, clients learn to shorten it."""
-        detail = describe_openai_error(error, RESPONSES)[1]["error"]
+        detail = openai_error(error, RESPONSES)[1]["error"]
         code = detail["code"] if detail["code"] == "context_length_exceeded" else "server_error"
         response = self._response("failed", {**_NOTHING_YET, "error": {"code": code, "message": detail["message"]}})
         return [*self.begin(0), self._events.next("response.failed", response=response)]
@@ -108,10 +97,10 @@ class ResponsesReply(Reply):
         assert self._parser is not None, "a response that failed at once generates nothing"
         return self._parser
 
-    def _finished(self, chat: ChatCompletion) -> ResponseAnswer:
+    def _finished(self, chat: ChatCompletion) -> shapes.ResponseAnswer:
         completion = chat.completion
         cut = chat.finish_reason == "length"
-        outcome: ResponseOutcome = {
+        outcome: shapes.ResponseOutcome = {
             "completed_at": None if cut else int(time.time()),
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
@@ -126,7 +115,7 @@ class ResponsesReply(Reply):
         }
         return self._response("incomplete" if cut else "completed", outcome)
 
-    def _response(self, status: ResponseStatus, outcome: ResponseOutcome) -> ResponseAnswer:
+    def _response(self, status: shapes.ResponseStatus, outcome: shapes.ResponseOutcome) -> shapes.ResponseAnswer:
         return {
             "id": self._head["id"],
             "object": "response",
@@ -143,7 +132,7 @@ class ResponsesReply(Reply):
         }
 
 
-_NOTHING_YET: ResponseOutcome = {
+_NOTHING_YET: shapes.ResponseOutcome = {
     "completed_at": None,
     "error": None,
     "incomplete_details": None,
@@ -152,7 +141,7 @@ _NOTHING_YET: ResponseOutcome = {
 }
 
 
-def echo(body: ResponsesRequest, fields: RequestFields) -> ResponseEcho:
+def echo(body: ResponsesRequest, fields: RequestFields) -> shapes.ResponseEcho:
     """What a response repeats of its request, with the defaults of what the request left out."""
     limit = fields.options["max_tokens"]
     text: dict[str, Any] = {"format": {"type": "text"}}
@@ -185,7 +174,7 @@ class _Events:
     def __init__(self) -> None:
         self.n = 0
 
-    def next(self, kind: str, **fields: Unpack[EventFields]) -> ResponseEvent:
+    def next(self, kind: str, **fields: Unpack[shapes.EventFields]) -> shapes.ResponseEvent:
         self.n += 1
         return {"type": kind, **fields, "sequence_number": self.n - 1}
 
@@ -194,21 +183,21 @@ class _Output:
     """The items of a response, and the events of their growth."""
 
     def __init__(self, names: Mapping[str, ToolName], events: _Events) -> None:
-        self.items: list[OutputItem] = []
+        self.items: list[shapes.OutputItem] = []
         self.thoughts = ""
         self._names, self._events = names, events
         self._text: list[str] = []  # of the last item, while it may grow
         self._open = False
         self._calls: dict[int, int] = {}  # the parser's calls: their items
 
-    def grow(self, deltas: list[dict[str, Any]]) -> list[ResponseEvent]:
+    def grow(self, deltas: list[dict[str, Any]]) -> list[shapes.ResponseEvent]:
         """Take more of the answer."""
-        events: list[ResponseEvent] = []
+        events: list[shapes.ResponseEvent] = []
         for delta in deltas:
             if thoughts := delta.get("reasoning_content"):
                 self.thoughts += thoughts
                 if not self._grows("reasoning"):
-                    new: OutputItem = {"type": "reasoning", **_begun("rs_"), "summary": [], "content": []}
+                    new: shapes.OutputItem = {"type": "reasoning", **_begun("rs_"), "summary": [], "content": []}
                     events += self._add({**new, "encrypted_content": None})
                 events += self._append("response.reasoning_text.delta", thoughts, {"content_index": 0})
             if text := delta.get("content"):
@@ -219,18 +208,18 @@ class _Output:
                 events += self._grow_call(call)
         return events
 
-    def finish(self, *, cut: bool) -> list[ResponseEvent]:
+    def finish(self, *, cut: bool) -> list[shapes.ResponseEvent]:
         """Close the last item; `cut`: in the middle of it."""
         return self._close("incomplete" if cut else "completed")
 
     def _grows(self, kind: str) -> bool:
         return self._open and self.items[-1]["type"] == kind
 
-    def _grow_call(self, call: dict[str, Any]) -> list[ResponseEvent]:
-        function, events = call["function"], list[ResponseEvent]()
+    def _grow_call(self, call: dict[str, Any]) -> list[shapes.ResponseEvent]:
+        function, events = call["function"], list[shapes.ResponseEvent]()
         if call["index"] not in self._calls:
             name = self._names.get(function["name"]) or ToolName(function["name"])
-            item: OutputItem = {
+            item: shapes.OutputItem = {
                 "type": "function_call",
                 **_begun("fc_"),
                 "call_id": call.get("id", ""),
@@ -245,7 +234,7 @@ class _Output:
             events += self._append("response.function_call_arguments.delta", arguments, {})
         return events
 
-    def _add(self, item: OutputItem) -> list[ResponseEvent]:
+    def _add(self, item: shapes.OutputItem) -> list[shapes.ResponseEvent]:
         """Open a new item."""
         events = self._close("completed")
         self.items.append(item)
@@ -255,7 +244,7 @@ class _Output:
             events.append(self._event("response.content_part.added", content_index=0, part=self._part()))
         return events
 
-    def _append(self, kind: str, delta: str, fields: EventFields) -> list[ResponseEvent]:
+    def _append(self, kind: str, delta: str, fields: shapes.EventFields) -> list[shapes.ResponseEvent]:
         """One of these events comes with every chunk."""
         self._text.append(delta)
         number, self._events.n = self._events.n, self._events.n + 1
@@ -271,13 +260,13 @@ class _Output:
             }
         ]
 
-    def _part(self) -> OutputPart:
+    def _part(self) -> shapes.OutputPart:
         text = "".join(self._text)
         if self.items[-1]["type"] == "reasoning":
             return {"type": "reasoning_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
-    def _close(self, status: ItemStatus) -> list[ResponseEvent]:
+    def _close(self, status: shapes.ItemStatus) -> list[shapes.ResponseEvent]:
         """Close the open item, if there is one."""
         if not self._open:
             return []
@@ -298,14 +287,14 @@ class _Output:
             events.append(self._event("response.content_part.done", content_index=0, part=part))
         return [*events, self._event("response.output_item.done", item=item)]
 
-    def _event(self, kind: str, **fields: Unpack[EventFields]) -> ResponseEvent:
+    def _event(self, kind: str, **fields: Unpack[shapes.EventFields]) -> shapes.ResponseEvent:
         if "item" not in fields:
             fields["item_id"] = self.items[-1]["id"]
         fields["output_index"] = len(self.items) - 1
         return self._events.next(kind, **fields)
 
 
-def _begun(prefix: str) -> ItemHead:
+def _begun(prefix: str) -> shapes.ItemHead:
     return {"id": prefix + secrets.token_hex(12), "status": "in_progress"}
 
 

@@ -1,1 +1,1 @@
-"""Middleware that is about neither access nor limits: the log, failures, the path's prefix, files, HEAD."""
+"""Middleware that is about neither access nor limits: the log, failures, the root path, files, HEAD."""

@@ -24,9 +24,9 @@ class RequestLog(HTTPMiddleware):
     """ASGI middleware, the outermost. A handler that generates leaves its generations in the request's state, as
     `generations`; a router leaves the name of the answering model, as `instance`."""
 
-    def __init__(self, app: ASGIApp, prefix: str = "") -> None:
+    def __init__(self, app: ASGIApp, root: str = "") -> None:
         super().__init__(app)
-        self._prefix = prefix
+        self._root = root
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = time.monotonic(), 0
@@ -41,7 +41,7 @@ class RequestLog(HTTPMiddleware):
         try:
             await self._app(scope, receive, watched)
         finally:
-            path = scope["path"].removeprefix(self._prefix)
+            path = scope["path"].removeprefix(self._root)
             polled = (
                 (path in POLLED or path.startswith("/page/"))
                 and scope["method"] in ("GET", "HEAD")

@@ -87,7 +87,7 @@ class _Recorded:
 
 
 def _streams(body: bytes) -> bool:
-    """Whether this body asks for a stream. The app reports anything that is wrong with it."""
+    """Whether this body asks for a stream. The app says what is wrong with it."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):

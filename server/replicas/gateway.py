@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.connected import while_connected
-from dflash_local.server.http_errors import MESSAGES, ClientLeft, HTTPError, describe_at, error_response
+from dflash_local.server.http_errors import MESSAGES, ClientLeft, HTTPError, error_at, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.replicas.asked import Asked
 
@@ -101,7 +101,7 @@ class _Answer:
         if not self._streams:
             raise _TooLate
         path = self._scope["path"]
-        event = ("event: error\n" if MESSAGES in path else "") + f"data: {json.dumps(describe_at(path, LOST)[1])}\n\n"
+        event = ("event: error\n" if MESSAGES in path else "") + f"data: {json.dumps(error_at(path, LOST)[1])}\n\n"
         await self._send({"type": "http.response.body", "body": event.encode(), "more_body": False})
 
 

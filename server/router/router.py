@@ -14,7 +14,7 @@ from dflash_local.server.router.instance import Instance, Launch
 from dflash_local.server.router.model import Model
 from dflash_local.server.router.model_events import Events
 from dflash_local.server.router.pool import Pool, event_data
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 
 log = logging.getLogger(__name__)
 

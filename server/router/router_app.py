@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from dflash_local.server.app import create_app, new_app
 from dflash_local.server.docs import add_docs
-from dflash_local.server.openapi import add_openapi, describe
+from dflash_local.server.openapi import add_openapi, openapi_document
 from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.router.router import Router
 from dflash_local.server.router.routes import add_forwarding, add_routes
@@ -28,7 +28,7 @@ def create_router_app(router: Router) -> FastAPI:
     single = create_app(_no_engine, replace(router.settings, api_keys=()))  # never started
     add_forwarding(app, router, [route for route in single.routes if isinstance(route, Endpoint)])
 
-    add_openapi(app, lambda own: _joined(describe(single), describe(own)))
+    add_openapi(app, lambda own: _joined(openapi_document(single), openapi_document(own)))
     add_docs(app)
     return app
 

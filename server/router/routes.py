@@ -150,7 +150,7 @@ def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) 
 async def forward(router: Router, request: Request) -> Response:
     """The answer of the instance that is meant. Raises DFlashError if there is none, or it must not be loaded."""
     settings = router.settings
-    raw = await read_bytes(request, settings.max_body)
+    raw = await read_bytes(request, settings.limits.body)
     body = parse_json(raw) if raw else {}
     named = body.get("model")
     name = request.query_params.get("model") if named is None else named

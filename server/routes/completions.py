@@ -15,22 +15,17 @@ from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionFields, CompletionRequest, NativeRequest
 from dflash_local.server.fields.prompt import Prompt, parse_prompts
 from dflash_local.server.fields.request import RequestFields, parse_fields
+from dflash_local.server.formats.details import details_of
+from dflash_local.server.formats.native import native_reply
 from dflash_local.server.formats.passes import choice_passes
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.text import Echoed, TextReply
 from dflash_local.server.infill import Gap
+from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
-from dflash_local.server.submission import (
-    describe,
-    ignored_parts,
-    native_reply,
-    respond,
-    submit_all,
-    submit_options,
-    wants_details,
-)
+from dflash_local.server.submission import start_completion
 
 MakeReply = Callable[[RequestFields, list[Prompt], list[Generation]], Reply]
 
@@ -52,8 +47,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 echoed = [Echoed(ids, _text_of(engine, text, ids)) for text, ids in zip(asked, tokens, strict=True)]
             reply = TextReply(settings.alias, choice_probs(engine, fields.probs, generations), echoed)
             reply.passes = choice_passes(engine, generations)
-            if wants_details(service, body):
-                reply.verbose = describe(engine, settings.alias, fields, generations, len(prompts)).whole
+            if fields.verbose:
+                reply.verbose = details_of(engine, settings.alias, fields, generations).whole
             return reply
 
         return await _complete(service, request, body, make_reply, body.suffix)
@@ -61,8 +56,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def completion(request: Request, body: NativeRequest) -> Response:
         """llama-server's own completion."""
 
-        def make_reply(fields: RequestFields, prompts: list[Prompt], generations: list[Generation]) -> Reply:
-            return native_reply(service, body, fields, generations, len(prompts))
+        def make_reply(fields: RequestFields, _prompts: list[Prompt], generations: list[Generation]) -> Reply:
+            return native_reply(service.engine, settings.alias, body, fields, generations)
 
         return await _complete(service, request, body, make_reply)
 
@@ -73,8 +68,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 async def _complete(
     service: Service, request: Request, body: CompletionFields, make_reply: MakeReply, suffix: str | None = None
 ) -> Response:
-    engine, settings = service.engine, service.settings
-    fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body.prompt)
+    engine, fields, prompts = service.engine, parse_fields(body, service.settings.defaults), parse_prompts(body.prompt)
 
     def to_tokens(prompt: Prompt) -> list[int]:
         if not suffix:
@@ -84,16 +78,11 @@ async def _complete(
         return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
 
     def start() -> tuple[list[Generation], Reply]:
-        body.ignore(ignored_parts(body, fields), strict=settings.strict_fields)
-        tokens = [to_tokens(prompt) for prompt in prompts]
-        options = submit_options(engine, fields)
-        generations = submit_all(
-            engine, fields, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **options)
-        )
+        generations = start_completion(service, body, fields, lambda: [to_tokens(prompt) for prompt in prompts])
         return generations, make_reply(fields, prompts, generations)
 
     generations, reply = await asyncio.to_thread(start)
-    return await respond(request, fields, reply, generations, len(prompts))
+    return await respond(request, fields, reply, generations)
 
 
 def _text_of(engine: Engine, prompt: Prompt, tokens: Sequence[int]) -> str:

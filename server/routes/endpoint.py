@@ -66,18 +66,18 @@ class Endpoint(APIRoute):
             service = request.app.state.service
             needs(service)  # before the body is read: a server that still loads says so whatever is sent
             settings = service.settings
-            body = reads.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
+            body = reads.of(await read_json(request, settings.limits.body), strict=settings.strict_fields)
             try:
                 response: Response = await handler(request, body)
             except RequestError as error:
                 raise body.blame(error) from None
-            report_ignored(response, self.path, body)
+            list_ignored(response, self.path, body)
             return response
 
         return read_and_handle
 
 
-def report_ignored(answer: Response, path: str, body: Fields) -> None:
+def list_ignored(answer: Response, path: str, body: Fields) -> None:
     """List the body's fields without effect in the answer's header and in the log."""
     if body.ignored:
         log_ignored(path, body.ignored)
@@ -87,6 +87,14 @@ def report_ignored(answer: Response, path: str, body: Fields) -> None:
 def query_parameter(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
     """Documents a parameter that the handler reads itself, since FastAPI's refusals have another shape than ours."""
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
+
+
+def query_number(request: Request, name: str, must: str, n_digits: int) -> int:
+    """A parameter that is a whole number of at most `n_digits`; 0 if it is absent. Raises RequestError."""
+    text = request.query_params.get(name, "0")
+    if not (text.isascii() and text.isdecimal() and len(text) <= n_digits):
+        raise RequestError(f"{name} must be {must}, got {text!r:.40}", param=name)
+    return int(text)
 
 
 def nothing(service: object) -> object:

@@ -16,60 +16,70 @@ from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
-    """What is served, and how it goes."""
-    settings = service.settings
-    started = int(time.time())
+class Facts:
+    """The handlers."""
 
-    async def health(request: Request) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service, self._started = service, int(time.time())
+
+    async def health(self, request: Request) -> Response:
         """Whether requests are answered."""
-        status, body = service.health()
+        status, body = self._service.health()
         return JSON(body, status)
 
-    async def models(request: Request) -> Response:
+    async def models(self, request: Request) -> Response:
         """The models that are served."""
-        return JSON(facts.models(service, started))
+        return JSON(facts.models(self._service, self._started))
 
-    async def model(request: Request, model: str) -> Response:
+    async def model(self, request: Request, model: str) -> Response:
         """One of them, by any of its names."""
         if not model:
-            return await models(request)
-        return JSON(_named(model, facts.models(service, started)["data"]))
+            return await self.models(request)
+        return JSON(_named(model, facts.models(self._service, self._started)["data"]))
 
-    async def props(request: Request) -> Response:
+    async def props(self, request: Request) -> Response:
         """llama-server's properties."""
-        return JSON(facts.props(service))
+        return JSON(facts.props(self._service))
 
-    async def set_props(request: Request) -> Response:
+    async def set_props(self, request: Request) -> Response:
         """No property can be changed."""
         raise not_supported("no property can be changed while the server runs: restart it with other flags")
 
-    async def slots(request: Request, fail_on_no_slot: str = "") -> Response:
+    async def slots(self, request: Request, fail_on_no_slot: str = "") -> Response:
         """The slots and what they do."""
-        if not settings.slots_endpoint:
+        if not self._service.settings.slots_endpoint:
             raise not_supported("started with --no-slots")
-        found = service.engine.slots()
+        found = self._service.engine.slots()
         if fail_on_no_slot and all(slot["is_processing"] for slot in found):
             raise HTTPError(503, "no slot available", code="no_slot", retry_after=1)
         return JSON(found)
 
-    async def metrics(request: Request) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """Counters for Prometheus."""
-        if not settings.metrics_endpoint:
+        service = self._service
+        if not service.settings.metrics_endpoint:
             raise not_supported("started with --no-metrics")
-        headers = {"Process-Start-Time-Unix": str(started)}
-        return PlainTextResponse(await _metrics(service), media_type="text/plain; version=0.0.4", headers=headers)
+        if service.has_engine:
+            text = service.metrics.render(await service.stats()) + embedding_metrics(service.processes)
+        else:
+            text = metrics_without_engine(service.processes)
+        headers = {"Process-Start-Time-Unix": str(self._started)}
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4", headers=headers)
 
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """What is served, and how it goes."""
+    own = Facts(service)
     for paths, handler, answer in (
-        (("/health", "/v1/health"), health, Health),
-        (("/models", "/v1/models"), models, Models),
-        (("/models/{model:path}", "/v1/models/{model:path}"), model, Model),
-        (("/props",), props, Props),
-        (("/slots",), slots, list[Slot]),
-        (("/metrics",), metrics, None),
+        (("/health", "/v1/health"), own.health, Health),
+        (("/models", "/v1/models"), own.models, Models),
+        (("/models/{model:path}", "/v1/models/{model:path}"), own.model, Model),
+        (("/props",), own.props, Props),
+        (("/slots",), own.slots, list[Slot]),
+        (("/metrics",), own.metrics, None),
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
-    add_endpoint(app, ("/props",), set_props, answer=None, include_in_schema=False)
+    add_endpoint(app, ("/props",), own.set_props, answer=None, include_in_schema=False)
 
 
 def _named(name: str, models: Sequence[Model]) -> Model:
@@ -77,9 +87,3 @@ def _named(name: str, models: Sequence[Model]) -> Model:
     if found is None:
         raise HTTPError(404, f"there is no model {name!r:.80} here", code="model_not_found")
     return found
-
-
-async def _metrics(service: Service) -> str:
-    if not service.has_engine:
-        return metrics_without_engine(service.processes)
-    return service.metrics.render(await service.stats()) + embedding_metrics(service.processes)

@@ -11,11 +11,12 @@ from dflash_local.engine import Generation
 from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import parse_fields
-from dflash_local.server.formats.native import NativeReply
+from dflash_local.server.formats.native import NativeReply, native_reply
 from dflash_local.server.infill import FimTokens, Gap
+from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
-from dflash_local.server.submission import ignored_parts, native_reply, respond, submit_all, submit_options
+from dflash_local.server.submission import start_completion
 
 
 def fim_tokens(service: Service) -> object:
@@ -30,17 +31,17 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """The text between a prefix and a suffix, by a model that was trained for that."""
         engine, fields = service.engine, parse_fields(body, settings.defaults)
 
-        def start() -> tuple[list[Generation], NativeReply]:
-            body.ignore(ignored_parts(body, fields), strict=settings.strict_fields)
+        def tokens() -> list[list[int]]:
             layout = service.infill
             begun = engine.tokenize(body.prompt or "", add_special=False)
             gap = Gap(layout.tokens(body.input_prefix), layout.tokens(body.input_suffix), begun, body.files)
-            tokens = layout.prompt(gap, fields.options["max_tokens"])
-            options = submit_options(engine, fields)
-            generations = submit_all(engine, fields, 1, lambda _, sampling: engine.submit(tokens, sampling, **options))
-            return generations, native_reply(service, body, fields, generations, 1)
+            return [layout.prompt(gap, fields.options["max_tokens"])]
+
+        def start() -> tuple[list[Generation], NativeReply]:
+            generations = start_completion(service, body, fields, tokens)
+            return generations, native_reply(engine, settings.alias, body, fields, generations)
 
         generations, reply = await asyncio.to_thread(start)
-        return await respond(request, fields, reply, generations, 1)
+        return await respond(request, fields, reply, generations)
 
     add_endpoint(app, ("/infill",), infill, answer=NativeAnswer, event=NativeEvent, needs=fim_tokens)

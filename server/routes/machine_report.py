@@ -7,11 +7,10 @@ import asyncio
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.errors import RequestError
 from dflash_local.server.answers.machine_report import Machine
 from dflash_local.server.formats.machine_report import machine
 from dflash_local.server.http_errors import JSON
-from dflash_local.server.routes.endpoint import add_endpoint, query_parameter
+from dflash_local.server.routes.endpoint import add_endpoint, query_number, query_parameter
 from dflash_local.server.service import Service
 
 PATH = "/machine"
@@ -27,17 +26,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def tell_machine(request: Request) -> Response:
         """The pair, its devices and memory, what passes cost here, what the controller chose, slots, throughput."""
-        since, engine = _since(request), service.engine
+        since, engine = query_number(request, _SINCE, "a number of seconds", 9), service.engine
         stats = await service.native_stats()
         return JSON(await asyncio.to_thread(machine, engine, service.settings, stats, service.state, since))
 
     add_endpoint(
         app, (PATH,), tell_machine, answer=Machine, methods=["GET"], openapi_extra={"parameters": [_DOCUMENTED]}
     )
-
-
-def _since(request: Request) -> int:
-    text = request.query_params.get(_SINCE, "0")
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise RequestError(f"since must be a number of seconds, got {text!r:.40}", param=_SINCE)
-    return int(text)

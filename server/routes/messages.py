@@ -9,12 +9,14 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.server.answers.messages import Message, MessageError, MessageEvent, MessageTokens
+from dflash_local.server.chat_prompt import count_tokens
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.formats.messages import MessagesReply
 from dflash_local.server.http_errors import JSON, MESSAGES
+from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
-from dflash_local.server.submission import count_tokens, respond, start_chat
+from dflash_local.server.submission import start_chat
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -34,7 +36,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             count=partial(service.engine.tokens_through, generation=generations[0]),
             hide_thoughts=body.hides_thoughts,
         )
-        return await respond(request, fields, reply, generations, 1)
+        return await respond(request, fields, reply, generations)
 
     async def count_message_tokens(request: Request, body: MessagesRequest) -> Response:
         """How many tokens a message would read; nothing is generated."""

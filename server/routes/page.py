@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from dflash_local.server.routes.endpoint import add_endpoint, nothing
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 
 INDEX = "index.html"
 # The system's own list differs between machines, and browsers run no script of a wrong type.
@@ -76,7 +76,7 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
     async def page(request: Request) -> Response:
         """A page to chat with the model."""
         path: bytes = request.scope["raw_path"]
-        if not path.endswith(b"/"):  # the prefix alone, which the page's relative addresses would miss
+        if not path.endswith(b"/"):  # the root path alone, which the page's relative addresses would miss
             return RedirectResponse(path.rpartition(b"/")[2].decode() + "/", 308)
         return serve(request, INDEX)
 
@@ -100,12 +100,4 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
         return Response(file.body, media_type=file.media_type, headers=headers)
 
     for path, handler in (("/", page), ("/page/{name}", page_file), ("/favicon.ico", icon)):
-        add_endpoint(
-            app,
-            (path,),
-            handler,
-            answer=None,
-            methods=["GET"],
-            needs=nothing,
-            include_in_schema=False,
-        )
+        add_endpoint(app, (path,), handler, answer=None, methods=["GET"], needs=nothing, include_in_schema=False)

@@ -11,14 +11,16 @@ from starlette.responses import Response
 from dflash_local.conversation import ChatAnswer
 from dflash_local.errors import ContextLengthError
 from dflash_local.server.answers.responses import InputTokens, ResponseAnswer, ResponseEvent
+from dflash_local.server.chat_prompt import count_tokens
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.formats.responses import Count, ResponsesReply, echo
 from dflash_local.server.http_errors import JSON, HTTPError
+from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
-from dflash_local.server.submission import count_tokens, respond, start_chat
+from dflash_local.server.submission import start_chat
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -43,7 +45,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             events = "".join(reply.frame(event) for event in reply.failure(error))
             return Response(events, media_type="text/event-stream")
         reply = make_reply(fields, answers[0], partial(engine.tokens_through, generation=generations[0]))
-        return await respond(request, fields, reply, generations, 1)
+        return await respond(request, fields, reply, generations)
 
     async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
         """How many tokens a response would read; nothing is generated."""

@@ -16,8 +16,9 @@ from dflash_local.server.fields.body import parse_json, read_bytes, read_json
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
 from dflash_local.server.http_errors import JSON, not_supported
-from dflash_local.server.routes.endpoint import add_endpoint, report_ignored
-from dflash_local.server.service import Service, Settings
+from dflash_local.server.routes.endpoint import add_endpoint, list_ignored
+from dflash_local.server.service import Service
+from dflash_local.server.settings import Settings
 
 PATH = "/slots/{id_slot}"
 # Checked here, since FastAPI's refusals have another shape than ours.
@@ -53,16 +54,16 @@ async def _act(request: Request, engine: Engine, settings: Settings, folder: Pat
     slot = _slot(request.path_params["id_slot"], engine)
     action = request.query_params.get("action")
     if action == "erase":
-        raw = await read_bytes(request, settings.max_body)
+        raw = await read_bytes(request, settings.limits.body)
         body = Fields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)  # it has no fields
         erased = JSON(SlotErased(id_slot=slot, n_erased=await asyncio.wrap_future(engine.erase_slot_soon(slot))))
-        report_ignored(erased, PATH, body)
+        list_ignored(erased, PATH, body)
         return erased
     if action not in ("save", "restore"):
         raise RequestError(f"action must be save, restore or erase, got {action!r:.40}", param="action")
-    file = SlotFileRequest.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
+    file = SlotFileRequest.of(await read_json(request, settings.limits.body), strict=settings.strict_fields)
     answer = JSON(await _move(engine, slot, action, folder, checked_filename(file.filename)))
-    report_ignored(answer, PATH, file)
+    list_ignored(answer, PATH, file)
     return answer
 
 

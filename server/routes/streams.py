@@ -14,7 +14,7 @@ from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.http_errors import JSON, HTTPError
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
-from dflash_local.server.routes.endpoint import add_endpoint, nothing, query_parameter
+from dflash_local.server.routes.endpoint import add_endpoint, nothing, query_number, query_parameter
 
 GONE = HTTPError(404, "Stream not found or expired")
 NOT_BEGUN = HTTPError(503, "the stream has not begun", code="not_begun", retry_after=1)
@@ -27,7 +27,7 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
     async def stream(request: Request) -> Response:
         """A stream from one of its bytes on: what was sent, and what is still to come."""
         recording = recordings.find(_name(request))
-        start = _start(request)
+        start = query_number(request, "from", "the number of a byte", 18)
         if recording is None:
             raise GONE
         if not recording.began:
@@ -83,13 +83,6 @@ def _name(request: Request) -> str:
     if not name:
         raise RequestError(f"conv_id is missing: the {HEADER} that the stream was asked with", param="conv_id")
     return name
-
-
-def _start(request: Request) -> int:
-    text = request.query_params.get("from", "0")
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise RequestError(f"from must be the number of a byte, got {text!r:.40}", param="from")
-    return int(text)
 
 
 def _kept(recording: Recording) -> KeptStream:

@@ -10,12 +10,12 @@ from starlette.responses import Response
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
+from dflash_local.server.chat_prompt import render_chat
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
 from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
-from dflash_local.server.submission import apply_chat
 
 
 def tokenizer(service: Service) -> object:
@@ -49,7 +49,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def apply_template(request: Request, body: ChatRequest) -> Response:
         """The prompt that a conversation becomes."""
-        return JSON(Prompt(prompt=(await apply_chat(service, body)).prompt))
+        return JSON(Prompt(prompt=(await asyncio.to_thread(render_chat, service, body)).prompt))
 
     add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens, needs=tokenizer)
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)

@@ -17,13 +17,13 @@ class BodyLimits(HTTPMiddleware):
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         super().__init__(app)
-        self._limits = limits
+        self.limits = limits
         self._held = 0  # bytes of all bodies beyond their free part
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = Headers(scope=scope).get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > self._limits.body:
-            await error_response(too_long(self._limits.body))(scope, receive, send)
+        if length.isdecimal() and int(length[:20]) > self.limits.body:
+            await error_response(too_long(self.limits.body))(scope, receive, send)
             return
         body = _Body(receive, send, self)
         try:
@@ -31,16 +31,12 @@ class BodyLimits(HTTPMiddleware):
         finally:
             body.release()
 
-    @property
-    def limits(self) -> Limits:
-        return self._limits
-
     def hold(self, n_bytes: int) -> None:
         """Count bytes of a body. Raises HTTPError if there are too many."""
-        if self._held + n_bytes > self._limits.bodies:
+        if self._held + n_bytes > self.limits.bodies:
             raise HTTPError(
                 503,
-                f"all request bodies together are longer than {self._limits.bodies} bytes: try again later",
+                f"all request bodies together are longer than {self.limits.bodies} bytes: try again later",
                 code="too_many_bodies",
                 retry_after=5,
             )

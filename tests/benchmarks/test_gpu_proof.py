@@ -26,7 +26,7 @@ from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
 from benchmarks.gpu_proof.summary import Record
 from benchmarks.gpu_proof.unpacked import BundleError, Unpacked
 from dflash_local.build.commit import running_commit
-from dflash_local.diagnose.machine import this_machine
+from dflash_local.machine.hardware import this_machine
 from tests.patience import PATIENCE, wait_until
 
 PAIR, NEVER = PairName("8b", "q8_0", "dflash"), PairName("27b", "q8_0", "dflash")

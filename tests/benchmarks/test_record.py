@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import record
 from dflash_local.build import commit
-from dflash_local.diagnose.identity import build_key
-from dflash_local.diagnose.machine import Machine, this_machine
+from dflash_local.machine.hardware import Machine, this_machine
+from dflash_local.machine.identity import build_key
 
 ELSEWHERE = Machine("Another CPU", 64, 128, 256 << 30, 0, "Linux 1.0", "3.12", 0.5)
 OLD: dict[str, Any] = {"machine": ELSEWHERE.to_json(), "options": {"threads": 2}, "command": "python x.py"}

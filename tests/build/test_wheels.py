@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from dflash_local.diagnose.machine import cpu_flags
+from dflash_local.machine.hardware import cpu_flags
 from tests.build import wheelhouse
 from tests.build.wheelhouse import clean_environment, output, without_network
 

@@ -19,12 +19,14 @@ from dflash_local.build import installation, recipe
 from dflash_local.build.commit import running_commit
 from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.diagnose import build, costs, kernels, memory, tuning
+from dflash_local.diagnose import build, kernels, memory
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
-from dflash_local.diagnose.identity import build_key
-from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, look_at_machine, this_machine
+from dflash_local.diagnose.machine_findings import look_at_costs, look_at_machine, look_at_tuning
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import NativeLibraryError
+from dflash_local.machine import costs, tuning
+from dflash_local.machine.hardware import GIB, Machine, cpu_flags, this_machine
+from dflash_local.machine.identity import build_key
 from tests.gguf_files import output, rewritten
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
@@ -206,7 +208,7 @@ def test_pass_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     def look(folder: Path, *argv: str) -> Finding:
         monkeypatch.setenv("DFLASH_CACHE", str(folder))
-        return costs.look_at_costs(parsed("-m", str(pair.target), "-md", str(pair.drafter), *argv))
+        return look_at_costs(parsed("-m", str(pair.target), "-md", str(pair.drafter), *argv))
 
     assert "not measured yet" in look(tmp_path).text
     file = costs.cost_file(pair.target, pair.drafter, vars(options))
@@ -287,7 +289,7 @@ def test_one_command_tunes_a_gpu(gpu: FakeGpu, tmp_path: Path, capsys: pytest.Ca
 
 def test_tuned_rows_are_told(gpu: FakeGpu) -> None:
     def look() -> Finding:
-        (finding,) = tuning.look_at_tuning({"devices": [CPU, GPU]})
+        (finding,) = look_at_tuning({"devices": [CPU, GPU]})
         return finding
 
     assert look().text == "the defaults of CUDA0; dflash-local doctor --tune measures them here"
@@ -302,7 +304,7 @@ def test_a_machine_with_one_kernel_has_nothing_to_tune(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu, "even", {})
-    assert list(tuning.look_at_tuning({"devices": [CPU, GPU]})) == []
+    assert list(look_at_tuning({"devices": [CPU, GPU]})) == []
     assert cli.main(["doctor", "--tune", "--device", "CPU"]) == 1
     assert "CPU has nothing to choose" in capsys.readouterr().out
 

@@ -10,9 +10,9 @@ import pytest
 from dflash_local import cli
 from dflash_local.build import upstream
 from dflash_local.diagnose.finding import ok
-from dflash_local.diagnose.machine import GIB, Machine
 from dflash_local.diagnose.redaction import GONE, Redaction
 from dflash_local.diagnose.report import report
+from dflash_local.machine.hardware import GIB, Machine
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 # What was said of it -> the secret in it.

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from dflash_local import Engine, cli, native
-from dflash_local.diagnose import costs, tuning
 from dflash_local.engine_options import COST_OPTIONS
 from dflash_local.errors import RequestError
+from dflash_local.machine import costs, tuning
 
 SMALL = {"m": 512, "k": 1024, "megabytes": 8, "ms": 5}
 

@@ -75,13 +75,6 @@ def tool(name: str, **more: Any) -> Body:
 TOOLS = [tool(name) for name in NAMES]
 
 
-@pytest.fixture(scope="module")
-def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
-    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
-    yield engine
-    engine.destroy()
-
-
 def apply(engine: NativeEngine, template: Path, *turns: Body, **body: Any) -> Body:
     source = template.read_text(encoding="utf-8")
     return engine.chat_apply(source, json.dumps({"messages": [USER, *turns], **body}))

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from dflash_local import engine, native
-from dflash_local.diagnose import costs, pair
+from dflash_local.diagnose import pair
 from dflash_local.engine import Engine
 from dflash_local.engine_options import COST_OPTIONS, EngineOptions
 from dflash_local.errors import DFlashError, PairError, RequestError
+from dflash_local.machine import costs
 from dflash_local.native import AcceptRule, DraftMode
 from tests.fake_native import FakeNative
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,13 +42,6 @@ CALLS = [
     ("get_time", {}),
     ("write_file", {"path": "c", "content": LONG[:6000]}),
 ]
-
-
-@pytest.fixture(scope="module")
-def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
-    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
-    yield engine
-    engine.destroy()
 
 
 def apply(engine: NativeEngine, source: str, messages: list[Body], **body: Any) -> Body:

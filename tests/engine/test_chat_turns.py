@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,13 +111,6 @@ SHAPES: dict[str, list[Body]] = {
     "a call that was cut off": [user(1), call("c1", arguments='{"path": "a'), result("c1", 1)],
     "a call without sense": [user(1), call("c1", arguments="a.py"), result("c1", 1), user(2)],
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
-    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
-    yield engine
-    engine.destroy()
 
 
 def apply(engine: NativeEngine, template: str, messages: list[Body], **body: Any) -> ChatPrompt:

@@ -7,8 +7,6 @@ import ctypes
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -22,13 +20,6 @@ Fields = dict[str, Any]
 
 PROMPT = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 TRIGGER: Fields = {"grammar": 'root ::= "a"', "grammar_lazy": True}
-
-
-@pytest.fixture(scope="module")
-def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
-    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
-    yield engine
-    engine.destroy()
 
 
 def check(engine: NativeEngine, sampling: str) -> None:

@@ -10,7 +10,6 @@ import itertools
 import json
 import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +21,6 @@ from dflash_local.native import NativeEngine, schema_ignored
 from tests.engine.grammars import takes
 
 Case = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
-    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
-    yield engine
-    engine.destroy()
 
 
 SOURCE = Upstream("jsonschema", "4.26.0", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326", "")

@@ -11,11 +11,6 @@ from tests.parity.f32 import engine_f32, widen
 from . import tiny
 
 
-@pytest.fixture(scope="session")
-def target_f32(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return widen(pocket["target"], tmp_path_factory.mktemp("f32") / "target.gguf")
-
-
 @pytest.fixture(scope="session", params=["dflash", "dflash2"])
 def engine(
     request: pytest.FixtureRequest, pocket: dict[str, Path], target_f32: Path, tmp_path_factory: pytest.TempPathFactory

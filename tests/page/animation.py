@@ -19,7 +19,7 @@ from playwright.sync_api import ViewportSize, sync_playwright
 
 from dflash_local.demo.pocket import inflated_pair
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.page.figures import FOLDER
 from tests.server.live import Live, live

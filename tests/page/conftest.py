@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright import sync_api
 
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.page import answer_shapes
 from tests.page.scripts import ChatNative, Pace
 from tests.patience import PATIENCE

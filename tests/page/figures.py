@@ -11,7 +11,7 @@ from playwright.sync_api import sync_playwright
 
 from dflash_local.engine import Engine
 from dflash_local.native import StepUpdate
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative, bytes_in_blocks
 from tests.page.drafted import DraftedNative
 from tests.page.scripts import RICH, Pace

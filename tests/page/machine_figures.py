@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 
 from dflash_local.demo.pocket import inflated_pair
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.page.figures import FOLDER, LOOKS, save
 from tests.server.live import live
 

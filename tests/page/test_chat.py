@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.recordings.recorder import Recorder
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.page.scripts import COUNT, RICH, TRICKY
 from tests.patience import wait_until

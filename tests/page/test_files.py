@@ -6,7 +6,7 @@ import httpx
 
 from dflash_local.engine import Engine
 from dflash_local.server.routes.page import page_files
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import live
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.patience import wait_until

@@ -22,11 +22,6 @@ def torch_settings() -> None:
     torch.set_num_threads(1)  # small matrices: more threads only wait for each other
 
 
-@pytest.fixture(scope="session")
-def target_f32(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return widen(pocket["target"], tmp_path_factory.mktemp("f32") / "target.gguf")
-
-
 @pytest.fixture(scope="session", params=DRAFTERS)
 def drafter_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)

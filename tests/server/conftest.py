@@ -10,7 +10,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.server.security.limits import Limits
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
 from tests.server.live import Live, live
 

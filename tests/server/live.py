@@ -25,7 +25,8 @@ from dflash_local.engine import Engine
 from dflash_local.generation import Generation
 from dflash_local.server.app import create_app
 from dflash_local.server.process import make_server
-from dflash_local.server.service import Service, Settings
+from dflash_local.server.service import Service
+from dflash_local.server.settings import Settings
 from dflash_local.server.sockets import listening
 from tests.patience import PATIENCE, wait_until
 

@@ -19,7 +19,7 @@ from dflash_local.cli.flags.logs import JsonLines, Lines, set_up_logs
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.middleware.request_log import printable
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.server.sockets import listening, url
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until

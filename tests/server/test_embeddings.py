@@ -29,7 +29,7 @@ from dflash_local.errors import ModelError, RequestError
 from dflash_local.native import check_embedding_gguf, check_gguf
 from dflash_local.server.embeddings.embedding_model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.convert import samples
 from tests.fake_native import FakeNative
 from tests.fuzz import gguf_image

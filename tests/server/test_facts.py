@@ -16,7 +16,7 @@ from dflash_local.engine import Engine
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.metrics import histogram_lines
 from dflash_local.server.routes.absent import ABSENT
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.stats import Histogram
 from tests.fake_native import FakeNative
 from tests.patience import wait_until

@@ -17,7 +17,7 @@ from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.fields import ignored_header
 from dflash_local.server.fields.request import Defaults, parse_fields
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
 

@@ -22,7 +22,7 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import service as service_module
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.server.sockets import listen
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until

@@ -20,7 +20,7 @@ from dflash_local.engine import Engine
 from dflash_local.server.process import KEEP_ALIVE, make_server
 from dflash_local.server.security.connections import connections_possible
 from dflash_local.server.security.limits import Limits
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live

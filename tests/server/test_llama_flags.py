@@ -200,7 +200,7 @@ def test_flags_of_http(tmp_path: Path) -> None:
     assert (settings.alias, settings.aliases, settings.tags) == ("ape", ("ape", "zoo"), ("chat", "small"))
     assert (settings.slots_endpoint, settings.metrics_endpoint) == (False, False)
     assert (settings.limits.timeout, settings.limits.head_timeout, settings.limits.connections) == (20, 20, 9)
-    assert settings.max_body == 2**20
+    assert settings.limits.body == 2**20
     assert settings.cors.origins == ("localhost", "https://a.example")
     assert (settings.cors.methods, settings.cors.credentials) == ("GET", False)
 

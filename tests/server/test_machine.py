@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dflash_local.diagnose.machine import process_memory
 from dflash_local.engine import Engine
+from dflash_local.machine.hardware import process_memory
 from dflash_local.server import service
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.throughput import SECONDS
 from tests.fake_native import COSTS, FakeNative
 from tests.patience import PATIENCE, wait_until

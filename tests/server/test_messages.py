@@ -16,7 +16,7 @@ from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.fields.request import Defaults
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until

@@ -17,7 +17,7 @@ from dflash_local.server import docs
 from dflash_local.server.app import create_app
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.routes.endpoint import Endpoint
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative
 from tests.server import encoders
 from tests.server.live import Live, live

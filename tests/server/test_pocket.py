@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live, serving
 

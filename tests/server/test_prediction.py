@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import EOG, FakeNative
 from tests.server.live import Live, live
 

@@ -12,7 +12,7 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.generation import Completion, Timings
 from dflash_local.server.formats.probs import Alignment
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative, prob_of
 from tests.server.conftest import events, post
 from tests.server.live import Live, live

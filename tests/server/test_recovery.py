@@ -9,7 +9,7 @@ import pytest
 
 from dflash_local.errors import DFlashError, ModelError, RPCError
 from dflash_local.server import recovery
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live

@@ -19,7 +19,7 @@ from dflash_local.server.replicas.asked import REPLICA, Asked
 from dflash_local.server.replicas.gateway import Gateway
 from dflash_local.server.replicas.places import Places
 from dflash_local.server.replicas.replica import Replica
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE
 from tests.server.conftest import TEXT, script

@@ -17,7 +17,7 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.responses import ResponseAnswer, ResponseEvent
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.fields.responses import ResponsesRequest
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until

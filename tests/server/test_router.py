@@ -28,7 +28,7 @@ from dflash_local.server.router.model import Model
 from dflash_local.server.router.pool import Pool
 from dflash_local.server.router.router import Router, RouterOptions
 from dflash_local.server.router.router_app import create_router_app
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live_app, raw_request, serving
 

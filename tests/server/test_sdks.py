@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.extras import needs
 from tests.server.live import Live, live
 

@@ -14,7 +14,7 @@ from dflash_local.errors import RequestError
 from dflash_local.server.security.api_keys import read_keys
 from dflash_local.server.security.hosts import is_loopback
 from dflash_local.server.security.origins import Cors, parse_origins
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic_core import from_json
 
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.server.live import Live, live
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -17,7 +17,7 @@ from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import sleep
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live, serving

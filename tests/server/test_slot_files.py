@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live, serving
 

@@ -12,7 +12,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.server.fields.request import Defaults
-from dflash_local.server.service import Settings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE
 from tests.server.live import Live, live

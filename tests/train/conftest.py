@@ -1,4 +1,4 @@
-"""Fixtures for training: the f32 pocket target, and a run that has texts and taps."""
+"""Fixtures for training: a run that has texts and taps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from dflash_local.train.train_settings import TrainSettings
-from tests.parity.f32 import widen
 
 PROMPTS = Path(__file__).parents[1] / "parity" / "prompts.jsonl"
 
@@ -25,11 +24,6 @@ def gradients() -> Iterator[None]:
     """Parity tests, which the same process may have run before, turn them off for good."""
     with torch.enable_grad():
         yield
-
-
-@pytest.fixture(scope="session")
-def target_f32(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return widen(pocket["target"], tmp_path_factory.mktemp("f32") / "target.gguf")
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,7 @@ def _upstream_program() -> Path:
 
 def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
     """The shared options as flags of upstream's server, which have the same names."""
-    from dflash_local.diagnose.machine import this_machine
+    from dflash_local.machine.hardware import this_machine
 
     threads = args.n_threads or this_machine().cores
     flags = ["-m", str(args.model), "-c", str(engine.n_ctx_slot), "-t", str(threads)]

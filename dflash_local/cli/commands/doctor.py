@@ -13,7 +13,8 @@ from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
 from dflash_local.cli.flags.model_flags import suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
-from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
+from dflash_local.diagnose.machine_findings import look_at_machine, look_at_tuning
+from dflash_local.machine.hardware import Machine, this_machine
 
 REPORT = "dflash-local-report.md"
 # Types to tune by default: those of most models.
@@ -58,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
         return tune(args)
     from dflash_local.diagnose.build import look_at_build, look_at_library
     from dflash_local.diagnose.models import look_at_models
-    from dflash_local.diagnose.tuning import look_at_tuning
     from dflash_local.engine_options import EngineOptions
 
     machine = this_machine()
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **more: Any) -> None:
     """Print the findings as lines, or write them with everything else as JSON to `file` ("-": print)."""
     from dflash_local.build.commit import running_commit
-    from dflash_local.diagnose.identity import build_key
+    from dflash_local.machine.identity import build_key
 
     origin = {"machine": machine.to_json(), "commit": running_commit(), "build": build_key()}
     text = json.dumps({**origin, **more, "findings": [f.to_json() for f in findings]}, indent=1)
@@ -96,8 +96,8 @@ def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **m
 def tune(args: argparse.Namespace) -> int:
     """Measure the number of rows from which a device's matrix kernel beats its vector kernel, print the times, and keep
     the counts for later starts."""
-    from dflash_local.diagnose import tuning
     from dflash_local.diagnose.build import look_at_library
+    from dflash_local.machine import tuning
 
     machine = this_machine()
     info: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def tune(args: argparse.Namespace) -> int:
 
 def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, Any]]) -> Iterator[Finding]:
     """A finding for each type; the times are appended to `runs`."""
-    from dflash_local.diagnose import tuning
+    from dflash_local.machine import tuning
 
     names = (
         [args.device]

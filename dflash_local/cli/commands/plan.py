@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
 from dflash_local.cli.flags.model_flags import suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
-from dflash_local.diagnose.machine import GIB
-from dflash_local.diagnose.sizes import size_text
+from dflash_local.machine.hardware import GIB
+from dflash_local.machine.sizes import size_text
 
 if TYPE_CHECKING:
     from dflash_local.engine_options import EngineOptions

@@ -90,7 +90,7 @@ def embedding_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def _options(args: argparse.Namespace, path: str, name: str, pooling: str | None, n_ctx: int) -> ModelOptions:
-    from dflash_local.diagnose.machine import this_machine, usable_cores
+    from dflash_local.machine.hardware import this_machine, usable_cores
     from dflash_local.native import check_embedding_gguf
     from dflash_local.server.embeddings.options import ModelOptions
 

@@ -12,7 +12,7 @@ from dflash_local.cli.flags.engine_flags import add_flag, count, json_object, re
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
-    from dflash_local.server.service import Settings
+    from dflash_local.server.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def http_settings(args: argparse.Namespace) -> Settings:
     from dflash_local.server.security.api_keys import read_keys
     from dflash_local.server.security.limits import Limits
     from dflash_local.server.security.origins import Cors, default_origins, parse_origins
-    from dflash_local.server.service import Settings
+    from dflash_local.server.settings import Settings
 
     keys = read_keys(args.api_key, args.api_key_file)
     origins = default_origins(keys) if args.cors_origins is None else parse_origins(args.cors_origins)

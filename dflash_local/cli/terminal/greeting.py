@@ -79,7 +79,7 @@ def _row(name: str, place: str, size: int, path: Path, is_named: bool) -> Row:
 
 
 def _model_lines(rows: Sequence[Row]) -> Iterator[str]:
-    from dflash_local.diagnose.sizes import size_text
+    from dflash_local.machine.sizes import size_text
 
     if not rows:
         yield "models   none found (Hugging Face cache, llama.cpp, LM Studio, Ollama, this folder)"

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from dflash_local.diagnose import windows_memory
-from dflash_local.diagnose.finding import Finding, ok, warn
+from dflash_local.machine import windows_memory
 
 GIB = 1 << 30
 
@@ -96,21 +95,6 @@ def cpu_flags() -> frozenset[str]:
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
-    """The computer, and whether other programs keep it busy."""
-    if machine.load > machine.cores:
-        advice = "stop other programs: drafting needs idle cores"
-        yield warn("machine", f"{machine}; load {machine.load:.1f}", advice)
-    else:
-        yield ok("machine", str(machine))
-    if n_threads > machine.cores:
-        yield warn(
-            "threads",
-            f"-t {n_threads} on {machine.cores} physical cores",
-            f"use -t {machine.cores}: more threads wait for each other",
-        )
 
 
 def _cpuinfo() -> tuple[str, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dflash_local.convert.gguf_parts import part_paths
-from dflash_local.diagnose.machine import GIB
 from dflash_local.errors import ModelError
+from dflash_local.machine.hardware import GIB
 
 
 def model_size(path: Path) -> int:

@@ -8,18 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir
-from dflash_local.diagnose import tuning
-from dflash_local.diagnose.finding import Finding, ok, warn
-from dflash_local.diagnose.identity import build_identity, model_identity
-from dflash_local.diagnose.machine import this_machine, usable_cores
-from dflash_local.engine_options import COST_OPTIONS, EngineOptions
+from dflash_local.engine_options import COST_OPTIONS
+from dflash_local.machine import tuning
+from dflash_local.machine.hardware import this_machine, usable_cores
+from dflash_local.machine.identity import build_identity, model_identity
 
 
 def cost_file(
@@ -59,29 +57,3 @@ def usable(file: Path) -> str | None:
     except OSError:
         return None
     return str(file) if os.access(file.parent, os.W_OK | os.X_OK) else None
-
-
-def look_at_costs(options: EngineOptions) -> Finding:
-    """Are the pass times of this pair, with these options, kept from an earlier start? They matter only with a
-    drafter."""
-    if not options.cost_cache or not options.warmup:
-        return ok("pass times", "measured at every start" if options.warmup else "not measured (--no-warmup)")
-    file = cost_file(options.model, options.drafter, vars(options))
-    try:
-        age = time.time() - file.stat().st_mtime
-    except OSError:
-        if usable(file) is None:
-            return warn(
-                "pass times",
-                f"{file.parent} cannot be written: every start measures again",
-                "point DFLASH_CACHE elsewhere",
-            )
-        return ok("pass times", f"not measured yet; the first start will keep them in {file}")
-    return ok("pass times", f"kept {_ago(age)} ago in {file}")
-
-
-def _ago(seconds: float) -> str:
-    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit}{'s' * (seconds >= 2 * size)}"
-    return "less than a minute"

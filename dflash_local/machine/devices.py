@@ -1,4 +1,4 @@
-"""Software devices, which look like GPUs."""
+"""GPUs, and software devices, which look like them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from dflash_local import native
 _SOFTWARE = ("llvmpipe", "softpipe", "swiftshader")
 ADVICE = "keep the layers off it (-ngl 0), or unset GGML_VK_VISIBLE_DEVICES: a CPU build computes several times faster"
 
-log = logging.getLogger("dflash_local.diagnose.devices")
+log = logging.getLogger(__name__)
+
+
+def gpus(info: dict[str, Any]) -> list[dict[str, Any]]:
+    """Devices that `native.library_info()` lists as GPUs."""
+    return [device for device in info.get("devices", ()) if "gpu" in str(device["type"]).lower()]
 
 
 def software_devices(info: dict[str, Any]) -> list[dict[str, Any]]:
-    """Devices that `native.library_info()` lists as GPUs, although their driver computes on the CPU."""
+    """Those whose driver computes on the CPU."""
     return [device for device in info.get("devices", ()) if str(device["description"]).lower().startswith(_SOFTWARE)]
 
 

@@ -13,17 +13,16 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir
 from dflash_local.demo.shapes import SHAPES
-from dflash_local.diagnose.finding import Finding, ok, warn
-from dflash_local.diagnose.identity import build_identity
-from dflash_local.diagnose.machine import this_machine, usable_cores
 from dflash_local.errors import RequestError
+from dflash_local.machine.hardware import this_machine, usable_cores
+from dflash_local.machine.identity import build_identity
 
 FORMAT = 1
 # A difference below this share is noise.
@@ -40,7 +39,7 @@ _MOST_BYTES = 1 << 16
 Table = dict[str, dict[str, int]]
 """Device -> type -> rows from which the matrix kernel is used."""
 
-log = logging.getLogger("dflash_local.diagnose.tuning")
+log = logging.getLogger(__name__)
 
 
 # ---- measurement -----------------------------------------------------------------------------------------------------
@@ -211,20 +210,6 @@ def in_force() -> Table:
         for device in _devices()
     }
     return {device: types for device, types in counts.items() if types}
-
-
-def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
-    """Were the row counts measured here? No finding if no device has two kernels and nothing is kept."""
-    table, ignored = read_table()
-    if ignored:
-        yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")
-    elif table:
-        rows = "; ".join(
-            f"{device} {', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items()
-        )
-        yield ok("tuned rows", f"{rows}; kept in {tuned_file()}")
-    elif two := [device["name"] for device in info["devices"] if choices(device["name"])]:
-        yield ok("tuned rows", f"the defaults of {', '.join(two)}; dflash-local doctor --tune measures them here")
 
 
 def _devices() -> list[dict[str, Any]]:

@@ -1,0 +1,67 @@
+"""What slows this machine down, and what of its measurements is kept from earlier starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from dflash_local.diagnose.finding import Finding, ok, warn
+from dflash_local.engine_options import EngineOptions
+from dflash_local.machine import costs, tuning
+from dflash_local.machine.hardware import Machine
+
+
+def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
+    """The computer, and whether other programs keep it busy."""
+    if machine.load > machine.cores:
+        advice = "stop other programs: drafting needs idle cores"
+        yield warn("machine", f"{machine}; load {machine.load:.1f}", advice)
+    else:
+        yield ok("machine", str(machine))
+    if n_threads > machine.cores:
+        yield warn(
+            "threads",
+            f"-t {n_threads} on {machine.cores} physical cores",
+            f"use -t {machine.cores}: more threads wait for each other",
+        )
+
+
+def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
+    """Were the row counts measured here? No finding if no device has two kernels and nothing is kept."""
+    table, ignored = tuning.read_table()
+    if ignored:
+        yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")
+    elif table:
+        rows = "; ".join(
+            f"{device} {', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items()
+        )
+        yield ok("tuned rows", f"{rows}; kept in {tuning.tuned_file()}")
+    elif two := [device["name"] for device in info["devices"] if tuning.choices(device["name"])]:
+        yield ok("tuned rows", f"the defaults of {', '.join(two)}; dflash-local doctor --tune measures them here")
+
+
+def look_at_costs(options: EngineOptions) -> Finding:
+    """Are the pass times of this pair, with these options, kept from an earlier start? They matter only with a
+    drafter."""
+    if not options.cost_cache or not options.warmup:
+        return ok("pass times", "measured at every start" if options.warmup else "not measured (--no-warmup)")
+    file = costs.cost_file(options.model, options.drafter, vars(options))
+    try:
+        age = time.time() - file.stat().st_mtime
+    except OSError:
+        if costs.usable(file) is None:
+            return warn(
+                "pass times",
+                f"{file.parent} cannot be written: every start measures again",
+                "point DFLASH_CACHE elsewhere",
+            )
+        return ok("pass times", f"not measured yet; the first start will keep them in {file}")
+    return ok("pass times", f"kept {_ago(age)} ago in {file}")
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}{'s' * (seconds >= 2 * size)}"
+    return "less than a minute"
