@@ -45,7 +45,7 @@ dflash_named(sources
     draft calibration choice corpus cost_curve earlier_answers kv_history lookup prediction quotation tree
     cache conversation host_cache sequence slot_file
     engine budget controller slot steady_size
-    files charsmap gguf_check gguf_file
+    files charsmap drafter_check embedding_check gguf_check gguf_file
     grammar gbnf trigger_search
     schema automaton decimal pattern)
 add_library(parts STATIC ${sources})
