@@ -19,7 +19,7 @@ _N_FEATURES = 5  # of a candidate's probability and rank
 _FIELDS = (
     "candidate_topk", "hidden_size", "factor_dim", "num_layers", "num_heads", "mlp_ratio", "logit_scale", "vector_eps",
 )  # fmt: skip
-# What the engine takes (ggml_ops/files/gguf_check.cpp).
+# What the engine takes (ggml_ops/files/drafter_check.cpp).
 _MAX_CANDIDATES, _MAX_LAYERS = 32, 16
 
 

@@ -7,7 +7,7 @@
 
 #pragma once
 
-#include "draft/tree.h"
+#include "draft/growth.h"
 
 #include <cstdint>
 #include <functional>

@@ -77,22 +77,11 @@ constexpr int64_t MIN_SEED = -1, MAX_SEED = UINT32_MAX;   // -1: random
 // The fields that are not numbers, in reading order.
 constexpr struct {
     const char *name, *type;
-} OTHERS[] = {
-    { "dry_sequence_breakers", "json" },
-    { "samplers", "json" },
-    { "logit_bias", "json" },
-    { "ignore_eos", "boolean" },
-    { "preserved_tokens", "json" },
-    { "grammar", "string" },
-    { "json_schema", "json" },
-    { "grammar_type", "string" },
-    { "grammar_lazy", "boolean" },
-    { "grammar_triggers", "json" },
-    { "generation_prompt", "string" },
-    { "thinking_start_tag", "string" },
-    { "thinking_end_tags", "json" },
-    { "reasoning_budget_message", "string" },
-};
+} OTHERS[] = { { "dry_sequence_breakers", "json" }, { "samplers", "json" }, { "logit_bias", "json" },
+    { "ignore_eos", "boolean" }, { "preserved_tokens", "json" }, { "grammar", "string" }, { "json_schema", "json" },
+    { "grammar_type", "string" }, { "grammar_lazy", "boolean" }, { "grammar_triggers", "json" },
+    { "generation_prompt", "string" }, { "thinking_start_tag", "string" }, { "thinking_end_tags", "json" },
+    { "reasoning_budget_message", "string" } };
 
 void read_numbers(field_reader & in, common_params_sampling & p) {
     if (const json * value = in.take("seed")) {

@@ -2,8 +2,9 @@
 
 #pragma once
 
+#include "base/tree.h"
 #include "dflash.h"
-#include "draft/tree.h"
+#include "draft/quotation.h"
 
 #include <cstdint>
 #include <vector>

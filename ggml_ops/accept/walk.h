@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "draft/tree.h"
+#include "base/tree.h"
 
 namespace dflash {
 

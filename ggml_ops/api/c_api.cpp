@@ -96,6 +96,16 @@ json packed_types() {
     return types;
 }
 
+// What files can be quantized to.
+const std::map<std::string, llama_ftype> FILE_TYPES = { { "f32", LLAMA_FTYPE_ALL_F32 },
+    { "f16", LLAMA_FTYPE_MOSTLY_F16 }, { "bf16", LLAMA_FTYPE_MOSTLY_BF16 }, { "q4_0", LLAMA_FTYPE_MOSTLY_Q4_0 },
+    { "q4_1", LLAMA_FTYPE_MOSTLY_Q4_1 }, { "q5_0", LLAMA_FTYPE_MOSTLY_Q5_0 }, { "q5_1", LLAMA_FTYPE_MOSTLY_Q5_1 },
+    { "q8_0", LLAMA_FTYPE_MOSTLY_Q8_0 }, { "q2_k", LLAMA_FTYPE_MOSTLY_Q2_K }, { "q3_k_m", LLAMA_FTYPE_MOSTLY_Q3_K_M },
+    { "q4_k_s", LLAMA_FTYPE_MOSTLY_Q4_K_S }, { "q4_k_m", LLAMA_FTYPE_MOSTLY_Q4_K_M },
+    { "q5_k_s", LLAMA_FTYPE_MOSTLY_Q5_K_S }, { "q5_k_m", LLAMA_FTYPE_MOSTLY_Q5_K_M },
+    { "q6_k", LLAMA_FTYPE_MOSTLY_Q6_K }, { "iq4_nl", LLAMA_FTYPE_MOSTLY_IQ4_NL },
+    { "iq4_xs", LLAMA_FTYPE_MOSTLY_IQ4_XS } };
+
 }   // namespace
 
 // ---- library ----
@@ -152,31 +162,12 @@ int dflash_check_embedding_gguf(const char * path) {
 
 int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads) {
     return attempt([&] {
-        static const std::map<std::string, llama_ftype> types = {
-            { "f32", LLAMA_FTYPE_ALL_F32 },
-            { "f16", LLAMA_FTYPE_MOSTLY_F16 },
-            { "bf16", LLAMA_FTYPE_MOSTLY_BF16 },
-            { "q4_0", LLAMA_FTYPE_MOSTLY_Q4_0 },
-            { "q4_1", LLAMA_FTYPE_MOSTLY_Q4_1 },
-            { "q5_0", LLAMA_FTYPE_MOSTLY_Q5_0 },
-            { "q5_1", LLAMA_FTYPE_MOSTLY_Q5_1 },
-            { "q8_0", LLAMA_FTYPE_MOSTLY_Q8_0 },
-            { "q2_k", LLAMA_FTYPE_MOSTLY_Q2_K },
-            { "q3_k_m", LLAMA_FTYPE_MOSTLY_Q3_K_M },
-            { "q4_k_s", LLAMA_FTYPE_MOSTLY_Q4_K_S },
-            { "q4_k_m", LLAMA_FTYPE_MOSTLY_Q4_K_M },
-            { "q5_k_s", LLAMA_FTYPE_MOSTLY_Q5_K_S },
-            { "q5_k_m", LLAMA_FTYPE_MOSTLY_Q5_K_M },
-            { "q6_k", LLAMA_FTYPE_MOSTLY_Q6_K },
-            { "iq4_nl", LLAMA_FTYPE_MOSTLY_IQ4_NL },
-            { "iq4_xs", LLAMA_FTYPE_MOSTLY_IQ4_XS },
-        };
         backends_init();
         std::string name = ftype ? ftype : "";
         std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return (char) std::tolower(c); });
-        const auto it = types.find(name);
-        refuse_if(
-            it == types.end(), "ftype is '", name, "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
+        const auto it = FILE_TYPES.find(name);
+        refuse_if(it == FILE_TYPES.end(), "ftype is '", name,
+            "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
         if (!path_in || !path_out) {
             throw status_error(DFLASH_ERROR_MODEL, "path_in and path_out are needed");
         }
@@ -544,7 +535,7 @@ int dflash_tap(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t 
 }
 
 int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {
-    return attempt([&] { e->count_pass(e->inspector().tree_pass(trees, n_trees)); });
+    return attempt([&] { e->add_time(e->inspector().tree_pass(trees, n_trees)); });
 }
 
 char * dflash_cells(const dflash_engine * e) {

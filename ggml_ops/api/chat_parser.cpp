@@ -338,41 +338,48 @@ std::string chat_parser::push(const std::string & text, bool is_final) {
     add("content", inline_ ? inline_->push_content(text, is_final) : content);
 
     for (size_t i = 0; i < msg.tool_calls.size(); ++i) {
-        const common_chat_tool_call & now = msg.tool_calls[i];
-        if (calls_.size() <= i) {
-            calls_.emplace_back();
+        const common_chat_tool_call & now     = msg.tool_calls[i];
+        const bool                    settled = is_final || i + 1 < msg.tool_calls.size() || !now.arguments.empty();
+        const json                    delta   = push_call(now, i, settled, is_final);
+        if (!delta.is_null()) {
+            deltas.push_back({ { "tool_calls", json::array({ delta }) } });
         }
-        call & sent  = calls_[i];
-        json   delta = { { "index", i } };
-        // Clients append to names as they do to arguments, so a name is sent only when it is complete.
-        const bool announced = !sent.name.empty();
-        const bool settled   = is_final || i + 1 < msg.tool_calls.size() || !now.arguments.empty();
-        if (!announced) {
-            if (!settled || now.name.empty()) {
-                continue;
-            }
-            sent.name     = now.name;
-            sent.id       = now.id.empty() ? new_call_id() : now.id;
-            delta["id"]   = sent.id;
-            delta["type"] = "function";
-        }
-        const bool  bare  = is_final && now.arguments.empty();   // arguments of a call without any are still JSON
-        std::string added = send(bare ? "{}" : now.arguments, int32_t(i));
-        if (announced && added.empty()) {
-            continue;
-        }
-        json function = json::object();
-        if (!announced) {
-            function["name"] = sent.name;
-        }
-        function["arguments"] = added;
-        delta["function"]     = function;
-        deltas.push_back({ { "tool_calls", json::array({ delta }) } });
     }
     if (!is_final) {
         shorten(msg);
     }
     return deltas.dump();
+}
+
+// Clients append to names as they do to arguments, so a name is sent only when it is complete (`settled`).
+json chat_parser::push_call(const common_chat_tool_call & now, size_t index, bool settled, bool is_final) {
+    if (calls_.size() <= index) {
+        calls_.emplace_back();
+    }
+    call &     sent      = calls_[index];
+    json       delta     = { { "index", index } };
+    const bool announced = !sent.name.empty();
+    if (!announced) {
+        if (!settled || now.name.empty()) {
+            return nullptr;
+        }
+        sent.name     = now.name;
+        sent.id       = now.id.empty() ? new_call_id() : now.id;
+        delta["id"]   = sent.id;
+        delta["type"] = "function";
+    }
+    const bool        bare  = is_final && now.arguments.empty();   // arguments of a call without any are still JSON
+    const std::string added = send(bare ? "{}" : now.arguments, int32_t(index));
+    if (announced && added.empty()) {
+        return nullptr;
+    }
+    json function = json::object();
+    if (!announced) {
+        function["name"] = sent.name;
+    }
+    function["arguments"] = added;
+    delta["function"]     = function;
+    return delta;
 }
 
 std::string chat_parser::push_content(const std::string & text, bool is_final) {

@@ -53,6 +53,7 @@ class chat_parser {
     common_chat_msg parse_whole() const;
     common_chat_msg salvage() const;
 
+    json          push_call(const common_chat_tool_call & now, size_t index, bool settled, bool is_final);
     std::string   push_content(const std::string & text, bool is_final);
     std::string & sent(int32_t field);
     cut *         find_cut(int32_t field);

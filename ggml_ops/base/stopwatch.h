@@ -8,22 +8,25 @@ namespace dflash {
 
 class stopwatch {
   public:
-    // Milliseconds since the start or the last lap.
+    // Milliseconds since the start.
     double ms() const { return std::chrono::duration<double, std::milli>(clock::now() - start_).count(); }
-
-    // Also adds them to `total` and starts the next lap.
-    double lap(double & total) {
-        const clock::time_point now = clock::now();
-        const double            ms  = std::chrono::duration<double, std::milli>(now - start_).count();
-        start_                      = now;
-        total += ms;
-        return ms;
-    }
 
   private:
     using clock = std::chrono::steady_clock;
 
     clock::time_point start_ = clock::now();
+};
+
+// Adds the milliseconds of its life to `total`.
+class lap_timer {
+  public:
+    explicit lap_timer(double & total) : total_(total) {}
+    lap_timer(const lap_timer &) = delete;
+    ~lap_timer() { total_ += watch_.ms(); }
+
+  private:
+    double &        total_;
+    const stopwatch watch_;
 };
 
 }   // namespace dflash

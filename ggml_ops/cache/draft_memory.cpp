@@ -1,63 +1,13 @@
 #include "cache/draft_memory.h"
 
-#include "base/abort_guard.h"
-#include "target/cache_type.h"
-
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 namespace dflash {
 
-namespace {
-
-constexpr int32_t DEFAULT_DRAFT_CTX = 4096;
-
-// Bytes that positions which left the drafter's rings may take.
-size_t history_limit(const model_pair & models) {
-    constexpr double MOST = 2.0 * (1u << 30);
-    return (size_t) std::min(MOST, models.spare_memory() / 8);
-}
-
-drafter_params params_of(const dflash_engine_params & p, const model_pair & models, const pass_limits & limits) {
-    drafter_params dp;
-    dp.n_slots = (int32_t) p.n_slots;
-    dp.n_ctx   = (int32_t) std::min<uint32_t>(p.draft_ctx ? p.draft_ctx : DEFAULT_DRAFT_CTX, limits.n_ctx_slot);
-    check_range("draft_ctx", dp.n_ctx, 1, 1 << 24);
-    dp.n_batch       = std::max(limits.n_rows, 64);
-    dp.n_threads     = p.n_threads_batch;
-    dp.type_k        = cache_type(p.type_k_draft, "type_k_draft", true);
-    dp.type_v        = cache_type(p.type_v_draft, "type_v_draft", true);
-    dp.kv_offload    = p.kv_offload;
-    dp.flash_attn    = p.flash_attn && dp.type_k == GGML_TYPE_F16 && dp.type_v == GGML_TYPE_F16;
-    dp.history_limit = history_limit(models);
-    return dp;
-}
-
-}   // namespace
-
-draft_memory::draft_memory(const dflash_engine_params & params, const model_pair & models, target & target) :
-    target_(target), taps_(target, (int32_t) params.n_slots) {
-    if (!models.drafter()) {
-        return;
-    }
-    const abort_guard guard(abort_guard::phase::load);
-    models.rpc().blame([&] {
-        drafter_params dp = params_of(params, models, target.limits());
-        dp.taps  = target.create_tap_store(pair_error([&] { return access_drafter(models.drafter()); }), dp.n_slots);
-        drafter_ = pair_error([&] { return std::make_unique<dflash::drafter>(models.drafter(), models.target(), dp); });
-        target.set_tapped_layers(drafter_->model().target_layers);
-        taps_.start(drafter_->tap_size());
-        // The memory of all passes to come, so that none fails for want of it. On the host it is taken when it is used.
-        if (models.plans() || models.on_devices()) {
-            try {
-                drafter_->reserve();
-            } catch (const std::runtime_error & e) {
-                throw status_error(DFLASH_ERROR_MEMORY, e.what());
-            }
-        }
-    });
-}
+draft_memory::draft_memory(target & target, std::unique_ptr<dflash::drafter> drafter) :
+    target_(target), drafter_(std::move(drafter)),
+    taps_(target, (int32_t) target.params().n_slots, drafter_ ? drafter_->tap_size() : 0) {}
 
 // ---- a drafter pass ----
 

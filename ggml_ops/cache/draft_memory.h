@@ -5,7 +5,6 @@
 
 #include "cache/conversation.h"
 #include "cache/pending_taps.h"
-#include "dflash.h"
 #include "draft/drafter.h"
 #include "target/target.h"
 
@@ -19,8 +18,8 @@ namespace dflash {
 
 class draft_memory {
   public:
-    // `target` and `models` must outlive this. Throws status_error: a wrong pair, or no memory.
-    draft_memory(const dflash_engine_params & params, const model_pair & models, target & target);
+    // `target` must outlive this. drafter: null if there is none.
+    draft_memory(target & target, std::unique_ptr<dflash::drafter> drafter);
     draft_memory(const draft_memory &) = delete;
 
     bool                    empty() const { return !drafter_; }   // there is no drafter

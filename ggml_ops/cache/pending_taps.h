@@ -14,10 +14,9 @@ namespace dflash {
 
 class pending_taps {
   public:
-    // `target` must outlive this.
-    pending_taps(const target & target, int32_t n_sequences) : target_(target), of_(n_sequences) {}
-    // From now on rows of so many floats are kept; before, nothing is.
-    void start(int32_t row_size) { row_size_ = row_size; }
+    // `target` must outlive this. row_size: floats of a row; 0: nothing is kept.
+    pending_taps(const target & target, int32_t n_sequences, int32_t row_size) :
+        target_(target), row_size_(row_size), of_(n_sequences) {}
 
     int32_t          n_sequences() const { return (int32_t) of_.size(); }
     const tap_rows & of(int32_t id) const { return of_[id]; }
@@ -34,7 +33,7 @@ class pending_taps {
 
   private:
     const target &        target_;
-    size_t                row_size_ = 0;
+    const size_t          row_size_;
     std::vector<tap_rows> of_;   // [sequences]
 };
 

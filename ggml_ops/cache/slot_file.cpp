@@ -189,10 +189,10 @@ uint64_t model_fingerprint(const std::string & path) {
     return sum.value();
 }
 
-size_t write_slot_file(const std::string & path, const conversation & c, const slot_file_owner & owner) {
+static head head_of(const conversation & c, const slot_file_owner & owner) {
     const auto & past = c.ring.past.segments();
     head         h    = {};
-
+    std::memcpy(h.magic, MAGIC, sizeof(MAGIC));
     h.target        = owner.target;
     h.drafter       = owner.drafter;
     h.state_size    = c.state.size();
@@ -213,11 +213,14 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
     for (const checkpoint & p : c.checkpoints) {
         h.file_size += 2 * sizeof(uint64_t) + p.state->size();
     }
-    std::memcpy(h.magic, MAGIC, sizeof(MAGIC));
+    return h;
+}
 
+size_t write_slot_file(const std::string & path, const conversation & c, const slot_file_owner & owner) {
     // Beside it, with a name as short as any.
     const auto        now  = std::chrono::steady_clock::now().time_since_epoch();
     const std::string part = file_path(path).replace_filename(std::to_string(now.count()) + ".part").u8string();
+    const head        h    = head_of(c, owner);
     errno                  = 0;
     writer out(part);
     out.write(&h, sizeof(h));
@@ -228,7 +231,7 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
         out.write(at_and_size, sizeof(at_and_size));
         out.write(p.state->data(), p.state->size());
     }
-    for (const kv_history::segment & segment : past) {
+    for (const kv_history::segment & segment : c.ring.past.segments()) {
         out.write(segment->data(), segment->size());
     }
     out.write(c.ring.data.data(), c.ring.data.size());

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int     MAX_PRODUCTS = 8;     // fused at once
 constexpr int     MAX_DISTANCE = 24;    // most nodes between products of one input
-constexpr int64_t SEGMENT      = 256;   // values of a SWIGLU per piece of work: whole blocks of every type
+constexpr int64_t SEGMENT      = 256;   // values of a SWIGLU per task: whole blocks of every type
 
 bool fusion_is_on() {
     static const bool on = is_on("DFLASH_FUSED");

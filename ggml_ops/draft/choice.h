@@ -1,5 +1,5 @@
 // How many nodes and how long a block pay best, and whether drafts pay at all: pure functions and small running
-// statistics, no llama.cpp types. Which slot has which budget is decided in engine/budget.cpp, which calls these.
+// statistics, no llama.cpp types. Which slot has which budget is decided in engine/controller.cpp, which calls these.
 //
 // A step costs T_draft + T_verify(rows) + T_other and yields one token per slot plus the values of the verified nodes.
 // Real cost curves have steps and are not convex, so every count is evaluated.

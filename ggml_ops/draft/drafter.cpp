@@ -291,6 +291,13 @@ void drafter::inject(draft_job & job, int32_t n_rows) {
     skip(job, n_rows);
 }
 
+// Blocks of `length` tokens.
+static void set_blocks(graph_shape & shape, const drafter_model & model, int32_t length) {
+    shape.length = model.n_rows(length);
+    shape.first  = model.anchor_first ? 0 : 1;
+    shape.n_pos  = length - 1;
+}
+
 graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const {
     graph_shape shape;
     shape.probe = probe;
@@ -303,9 +310,7 @@ graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t lengt
     }
     shape.n_inject = inject_bucket(shape.n_inject, on_device_);
     if (!shape.slots.empty()) {
-        shape.length = model_.n_rows(length);
-        shape.first  = model_.anchor_first ? 0 : 1;
-        shape.n_pos  = length - 1;
+        set_blocks(shape, model_, length);
     }
     return shape;
 }
@@ -331,9 +336,7 @@ void drafter::reserve() {
     const abort_guard guard(abort_guard::phase::pass);
     graph_shape       shape;
     shape.n_inject = inject_bucket(params_.n_batch, on_device_);
-    shape.length   = model_.n_rows(model_.max_length());
-    shape.first    = model_.anchor_first ? 0 : 1;
-    shape.n_pos    = model_.max_length() - 1;
+    set_blocks(shape, model_, model_.max_length());
     for (int32_t slot = 0; slot < params_.n_slots; ++slot) {
         shape.slots.push_back(slot);
         shape.spans.push_back(kv_->span(INT32_MAX));

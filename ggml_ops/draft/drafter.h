@@ -5,12 +5,12 @@
 #pragma once
 
 #include "draft/graph.h"
+#include "draft/growth.h"
 #include "draft/head_copy.h"
 #include "draft/kv_ring.h"
 #include "draft/selector.h"
-#include "llama/tap_cell.h"
-#include "draft/tree.h"
 #include "llama/drafter_model.h"
+#include "llama/tap_cell.h"
 
 #include "ggml-cpp.h"
 

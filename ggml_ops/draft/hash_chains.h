@@ -10,14 +10,15 @@
 
 namespace dflash {
 
-// For one number of tokens. Different tokens may share a chain, so whoever follows one compares. Places are numbered
-// from 0 on; of a text that drops its beginning, chains lead to places that are gone, from where on all are.
+// A chain links the places whose last `n_tokens` tokens have the same hash, newest first. Other tokens may have that
+// hash, too: compare them. Places are numbered from 0. If a text drops its beginning, chains still lead to the dropped
+// places; everything after the first of them is dropped, too.
 class hash_chains {
   public:
     explicit hash_chains(int32_t n_tokens) : n_tokens_(n_tokens) {}
 
     int32_t n_tokens() const { return n_tokens_; }
-    // Forgets all places, and makes room for this many, of which 2^31 may come in turn.
+    // Forgets all places, and makes room for this many. When they are full, new ones replace the oldest; up to 2^31.
     void reset(int32_t n_places);
     bool is_full() const { return (int32_t) before_.size() == n_places_; }
     // token(i): the i-th token back from the place, 0: the one at the place.

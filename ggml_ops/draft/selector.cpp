@@ -131,9 +131,9 @@ class marginals_selector : public selector {
 
 // DFlash 2, CandidateSelector of package `dflash`: logit[next] + <next, prev * gate> for every pair of candidates of
 // neighbouring positions. The first position's predecessor is the anchor.
-class lattice_selector : public selector {
+class dflash2_selector : public selector {
   public:
-    explicit lattice_selector(const drafter_model & model) : selector(model.selector_top_k), model_(model) {
+    explicit dflash2_selector(const drafter_model & model) : selector(model.selector_top_k), model_(model) {
         fail_if(top_k() > model.n_logits(), "dflash.selector_top_k exceeds the vocabulary");
     }
 
@@ -172,7 +172,7 @@ std::unique_ptr<selector> make_selector(
     const drafter_model & model, const std::vector<int64_t> & d2t, int32_t n_slots) {
     switch (model.kind->id) {
         case drafter_kind::DSPARK: return std::make_unique<markov_selector>(model, d2t);
-        case drafter_kind::DFLASH2: return std::make_unique<lattice_selector>(model);
+        case drafter_kind::DFLASH2: return std::make_unique<dflash2_selector>(model);
         case drafter_kind::DOMINO: return std::make_unique<domino_selector>(model);
         case drafter_kind::LILICORR: return std::make_unique<lilicorr_selector>(model, n_slots);
         case drafter_kind::DFLASH: break;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "draft/graph.h"
-#include "draft/tree.h"
+#include "draft/growth.h"
 #include "llama/drafter_model.h"
 
 #include <cstdint>

@@ -42,6 +42,37 @@ static bool any_quotes(const std::vector<slot> & slots) {
     return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return !s.drafts.quoted.empty(); });
 }
 
+// ---- what a slot may have ----
+
+// Rows with logits that all trees together may have. Every other slot may reach its prompt's end in the next pass,
+// which takes one, too; and a slot whose prompt's probabilities are wanted must make progress beside large trees.
+int32_t controller::tree_outputs(const std::vector<slot> & slots) const {
+    constexpr int32_t TELLING_ROWS = 16;
+    int32_t           n            = limits_.n_outputs;
+    for (const slot & s : slots) {
+        if (!s.writing()) {
+            n -= s.request.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
+        }
+    }
+    return n;
+}
+
+int32_t controller::max_depth(const slot & s) const {
+    const int32_t n_room = std::min(s.n_left(), limits_.n_ctx_slot - 1 - s.n_past()) - 1;
+    return s.request.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);
+}
+
+int32_t controller::max_nodes(const slot & s, const step_choice & choice) const {
+    if (max_depth(s) == 0) {
+        return 1;
+    }
+    const int32_t n_shape  = s.request.max_children > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
+    const int32_t n_budget = s.request.budget == 0 ? DFLASH_MAX_NODES : s.request.budget;
+    // Siblings take cells of the shared cache until the walk is over.
+    const int32_t n_cells = limits_.n_ctx_slot - s.n_past();
+    return std::min({ n_budget, n_shape, limits_.n_nodes, choice.tree_rows, n_cells });
+}
+
 // ---- whether to draft, and how long a block ----
 
 void controller::set_reason(dflash::reason why) {
@@ -50,7 +81,7 @@ void controller::set_reason(dflash::reason why) {
 }
 
 double controller::plain_rate(int32_t n_slots) const {
-    return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * mean_context_) + costs_.other_ms);
+    return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * context_) + costs_.other_ms);
 }
 
 static int32_t count_writing(const std::vector<slot> & slots) {
@@ -59,35 +90,37 @@ static int32_t count_writing(const std::vector<slot> & slots) {
 
 double controller::plain_ms(const std::vector<slot> & slots) const {
     const int32_t n  = count_writing(slots);
-    const double  ms = costs_.verify.at(n, n * mean_context_);
+    const double  ms = costs_.verify.at(n, n * context_);
     return ms > 0 ? ms + costs_.other_ms : 0;
 }
 
-void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
+step_choice controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
     const int32_t n_writing = count_writing(slots);
-    n_tree_rows_            = std::max(std::min(room, tree_outputs(slots)), n_writing);
-    draft_ms_.reset();
-    expected_tokens_ = mean_context_ = 0;
+    step_choice   choice;
+    choice.tree_rows = std::max(std::min(room, tree_outputs(slots)), n_writing);
     for (const slot & s : slots) {
         if (s.writing()) {
-            mean_context_ += (double) s.n_past() / (double) n_writing;
+            choice.context += (double) s.n_past() / (double) n_writing;
         }
     }
+    draft_ms_.reset();
+    expected_tokens_ = 0;
+    context_         = choice.context;
+    return choice;
 }
 
-int32_t controller::choose_length(const std::vector<slot> & slots, int32_t room) {
-    begin_choice(slots, room);
-    const int32_t length = choose_any_length(slots);
-    if (!pads_blocks_ || length == 1) {
-        return length;
+step_choice controller::choose_length(const std::vector<slot> & slots, int32_t room) {
+    step_choice choice = begin_choice(slots, room);
+    choice.length      = choose_any_length(slots, choice);
+    if (pads_blocks_ && choice.length > 1) {
+        const int32_t narrow = std::min(std::max(8, padded_width(choice.length)), limits_.max_length);
+        choice.length        = block_length_.choose(narrow, limits_.max_length, costs_.draft, costs_.rebuild_ms);
+        block_length_.observe(choice.length, narrow, costs_.draft);
     }
-    const int32_t narrow = std::min(std::max(8, padded_width(length)), limits_.max_length);
-    const int32_t steady = block_length_.choose(narrow, limits_.max_length, costs_.draft, costs_.rebuild_ms);
-    block_length_.observe(steady, narrow, costs_.draft);
-    return steady;
+    return choice;
 }
 
-int32_t controller::choose_any_length(const std::vector<slot> & slots) {
+int32_t controller::choose_any_length(const std::vector<slot> & slots, const step_choice & choice) {
     if (limits_.max_length == 0) {
         set_reason(any_quotes(slots) ? reason::quotes : reason::no_drafter);
         return 1;
@@ -95,7 +128,7 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots) {
     int32_t                            n_drafting = 0, fixed_length = 1, max_length = 1;
     std::vector<const value_profile *> profiles;   // of the slots that leave their budget to the controller
     for (const slot & s : slots) {
-        if (!s.writing() || max_nodes(s) == 1) {
+        if (!s.writing() || max_nodes(s, choice) == 1) {
             continue;
         }
         ++n_drafting;
@@ -117,13 +150,13 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots) {
         set_reason(reason::fixed);
     }
     if (fixed_length == 1 || !profiles.empty()) {
-        last_choice_ = dflash::choose_length(profiles, block_lengths(max_length), costs_.verify, mean_context_,
-            costs_.draft, costs_.other_ms, n_tree_rows_);
+        last_choice_ = dflash::choose_length(profiles, block_lengths(max_length), costs_.verify, choice.context,
+            costs_.draft, costs_.other_ms, choice.tree_rows);
     }
     if (fixed_length > 1) {
         return profiles.empty() ? fixed_length : std::max(fixed_length, last_choice_.length);
     }
-    if (quotes_suffice(slots)) {
+    if (quotes_suffice(slots, choice)) {
         set_reason(reason::quotes);
         return 1;
     }
@@ -132,7 +165,7 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots) {
 
 // Whether quotations alone yield more tokens per ms than with blocks of last_choice_'s length beside them. On a
 // path, drafter and quotation mostly propose the same: a slot counts with the better of the two.
-bool controller::quotes_suffice(const std::vector<slot> & slots) const {
+bool controller::quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const {
     if (last_choice_.rate == 0) {
         return false;   // what the drafter is worth is not known
     }
@@ -142,7 +175,7 @@ bool controller::quotes_suffice(const std::vector<slot> & slots) const {
     std::vector<std::vector<float>> quoted, better;
     size_t                          n_quoted = 0;
     for (const slot & s : slots) {
-        if (!s.writing() || max_nodes(s) == 1) {
+        if (!s.writing() || max_nodes(s, choice) == 1) {
             continue;
         }
         quoted.push_back(s.drafts.quoted.values(s.request.max_children == 1));
@@ -151,7 +184,7 @@ bool controller::quotes_suffice(const std::vector<slot> & slots) const {
         better.push_back(drafted && sum(*drafted) > sum(quoted.back()) ? *drafted : quoted.back());
     }
     const auto rate = [&](const std::vector<std::vector<float>> & values, double draft_ms) {
-        return dflash::choose_nodes(values, costs_.verify, mean_context_, draft_ms + costs_.other_ms, n_tree_rows_)
+        return dflash::choose_nodes(values, costs_.verify, choice.context, draft_ms + costs_.other_ms, choice.tree_rows)
             .rate;
     };
     return n_quoted > 0 &&
@@ -168,12 +201,102 @@ int32_t controller::auto_length(int32_t n_drafting) {
     const bool gains_little = last_choice_.rate > 0 && last_choice_.rate < REFRESH_GAIN * plain_rate(n_drafting);
     if (gains_little && ++n_since_plain_ >= (costs_.verify.padded() ? PADDED_REFRESH_STEPS : REFRESH_STEPS)) {
         n_since_plain_ = 0;
-        width_.narrow_once();
+        padding_.width().narrow_once();
         set_reason(reason::refresh);
         return 1;
     }
     set_reason(reason::pays);
     return last_choice_.length;
+}
+
+// ---- how many nodes ----
+
+reason controller::reason_of(const slot & s, const step_choice & choice) const {
+    if (limits_.max_length == 0) {
+        return s.drafts.quoted.empty() ? reason::no_drafter : reason::quotes;
+    }
+    if (max_nodes(s, choice) == 1) {
+        return reason::off;
+    }
+    if (s.request.budget != 0) {
+        return reason::fixed;
+    }
+    return reason_ == reason::fixed ? reason::pays : reason_;   // the others' budget is fixed
+}
+
+// Trees with a fixed budget must leave every other slot its anchor: cuts the last ones. Returns their nodes.
+static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
+    int32_t n_nodes = 0;
+    for (const slot * s : fixed) {
+        n_nodes += s->drafts.tree.size();
+    }
+    for (auto it = fixed.rbegin(); n_nodes > max_nodes && it != fixed.rend(); ++it) {
+        std::vector<node> & nodes = (*it)->drafts.tree.nodes;
+        const int32_t       n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);
+        nodes.resize(nodes.size() - n_cut);
+        n_nodes -= n_cut;
+    }
+    return n_nodes;
+}
+
+void controller::choose_nodes(std::vector<slot> & slots, const step_choice & choice) {
+    std::vector<slot *>             fixed, automatic;
+    std::vector<std::vector<float>> values;   // [automatic]: of the draft nodes
+    for (slot & s : slots) {
+        if (!s.writing()) {
+            continue;
+        }
+        s.drafts.reason = reason_of(s, choice);
+        if (s.request.budget != 0) {
+            fixed.push_back(&s);
+            continue;
+        }
+        automatic.push_back(&s);
+        learn_values(s);
+        values.emplace_back();
+        for (int32_t i = 1; i < s.drafts.tree.size(); ++i) {
+            values.back().push_back(s.drafts.tree.nodes[i].value);
+        }
+    }
+    const int32_t n_fixed = cut_fixed(fixed, choice.tree_rows - (int32_t) automatic.size());
+    if (!automatic.empty()) {
+        // Slots with a fixed budget carry their share of the drafter's pass.
+        const double      share    = (double) automatic.size() / (double) (automatic.size() + fixed.size());
+        const double      fixed_ms = draft_ms_.value_or(0) * share + costs_.other_ms;
+        const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
+        const node_choice best =
+            dflash::choose_nodes(values, costs_.verify, choice.context, fixed_ms, choice.tree_rows - n_fixed, last);
+        expected_tokens_ = best.gain;
+        for (size_t i = 0; i < automatic.size(); ++i) {
+            slot & s = *automatic[i];
+            s.drafts.tree.nodes.resize(best.per_slot[i]);
+            if (!draft_ms_ && s.drafts.tree.size() > 1) {
+                s.drafts.reason = reason::quotes;
+            }
+        }
+    }
+    for (const slot * s : fixed) {
+        for (const node & n : s->drafts.tree.nodes) {
+            expected_tokens_ += n.value;
+        }
+    }
+}
+
+void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
+    int32_t n_nodes = 0;
+    for (const slot & s : slots) {
+        n_nodes += s.writing() ? s.drafts.tree.size() : 0;
+    }
+    for (auto s = slots.rbegin(); n_nodes > room && s != slots.rend(); ++s) {
+        tree & t = s->drafts.tree;
+        if (s->writing() && t.size() > 1) {
+            n_nodes -= t.size() - 1;
+            // a drawn chain stays whole or goes
+            const int32_t n_left = s->request.block_accept ? 1 : 1 + std::max(0, room - n_nodes);
+            t.nodes.resize(n_left);
+            n_nodes += n_left - 1;
+        }
+    }
 }
 
 // ---- what is learned ----
@@ -215,9 +338,9 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
             switch_.observe(n_slots, n_tokens - n_slots, expected_tokens_ - n_slots, *draft_ms_ + ms + costs_.other_ms,
                 plain_rate(n_slots));
         }
-        width_.observe(n_rows, costs_.verify.width(n_nodes), costs_.verify);
+        padding_.width().observe(n_rows, costs_.verify.width(n_nodes), costs_.verify);
     } else {
-        width_.forget();
+        padding_.width().forget();
     }
     draft_ms_.reset();
     last_rows_  = n_rows;

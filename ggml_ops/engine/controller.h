@@ -1,6 +1,5 @@
-// The engine's policy (docs/budget.md): whether to draft and how long a block (controller.cpp), how many nodes
-// (budget.cpp), the reason, and what is learned from each pass. It works on slots and pass times alone, without
-// llama.cpp: tests/pure/test_controller.cpp.
+// The engine's policy (docs/budget.md): whether to draft, how long a block, how many nodes, the reason, and what is
+// learned from each pass. It works on slots and pass times alone, without llama.cpp: tests/pure/test_controller.cpp.
 
 #pragma once
 
@@ -8,6 +7,7 @@
 #include "engine/costs.h"
 #include "engine/slot.h"
 #include "engine/steady_size.h"
+#include "engine/tree_padding.h"
 #include "target/pass_limits.h"
 
 #include <cstdint>
@@ -17,6 +17,13 @@
 #include <vector>
 
 namespace dflash {
+
+// What is chosen for the next pass before its trees grow.
+struct step_choice {
+    int32_t length    = 1;   // of the drafter's blocks: the anchor and the tokens that they propose; 1: none
+    int32_t tree_rows = 0;   // most nodes of all trees together
+    double  context   = 0;   // positions that its rows attend to, mean of the writing slots
+};
 
 class controller {
   public:
@@ -30,17 +37,17 @@ class controller {
     void end_answer(const slot & s);
 
     // what a slot that writes may have
-    int32_t max_depth(const slot & s) const;   // draft tokens on a path
-    int32_t max_nodes(const slot & s) const;   // nodes of its next tree, as of the last choose_length()
+    int32_t max_depth(const slot & s) const;                               // draft tokens on a path
+    int32_t max_nodes(const slot & s, const step_choice & choice) const;   // nodes of its next tree
 
     // the choices of one step, in the order of its phases
-    // Rows of each slot's tree in this pass, padding counted; 0: it has none. room: most rows of all together.
-    std::vector<int32_t> tree_sizes(const std::vector<slot> & slots, int32_t room) const;
-    // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose),
-    // the same for all slots; 1: none. room: nodes that all trees together may have.
-    int32_t choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
+    std::vector<int32_t> tree_sizes(const std::vector<slot> & slots, int32_t room) const {
+        return padding_.sizes(slots, room);
+    }
+    // One length for the blocks of all slots. room: nodes that all trees together may have.
+    step_choice choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
     // Cuts every slot's tree, grown to its limit, to the size that pays best over all slots, and sets the reason.
-    void choose_nodes(std::vector<slot> & slots);
+    void choose_nodes(std::vector<slot> & slots, const step_choice & choice);
 
     // Cells ran short: cuts the last trees until all together take `room` rows. Anchors stay.
     static void cut_trees(std::vector<slot> & slots, int32_t room);
@@ -72,34 +79,30 @@ class controller {
     const std::string &   drafter_failure() const { return drafter_failure_; }
 
   private:
-    void                 begin_choice(const std::vector<slot> & slots, int32_t room);
+    step_choice          begin_choice(const std::vector<slot> & slots, int32_t room);
     void                 set_reason(dflash::reason why);
-    dflash::reason       reason_of(const slot & s) const;
+    dflash::reason       reason_of(const slot & s, const step_choice & choice) const;
     std::vector<int32_t> block_lengths(int32_t n_max) const;
     int32_t              auto_length(int32_t n_drafting);
-    int32_t              choose_any_length(const std::vector<slot> & slots);
+    int32_t              choose_any_length(const std::vector<slot> & slots, const step_choice & choice);
     int32_t              tree_outputs(const std::vector<slot> & slots) const;
-    void    pad_to_equal(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const;
-    void    pad_last(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const;
-    int32_t padded_rows(int32_t n_rows, int32_t room) const;
-    bool    quotes_suffice(const std::vector<slot> & slots) const;
-    void    learn_values(slot & s) const;
+    bool                 quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const;
+    void                 learn_values(slot & s) const;
 
     const pass_limits & limits_;
     bool                pads_blocks_ = false;
     pass_costs          costs_;
     experience          last_learned_[2];   // of the last answers, sampled and greedy
 
-    // this step
-    int32_t               n_tree_rows_  = 0;      // most nodes of all trees of the next pass
-    double                mean_context_ = 0;      // positions that its rows attend to, mean of the writing slots
+    // the next target pass, then the one that is observed
+    double                context_ = 0;           // its step_choice's
     std::optional<double> draft_ms_;              // of the drafter pass before it, none: the drafter rested
     double                expected_tokens_ = 0;   // that it yields
     int32_t               last_rows_       = 0;   // rows of the last target pass
     bool                  trees_only_      = false;
 
-    steady_size width_;          // of target passes without prompts, where they are padded
-    steady_size block_length_;   // where blocks come in few lengths
+    tree_padding padding_{ limits_, costs_ };
+    steady_size  block_length_;   // where blocks come in few lengths
 
     draft_switch   switch_;
     int32_t        n_since_plain_ = 0;   // drafted steps since a plain one

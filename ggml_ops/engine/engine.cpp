@@ -3,8 +3,10 @@
 #include "accept/sampling.h"
 #include "base/abort_guard.h"
 #include "base/text.h"
-#include "common/chat.h"
+#include "engine/drafter_load.h"
 #include "engine/warm_up.h"
+
+#include "common/chat.h"
 
 namespace dflash {
 
@@ -31,13 +33,13 @@ static common_chat_templates * load_templates(const llama_model * model, const c
 void engine::templates_deleter::operator()(common_chat_templates * t) const { common_chat_templates_free(t); }
 
 engine::engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user) :
-    params_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
-    models_(params_, { progress, user }), target_(params_, models_), draft_memory_(params_, models_, target_),
-    cache_(params_, models_, target_, draft_memory_), limits_(target_.limits()),
-    answers_((int32_t) params_.lookup_answers), slots_(params_.n_slots),
-    templates_(load_templates(models_.target(), params_.chat_template)) {
+    given_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
+    models_(given_, { progress, user }), target_(given_, models_),
+    draft_memory_(target_, load_drafter(models_, target_)), cache_(target_.params(), models_, target_, draft_memory_),
+    limits_(target_.limits()), answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
+    templates_(load_templates(models_.target(), given_.chat_template)) {
     const drafter * drafter = draft_memory_.drafter();
-    if (params_.accept == DFLASH_ACCEPT_BLOCK) {
+    if (given_.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafter);
     }
     controller_.pad_blocks(drafter && drafter->on_device());
@@ -46,7 +48,7 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
         slots_[i].held = &cache_.at((int32_t) i);
     }
     controller_.costs().verify.set_padded(target_.pads_passes());
-    models_.rpc().blame([&] { warm_up(params_, cost_cache_, target_, draft_memory_, controller_.costs()); });
+    models_.rpc().blame([&] { warm_up(target_.params(), cost_cache_, target_, draft_memory_, controller_.costs()); });
     for (const slot & s : slots_) {
         cache_.forget(s.id);
     }
@@ -62,7 +64,7 @@ engine::~engine() {
 
 std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
     return std::make_unique<dflash_prepared>(
-        dflash_prepared{ this, prepare_request(r, params_, target_, draft_memory_.drafter()) });
+        dflash_prepared{ this, prepare_request(r, target_.params(), target_, draft_memory_.drafter()) });
 }
 
 void engine::submit(int32_t id, dflash_prepared & prepared) {
@@ -115,7 +117,7 @@ void engine::set_corpus(dflash::corpus && texts) {
 
 // An answer for later requests of its owner to quote, as far as it came, with the token that ended it.
 void engine::remember(const slot & s) {
-    if (params_.lookup_answers == 0 || !s.request.lookup || s.stats.n_generated == 0) {
+    if (given_.lookup_answers == 0 || !s.request.lookup || s.stats.n_generated == 0) {
         return;
     }
     std::vector<int32_t> tokens = cache_.at(s.id).tokens;
@@ -156,7 +158,7 @@ dflash_slot_stats engine::stats_of(int32_t id) const {
     return stats;
 }
 
-void engine::count_pass(double ms) {
+void engine::add_time(double ms) {
     times_.verify += ms;
     times_.step += ms;
 }

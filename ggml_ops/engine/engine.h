@@ -9,8 +9,8 @@
 #include "draft/corpus.h"
 #include "draft/earlier_answers.h"
 #include "engine/controller.h"
-#include "engine/params.h"
 #include "engine/inspector.h"
+#include "engine/params.h"
 #include "engine/request.h"
 #include "engine/slot.h"
 #include "target/model_pair.h"
@@ -62,7 +62,7 @@ class engine {
 
     // ---- its parts ----
 
-    const dflash_engine_params & params() const { return params_; }   // its texts are gone
+    const dflash_engine_params & params() const { return target_.params(); }   // its texts are gone
     const model_pair &           models() const { return models_; }
     const dflash::target &       target() const { return target_; }
     const dflash::draft_memory & draft_memory() const { return draft_memory_; }
@@ -78,20 +78,20 @@ class engine {
     // ---- open looks, for tests ----
 
     dflash::inspector inspector() { return { target_, draft_memory_, cache_ }; }
-    void              count_pass(double ms);   // of inspector::tree_pass()
+    void              add_time(double ms);   // of inspector::tree_pass()
 
   private:
     int32_t run_step(dflash_update * updates);
-    int32_t report(dflash_update * updates, double verify_ms);
+    int32_t write_updates(dflash_update * updates);
 
     // one step, in this order
-    void plan();
-    bool verify();
-    void walk();
-    void commit();
-    void quote();
-    void draft(int32_t length);
-    void grow();
+    void        plan();
+    bool        verify();
+    void        walk();
+    void        commit();
+    step_choice choose();
+    void        draft(const step_choice & choice);
+    void        grow(const step_choice & choice);
 
     // parts of the phases
     void follow(slot & s);
@@ -100,16 +100,19 @@ class engine {
     void add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs);
     void choose_best_logits();
     void await_logits();
+    void count_pass();
     void count(slot & s);
     void commit_prompt(slot & s);
     void commit_tree(slot & s);
-    void grow_tree(slot & s);
+    void quote();
+    void grow_tree(slot & s, int32_t max_nodes);
     void remember(const slot & s);
     void finish(slot & s, int32_t state);
     void fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
 
     // room.cpp: cells for the next pass
     int32_t room_to_run(const slot & s) const;
+    int32_t unread_rows() const;
     int32_t promised_cells() const;
     int32_t find_room();
     int32_t room_for_trees() const;
@@ -118,7 +121,7 @@ class engine {
     void    end_early(slot & s, const std::string & why);
     void    end_full(slot & s);
 
-    dflash_engine_params params_;       // resolved; the texts that it points to live only during load
+    dflash_engine_params given_;        // checked; the texts that it points to live only during load
     std::string          cost_cache_;   // path, empty: none
     model_pair           models_;
     dflash::target       target_;
@@ -135,6 +138,7 @@ class engine {
     };
     std::unique_ptr<common_chat_templates, templates_deleter> templates_;
 
+    double        verify_ms_  = 0;       // of this step's pass
     bool          trees_only_ = false;   // this step's pass has no prompt rows
     bool          decoded_    = false;   // nor had the last one
     engine_totals totals_;

@@ -3,6 +3,7 @@
 #include "base/abort_guard.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "engine/drafter_load.h"
 #include "llama/access.h"
 #include "plan/planned_buffer.h"
 #include "target/memory_table.h"
@@ -72,7 +73,7 @@ memory_use used_memory(const target & target) {
     return use;
 }
 
-memory_table allocated(const model_pair & models, const target & target, const draft_memory & drafts) {
+memory_table allocated(const model_pair & models, const target & target, const drafter * drafter) {
     memory_table table;
     auto [context, compute]  = used_memory(target);
     const buffer_bytes tapes = access_tapes(target.context());
@@ -83,7 +84,7 @@ memory_table allocated(const model_pair & models, const target & target, const d
     table.add("context", context);
     table.add("tapes", tapes);
     table.add("compute", compute);
-    if (const drafter * drafter = drafts.drafter()) {
+    if (drafter) {
         table.add("drafter", models.drafter_weights());
         table.add("drafter", drafter->copied_memory());
         table.add("drafter_context", drafter->context().memory());
@@ -163,7 +164,8 @@ std::string info_json(const engine & e) {
         j["memory"]["slot_tape"]  = bytes.tape;
         j["tape_rows"]            = memory.tape_rows();
     }
-    if (const drafter * drafter = e.draft_memory().drafter()) {
+    const drafter * drafter = e.draft_memory().drafter();
+    if (drafter) {
         const size_t copied            = total(drafter->copied_memory());
         j["memory"]["drafter"]         = llama_model_size(models.drafter()) + copied;
         j["memory"]["drafter_context"] = total(drafter->context().memory());
@@ -171,26 +173,26 @@ std::string info_json(const engine & e) {
         j["drafter"]                   = describe_drafter(*drafter, models, target);
         j["drafter"]["head_copied"]    = copied > 0;
     }
-    j["placement"] = by_device(allocated(models, target, e.draft_memory()));
+    j["placement"] = by_device(allocated(models, target, drafter));
     return j.dump_safe();
 }
 
 std::string plan_json(const dflash_engine_params & given, const std::vector<ggml_backend_dev_t> & stand_ins) {
-    const log_silence    silence;
-    const plan_scope     scope;
-    dflash_engine_params params = resolve_params(given);
-    const model_pair     models(params, { nullptr, nullptr, true, stand_ins });
-    target               target(params, models);
-    const draft_memory   drafts(params, models, target);
-    const drafter *      drafter = drafts.drafter();
+    const log_silence              silence;
+    const plan_scope               scope;
+    const dflash_engine_params     checked = resolve_params(given);
+    const model_pair               models(checked, { nullptr, nullptr, true, stand_ins });
+    target                         target(checked, models);
+    const dflash_engine_params &   params  = target.params();
+    const std::unique_ptr<drafter> drafter = load_drafter(models, target);
     if (params.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafter);
+        require_lattice(drafter.get());
     }
     {
         const abort_guard guard(abort_guard::phase::load);
         models.rpc().blame([&] { access_reserve(target.context()); });
     }
-    memory_table table = allocated(models, target, drafts);
+    memory_table table = allocated(models, target, drafter.get());
     table.add("output", { { ggml_backend_cpu_buffer_type(), target.output_bytes() } });
     const json j = {
         { "target", describe(models.target()) },

@@ -4,7 +4,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace dflash {
 
@@ -18,6 +17,15 @@ static int32_t room_to_write(int32_t n_left, int32_t n_positions) {
 // Cells that a slot still has to find to get somewhere.
 int32_t engine::room_to_run(const slot & s) const {
     return s.n_unread() + room_to_write(s.n_left(), limits_.n_ctx_slot - s.n_past());
+}
+
+// Rows of their prompts that slots have still to read.
+int32_t engine::unread_rows() const {
+    int32_t n = 0;
+    for (const slot & s : slots_) {
+        n += s.reading() ? s.n_unread() : 0;
+    }
+    return n;
 }
 
 // Cells that running slots still have to find.
@@ -102,12 +110,12 @@ int32_t engine::find_room() {
     }
     bring_back();
     for (;;) {
-        int32_t n_anchors = 0, n_nodes = 0, n_unread = 0;
+        int32_t n_anchors = 0, n_nodes = 0;
         for (const slot & s : slots_) {
             n_anchors += s.writing();
             n_nodes += s.writing() ? s.drafts.tree.size() : 0;
-            n_unread += s.reading() ? s.n_unread() : 0;
         }
+        const int32_t n_unread = unread_rows();
         cache_.make_room(n_nodes + n_unread);
         const int32_t room = cache_.free_cells() - n_unread;
         slot *        last = room < n_anchors ? newest_of_several() : nullptr;
@@ -125,8 +133,7 @@ int32_t engine::room_for_trees() const {
     if (cache_.size() == 0) {
         return INT32_MAX;
     }
-    const int32_t n_unread = std::accumulate(slots_.begin(), slots_.end(), 0,
-        [](int32_t n, const slot & s) { return n + (s.reading() ? s.n_unread() : 0); });
+    const int32_t n_unread = unread_rows();
     const int32_t room     = cache_.free_cells() - n_unread;
     return room >= limits_.n_outputs ? room : cache_.size() - cache_.busy_cells() - n_unread;
 }

@@ -108,7 +108,7 @@ void slot::count_walk() {
     }
 }
 
-const dflash_update & slot::report(double verify_ms) {
+const dflash_update & slot::update(double verify_ms) {
     dflash_update & u = result.update;
     u.slot            = id;
     u.verify_ms       = verify_ms;

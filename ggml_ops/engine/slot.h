@@ -9,10 +9,10 @@
 #include "accept/walk.h"
 #include "cache/sequence.h"
 #include "dflash.h"
-#include "draft/choice.h"
 #include "draft/calibration.h"
+#include "draft/choice.h"
+#include "draft/growth.h"
 #include "draft/quotation.h"
-#include "draft/tree.h"
 #include "engine/reason.h"
 #include "engine/request.h"
 
@@ -37,9 +37,9 @@ struct experience {
 struct slot_drafts {
     int32_t        anchor = -1;
     dflash::tree   tree;                                    // node 0 is the anchor
-    dflash::draft  block;                                   // what the drafter says of it: what `tree` grew from
-    drawn_chain    drawn;                                   // block verification: what `tree` was drawn as
-    quotation      quoted;                                  // what followed the same tokens before, or is predicted
+    dflash::draft  block;                                   // the drafter's candidates, from which `tree` grew
+    drawn_chain    drawn;                                   // block verification: `tree` as it was drawn
+    quotation      quoted;                                  // what followed the same tokens before, or a prediction
     int32_t        n_denoised = 0;                          // block length of the drafter pass behind `tree`, 0: none
     double         pass_ms    = 0;                          // of that pass
     dflash::reason reason     = dflash::reason::none_yet;   // of its size
@@ -103,7 +103,7 @@ struct slot {
     void begin_pass();                  // nothing is planned or emitted yet
     void count_walk();                  // statistics of a tree that was walked
     // What the step did. Valid until the next one.
-    const dflash_update & report(double verify_ms);
+    const dflash_update & update(double verify_ms);
 };
 
 // Order of requests that wait.

@@ -21,35 +21,29 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     return n_updates;
 }
 
+// Runs a phase and adds its milliseconds to `total`.
+template <class Phase> static auto timed(double & total, Phase && phase) {
+    const lap_timer timer(total);
+    return phase();
+}
+
 int32_t engine::run_step(dflash_update * updates) {
     const stopwatch       whole;
     const double          passes_before = times_.verify + times_.draft;
     const transfer_counts moved_before  = transfers_of_this_thread();
-    stopwatch             watch;
 
-    plan();
-    watch.lap(times_.plan);
+    timed(times_.plan, [&] { plan(); });
     if (target_.rows().n_rows() == 0) {
-        return report(updates, 0);
+        return write_updates(updates);
     }
-    const bool   verified  = verify();
-    const double verify_ms = watch.lap(times_.verify);
-    if (verified) {
-        walk();
-        watch.lap(times_.walk);
-        controller_.observe_verify(slots_, target_.rows().n_rows(), trees_only_, verify_ms);
-        commit();
-        target_.end_pass();
-        watch.lap(times_.commit);
-        quote();
-        const int32_t length = controller_.choose_length(slots_, room_for_trees());
-        watch.lap(times_.grow);
-        draft(length);
-        watch.lap(times_.draft);
-        grow();
-        watch.lap(times_.grow);
+    if (timed(times_.verify, [&] { return verify(); })) {
+        timed(times_.walk, [&] { walk(); });
+        timed(times_.commit, [&] { commit(); });
+        const step_choice choice = timed(times_.grow, [&] { return choose(); });
+        timed(times_.draft, [&] { draft(choice); });
+        timed(times_.grow, [&] { grow(choice); });
     }
-    const int32_t n_updates = report(updates, verify_ms);
+    const int32_t n_updates = write_updates(updates);
 
     ++totals_.n_steps;
     totals_.add(moved_before, transfers_of_this_thread());
@@ -61,11 +55,11 @@ int32_t engine::run_step(dflash_update * updates) {
     return n_updates;
 }
 
-int32_t engine::report(dflash_update * updates, double verify_ms) {
+int32_t engine::write_updates(dflash_update * updates) {
     int32_t n = 0;
     for (slot & s : slots_) {
         if (s.pass.n_rows > 0 || s.result.ended) {
-            updates[n++] = s.report(verify_ms);
+            updates[n++] = s.update(verify_ms_);
         }
     }
     return n;
@@ -76,6 +70,7 @@ int32_t engine::report(dflash_update * updates, double verify_ms) {
 void engine::plan() {
     batch & rows = target_.rows();
     rows.clear();
+    verify_ms_ = 0;
     for (slot & s : slots_) {
         s.begin_pass();
         follow(s);
@@ -177,21 +172,17 @@ void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
 
 // On failure every slot of the pass has lost its state.
 bool engine::verify() {
+    const stopwatch watch;
     target_.clear_interrupt();
     draft_memory_.free_tap_cells();
     const int rc = target_.process();
     if (rc == 0) {
         await_logits();
-        const batch & rows   = target_.rows();
-        const bool    reused = target_.reused_graph();
-        ++totals_.n_passes;
-        totals_.n_reused += reused;
-        totals_.n_decoding += trees_only_ && decoded_;
-        totals_.n_decoding_reused += trees_only_ && decoded_ && reused;
-        decoded_ = trees_only_;
-        totals_.n_rows += rows.n_rows() - rows.n_padding();
+        count_pass();
+        verify_ms_ = watch.ms();
         return true;
     }
+    verify_ms_            = watch.ms();
     const std::string why = rc == 2   ? "the pass was interrupted"
                             : rc == 1 ? "no room in the KV cache"
                                       : "a target pass failed (code " + std::to_string(rc) + ")";
@@ -202,6 +193,18 @@ bool engine::verify() {
     }
     target_.end_pass();
     return false;
+}
+
+// Statistics of a pass.
+void engine::count_pass() {
+    const batch & rows   = target_.rows();
+    const bool    reused = target_.reused_graph();
+    ++totals_.n_passes;
+    totals_.n_reused += reused;
+    totals_.n_decoding += trees_only_ && decoded_;
+    totals_.n_decoding_reused += trees_only_ && decoded_ && reused;
+    decoded_ = trees_only_;
+    totals_.n_rows += rows.n_rows() - rows.n_padding();
 }
 
 // The walk would look at these rows first. A pass on an RPC server is over only when something of it has been read, and
@@ -237,6 +240,7 @@ void engine::walk() {
             count(s);
         }
     }
+    controller_.observe_verify(slots_, target_.rows().n_rows(), trees_only_, verify_ms_);
 }
 
 // Statistics of a walk.
@@ -293,6 +297,7 @@ void engine::commit() {
             finish(s, DFLASH_CONTEXT);
         }
     }
+    target_.end_pass();
 }
 
 void engine::commit_prompt(slot & s) {
@@ -308,7 +313,12 @@ void engine::commit_tree(slot & s) {
     }
 }
 
-// ---- 5. draft: one drafter forward for all slots that continue ----
+// ---- 5. choose: quote, and decide whether and how far to draft ----
+
+step_choice engine::choose() {
+    quote();
+    return controller_.choose_length(slots_, room_for_trees());
+}
 
 // What followed the same tokens before, or is predicted: known before the drafter runs, which it may spare.
 void engine::quote() {
@@ -330,16 +340,18 @@ void engine::quote() {
     }
 }
 
-// Injects the taps of accepted rows, and denoises a block of `length` tokens for every slot whose tree may grow. Other
-// slots inject their taps only when they hold many.
-void engine::draft(int32_t length) {
+// ---- 6. draft: one drafter forward for all slots that continue ----
+
+// Injects the taps of accepted rows, and denoises a block for every slot whose tree may grow. Other slots inject their
+// taps only when they hold many.
+void engine::draft(const step_choice & choice) {
     if (draft_memory_.empty()) {
         return;
     }
     std::vector<draft_memory::part> parts;
     int32_t                         n_denoised = 0, n_injected = 0;
     for (const slot & s : slots_) {
-        const bool    denoises  = length > 1 && s.writing() && controller_.max_nodes(s) > 1;
+        const bool    denoises  = choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
         const int32_t n_pending = draft_memory_.taps().of(s.id).rows;
         if (denoises || n_pending >= (s.reading() && !target_.taps() ? FLUSH_READING : FLUSH_RESTING)) {
             parts.push_back({ s.id, denoises, s.drafts.anchor });
@@ -349,7 +361,7 @@ void engine::draft(int32_t length) {
     }
     std::vector<dflash::draft> drafts;
     const stopwatch            watch;
-    const bool                 ran     = !parts.empty() && draft_memory_.run(parts, length, drafts);
+    const bool                 ran     = !parts.empty() && draft_memory_.run(parts, choice.length, drafts);
     const double               pass_ms = watch.ms();
     if (const std::string why = draft_memory_.take_failure(); !why.empty()) {
         controller_.observe_failure(why);
@@ -361,22 +373,23 @@ void engine::draft(int32_t length) {
         if (parts[i].denoises) {
             slot_drafts & next = slots_[parts[i].id].drafts;
             next.block         = std::move(drafts[i]);
-            next.n_denoised    = length;
+            next.n_denoised    = choice.length;
             next.pass_ms       = pass_ms;
         }
     }
-    controller_.observe_draft(n_denoised, length, n_injected, pass_ms);
+    controller_.observe_draft(n_denoised, choice.length, n_injected, pass_ms);
 }
 
-// ---- 6. grow: per slot, the best tree for the budget that the controller chose ----
+// ---- 7. grow: per slot, the best tree for the budget that the controller chose ----
 
-void engine::grow() {
+void engine::grow(const step_choice & choice) {
     for (slot & s : slots_) {
-        if (s.writing() && controller_.max_nodes(s) > 1) {
-            grow_tree(s);
+        const int32_t max_nodes = controller_.max_nodes(s, choice);
+        if (s.writing() && max_nodes > 1) {
+            grow_tree(s, max_nodes);
         }
     }
-    controller_.choose_nodes(slots_);
+    controller_.choose_nodes(slots_, choice);
     for (slot & s : slots_) {
         // Block verification decides over a chain that was drawn, not over the likeliest one; its length was chosen
         // without looking.
@@ -389,9 +402,9 @@ void engine::grow() {
 }
 
 // As large as the slot's tree may get: the controller takes its best nodes.
-void engine::grow_tree(slot & s) {
+void engine::grow_tree(slot & s, int32_t max_nodes) {
     growth rules;
-    rules.budget       = controller_.max_nodes(s);
+    rules.budget       = max_nodes;
     rules.max_children = s.request.max_children;
     rules.depth        = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
     rules.odds         = &s.learned.odds;

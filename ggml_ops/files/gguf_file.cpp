@@ -18,50 +18,20 @@ constexpr uint64_t MAX_TENSOR_NAME   = 63;   // GGML_MAX_NAME - 1
 constexpr uint64_t MAX_ALIGNMENT     = 1ull << 20;
 constexpr uint64_t MIN_ALIGNMENT     = 32;   // TENSOR_ALIGNMENT of ggml-backend: mapped buffers must have it
 
+// By their numbers, from those in the comments on.
+constexpr ggml_type_info NO_TYPE      = { nullptr, 0, 0 };
 constexpr ggml_type_info GGML_TYPES[] = {
-    { "f32", 1, 4 },
-    { "f16", 1, 2 },
-    { "q4_0", 32, 18 },
-    { "q4_1", 32, 20 },
-    { nullptr, 0, 0 },
-    { nullptr, 0, 0 },
-    { "q5_0", 32, 22 },
-    { "q5_1", 32, 24 },
-    { "q8_0", 32, 34 },
-    { "q8_1", 32, 36 },
-    { "q2_K", 256, 84 },
-    { "q3_K", 256, 110 },
-    { "q4_K", 256, 144 },
-    { "q5_K", 256, 176 },
-    { "q6_K", 256, 210 },
-    { "q8_K", 256, 292 },
-    { "iq2_xxs", 256, 66 },
-    { "iq2_xs", 256, 74 },
-    { "iq3_xxs", 256, 98 },
-    { "iq1_s", 256, 50 },
-    { "iq4_nl", 32, 18 },
-    { "iq3_s", 256, 110 },
-    { "iq2_s", 256, 82 },
-    { "iq4_xs", 256, 136 },
-    { "i8", 1, 1 },
-    { "i16", 1, 2 },
-    { "i32", 1, 4 },
-    { "i64", 1, 8 },
-    { "f64", 1, 8 },
-    { "iq1_m", 256, 56 },
-    { "bf16", 1, 2 },
-    { nullptr, 0, 0 },
-    { nullptr, 0, 0 },
-    { nullptr, 0, 0 },
-    { "tq1_0", 256, 54 },
-    { "tq2_0", 256, 66 },
-    { nullptr, 0, 0 },
-    { nullptr, 0, 0 },
-    { nullptr, 0, 0 },
-    { "mxfp4", 32, 17 },
-    { "nvfp4", 64, 36 },
-    { "q1_0", 128, 18 },
-    { "q2_0", 64, 18 },
+    { "f32", 1, 4 }, { "f16", 1, 2 }, { "q4_0", 32, 18 }, { "q4_1", 32, 20 },                      // 0
+    NO_TYPE, NO_TYPE, { "q5_0", 32, 22 }, { "q5_1", 32, 24 },                                      // 4
+    { "q8_0", 32, 34 }, { "q8_1", 32, 36 }, { "q2_K", 256, 84 }, { "q3_K", 256, 110 },             // 8
+    { "q4_K", 256, 144 }, { "q5_K", 256, 176 }, { "q6_K", 256, 210 }, { "q8_K", 256, 292 },        // 12
+    { "iq2_xxs", 256, 66 }, { "iq2_xs", 256, 74 }, { "iq3_xxs", 256, 98 }, { "iq1_s", 256, 50 },   // 16
+    { "iq4_nl", 32, 18 }, { "iq3_s", 256, 110 }, { "iq2_s", 256, 82 }, { "iq4_xs", 256, 136 },     // 20
+    { "i8", 1, 1 }, { "i16", 1, 2 }, { "i32", 1, 4 }, { "i64", 1, 8 },                             // 24
+    { "f64", 1, 8 }, { "iq1_m", 256, 56 }, { "bf16", 1, 2 }, NO_TYPE,                              // 28
+    NO_TYPE, NO_TYPE, { "tq1_0", 256, 54 }, { "tq2_0", 256, 66 },                                  // 32
+    NO_TYPE, NO_TYPE, NO_TYPE, { "mxfp4", 32, 17 },                                                // 36
+    { "nvfp4", 64, 36 }, { "q1_0", 128, 18 }, { "q2_0", 64, 18 },                                  // 40
 };
 
 constexpr const char * TYPE_NAMES[] = { "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64",

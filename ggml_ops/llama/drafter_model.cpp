@@ -7,6 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace dflash {
 
@@ -93,41 +94,78 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     m.anchor_first             = anchor ? *anchor == "true" : m.kind->anchor_first;
 }
 
+// By their names after "lilicorr_".
+constexpr std::pair<const char *, affine correlator::*> AFFINES[] = { { "token", &correlator::token },
+    { "hidden", &correlator::hidden }, { "feature_norm", &correlator::feature_norm },
+    { "feature_up", &correlator::feature_up }, { "feature_down", &correlator::feature_down },
+    { "context", &correlator::context }, { "factor", &correlator::factor }, { "out", &correlator::out },
+    { "in", &correlator::in }, { "start", &correlator::start } };
+
+constexpr std::pair<const char *, ggml_tensor * correlator::*> TENSORS[] = {
+    { "position_embd", &correlator::position_embd }, { "rank_embd", &correlator::rank_embd },
+    { "distance_bias", &correlator::distance_bias }, { "same_bias", &correlator::same_bias },
+    { "output_norm.weight", &correlator::output_norm }, { "context_norm.weight", &correlator::context_norm },
+    { "factor_context.weight", &correlator::factor_context }, { "factor_product.weight", &correlator::factor_product }
+};
+
 correlator read_lilicorr(const llama_model & model) {
     const auto tensor = [&](const std::string & name) { return drafter_tensor(model, "lilicorr_" + name); };
     const auto both   = [&](const std::string & name) -> affine {
         return { tensor(name + ".weight"), tensor(name + ".bias") };
     };
-    correlator head     = {};
-    head.top_k          = (int32_t) number(model, "lilicorr_top_k", 0);
-    head.n_head         = (int32_t) number(model, "lilicorr_head_count", 0);
-    head.scale          = number(model, "lilicorr_logit_scale", 1.0f);
-    head.epsilon        = number(model, "lilicorr_vector_epsilon", 1e-4f);
-    head.token          = both("token");
-    head.hidden         = both("hidden");
-    head.feature_norm   = both("feature_norm");
-    head.feature_up     = both("feature_up");
-    head.feature_down   = both("feature_down");
-    head.position_embd  = tensor("position_embd");
-    head.rank_embd      = tensor("rank_embd");
-    head.distance_bias  = tensor("distance_bias");
-    head.same_bias      = tensor("same_bias");
-    head.output_norm    = tensor("output_norm.weight");
-    head.context        = both("context");
-    head.context_norm   = tensor("context_norm.weight");
-    head.factor         = both("factor");
-    head.factor_context = tensor("factor_context.weight");
-    head.factor_product = tensor("factor_product.weight");
-    head.out            = both("out");
-    head.in             = both("in");
-    head.start          = both("start");
-    const auto n_layer  = (int32_t) number(model, "lilicorr_block_count", 0);
+    correlator head = {};
+    head.top_k      = (int32_t) number(model, "lilicorr_top_k", 0);
+    head.n_head     = (int32_t) number(model, "lilicorr_head_count", 0);
+    head.scale      = number(model, "lilicorr_logit_scale", 1.0f);
+    head.epsilon    = number(model, "lilicorr_vector_epsilon", 1e-4f);
+    for (const auto & [name, member] : AFFINES) {
+        head.*member = both(name);
+    }
+    for (const auto & [name, member] : TENSORS) {
+        head.*member = tensor(name);
+    }
+    const auto n_layer = (int32_t) number(model, "lilicorr_block_count", 0);
     for (int32_t layer = 0; layer < n_layer; ++layer) {
         const std::string blk = std::string("blk.").append(std::to_string(layer)).append(".");
         head.layers.push_back({ tensor(blk + "attn_norm.weight"), both(blk + "attn_qkv"), both(blk + "attn_output"),
             tensor(blk + "ffn_norm.weight"), both(blk + "ffn_up"), both(blk + "ffn_down") });
     }
     return head;
+}
+
+// Of a layer, those that upstream does not have.
+constexpr std::pair<const char *, ggml_tensor * drafter_layer::*> LAYER_EXTRAS[] = {
+    { "attn_q.bias", &drafter_layer::bq }, { "attn_k.bias", &drafter_layer::bk }, { "attn_v.bias", &drafter_layer::bv },
+    { "attn_output.bias", &drafter_layer::bo }, { "attn_k_ctx.weight", &drafter_layer::wk_ctx },
+    { "attn_v_ctx.weight", &drafter_layer::wv_ctx }, { "attn_k_ctx.bias", &drafter_layer::bk_ctx },
+    { "attn_v_ctx.bias", &drafter_layer::bv_ctx }, { "attn_conv_base", &drafter_layer::attn_conv_base },
+    { "attn_conv_proj.weight", &drafter_layer::attn_conv_proj }, { "ffn_conv_base", &drafter_layer::ffn_conv_base },
+    { "ffn_conv_proj.weight", &drafter_layer::ffn_conv_proj }
+};
+
+drafter_layer read_layer(const llama_model & model, uint32_t il) {
+    const llama_layer & from = model.layers[il];
+    const std::string   blk  = std::string("blk.").append(std::to_string(il)).append(".");
+    drafter_layer       to   = {};
+    to.attn_norm             = from.attn_norm;
+    to.wq                    = from.wq;
+    to.wk                    = from.wk;
+    to.wv                    = from.wv;
+    to.wo                    = from.wo;
+    to.q_norm                = from.attn_q_norm;
+    to.k_norm                = from.attn_k_norm;
+    to.attn_sinks            = from.attn_sinks;
+    to.attn_post_norm        = from.attn_post_norm;
+    to.ffn_norm              = from.ffn_norm;
+    to.ffn_gate              = from.ffn_gate;
+    to.ffn_up                = from.ffn_up;
+    to.ffn_down              = from.ffn_down;
+    to.ffn_post_norm         = from.ffn_post_norm;
+    to.out_scale             = from.out_scale;
+    for (const auto & [name, member] : LAYER_EXTRAS) {
+        to.*member = drafter_tensor(model, blk + name);
+    }
+    return to;
 }
 
 void read_tensors(const llama_model & model, drafter_model & m) {
@@ -154,38 +192,8 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     m.lilicorr        = m.kind->id == drafter_kind::LILICORR ? read_lilicorr(model) : correlator();
     m.target_layers   = model.target_layer_ids;
     for (uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
-        const llama_layer & from = model.layers[il];
-        const std::string   blk  = std::string("blk.").append(std::to_string(il)).append(".");
-        drafter_layer       to   = {};
-        to.attn_norm             = from.attn_norm;
-        to.wq                    = from.wq;
-        to.wk                    = from.wk;
-        to.wv                    = from.wv;
-        to.wo                    = from.wo;
-        to.bq                    = drafter_tensor(model, blk + "attn_q.bias");
-        to.bk                    = drafter_tensor(model, blk + "attn_k.bias");
-        to.bv                    = drafter_tensor(model, blk + "attn_v.bias");
-        to.bo                    = drafter_tensor(model, blk + "attn_output.bias");
-        to.wk_ctx                = drafter_tensor(model, blk + "attn_k_ctx.weight");
-        to.wv_ctx                = drafter_tensor(model, blk + "attn_v_ctx.weight");
-        to.bk_ctx                = drafter_tensor(model, blk + "attn_k_ctx.bias");
-        to.bv_ctx                = drafter_tensor(model, blk + "attn_v_ctx.bias");
-        to.q_norm                = from.attn_q_norm;
-        to.k_norm                = from.attn_k_norm;
-        to.attn_sinks            = from.attn_sinks;
-        to.attn_post_norm        = from.attn_post_norm;
-        to.ffn_norm              = from.ffn_norm;
-        to.ffn_gate              = from.ffn_gate;
-        to.ffn_up                = from.ffn_up;
-        to.ffn_down              = from.ffn_down;
-        to.ffn_post_norm         = from.ffn_post_norm;
-        to.out_scale             = from.out_scale;
-        to.attn_conv_base        = drafter_tensor(model, blk + "attn_conv_base");
-        to.attn_conv_proj        = drafter_tensor(model, blk + "attn_conv_proj.weight");
-        to.ffn_conv_base         = drafter_tensor(model, blk + "ffn_conv_base");
-        to.ffn_conv_proj         = drafter_tensor(model, blk + "ffn_conv_proj.weight");
-        to.swa                   = m.n_swa > 0 && model.hparams.is_swa(il);
-        m.layers.push_back(to);
+        m.layers.push_back(read_layer(model, il));
+        m.layers.back().swa = m.n_swa > 0 && model.hparams.is_swa(il);
     }
 }
 

@@ -23,4 +23,14 @@ memory_parts::memory_parts(const llama_memory_i * memory) {
     }
 }
 
+std::vector<llama_kv_cache *> memory_parts::caches() const {
+    std::vector<llama_kv_cache *> known;
+    for (llama_kv_cache * cache : { kv, window }) {
+        if (cache) {
+            known.push_back(cache);
+        }
+    }
+    return known;
+}
+
 }   // namespace dflash

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <vector>
+
 class llama_kv_cache;
 class llama_memory_recurrent;
 struct llama_memory_i;
@@ -15,6 +17,8 @@ struct memory_parts {
     llama_memory_recurrent * states = nullptr;   // of a hybrid
 
     explicit memory_parts(const llama_memory_i * memory);   // null: there is none
+
+    std::vector<llama_kv_cache *> caches() const;   // those that are known
 };
 
 }   // namespace dflash

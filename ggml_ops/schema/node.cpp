@@ -10,37 +10,27 @@ namespace {
 
 constexpr uint64_t MAX_REPETITIONS = MAX_STATES - 1;   // each becomes several elements of the grammar
 
-// Keywords by the types they apply to; those of all types under "". Known keywords that are not read below are
+// Keywords by the type that they apply to; all others apply to every type. Known keywords that are not read below are
 // reported.
-const std::map<std::string, uint32_t> KEYWORDS = {
-    { "minLength", TYPE_STRING },
-    { "maxLength", TYPE_STRING },
-    { "pattern", TYPE_STRING },
-    { "minimum", TYPE_NUMBER },
-    { "maximum", TYPE_NUMBER },
-    { "exclusiveMinimum", TYPE_NUMBER },
-    { "exclusiveMaximum", TYPE_NUMBER },
-    { "multipleOf", TYPE_NUMBER },
-    { "items", TYPE_ARRAY },
-    { "prefixItems", TYPE_ARRAY },
-    { "additionalItems", TYPE_ARRAY },
-    { "minItems", TYPE_ARRAY },
-    { "maxItems", TYPE_ARRAY },
-    { "uniqueItems", TYPE_ARRAY },
-    { "contains", TYPE_ARRAY },
-    { "unevaluatedItems", TYPE_ARRAY },
-    { "properties", TYPE_OBJECT },
-    { "required", TYPE_OBJECT },
-    { "additionalProperties", TYPE_OBJECT },
-    { "patternProperties", TYPE_OBJECT },
-    { "propertyNames", TYPE_OBJECT },
-    { "minProperties", TYPE_OBJECT },
-    { "maxProperties", TYPE_OBJECT },
-    { "dependentRequired", TYPE_OBJECT },
-    { "dependentSchemas", TYPE_OBJECT },
-    { "dependencies", TYPE_OBJECT },
-    { "unevaluatedProperties", TYPE_OBJECT },
+const std::map<uint32_t, std::set<std::string>> KEYWORDS = {
+    { TYPE_STRING, { "minLength", "maxLength", "pattern" } },
+    { TYPE_NUMBER, { "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf" } },
+    { TYPE_ARRAY, { "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains",
+                      "unevaluatedItems" } },
+    { TYPE_OBJECT,
+        { "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties",
+            "maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties" } },
 };
+
+// 0: it applies to every type.
+uint32_t type_of(const std::string & keyword) {
+    for (const auto & [type, keywords] : KEYWORDS) {
+        if (keywords.count(keyword)) {
+            return type;
+        }
+    }
+    return 0;
+}
 
 // Keywords that the grammar never enforces.
 const std::set<std::string> UNHELD = { "not", "if", "nullable", "uniqueItems", "contains", "dependentRequired",
@@ -312,8 +302,7 @@ class node_reader {
             throw field_error(n.path, "must be a schema: an object, true or false");
         }
         for (const auto & entry : schema.items()) {
-            const auto keyword = KEYWORDS.find(entry.key());
-            n.spoken |= keyword != KEYWORDS.end() ? keyword->second : 0;
+            n.spoken |= type_of(entry.key());
         }
         read_types(schema, n);
         report(schema, n);
@@ -329,12 +318,12 @@ class node_reader {
     // Reports keywords for its types that the grammar does not enforce.
     void report(const json & schema, const schema_node & n) {
         for (const auto & entry : schema.items()) {
-            const auto        keyword = KEYWORDS.find(entry.key());
-            const std::string name    = entry.key();
+            const std::string name = entry.key();
+            const uint32_t    type = type_of(name);
             const bool        is_off =
                 (name == "if" && only_if(schema)) ||
                 ((name == "nullable" || name == "uniqueItems" || name == "not") && entry.value() == false);
-            if (UNHELD.count(name) && !is_off && (keyword == KEYWORDS.end() || (keyword->second & n.types))) {
+            if (UNHELD.count(name) && !is_off && (type == 0 || (type & n.types))) {
                 leave_out(n, name);
             }
         }

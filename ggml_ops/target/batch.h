@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "draft/tree.h"
+#include "base/tree.h"
 
 #include "llama-cpp.h"
 

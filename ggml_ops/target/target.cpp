@@ -23,38 +23,39 @@ constexpr int32_t MIN_ROWS  = 64;   // of a pass: room for the largest tree
 
 // ---- load ----
 
-target::target(dflash_engine_params & params, const model_pair & models) : models_(models) {
+target::target(const dflash_engine_params & params, const model_pair & models) : models_(models), params_(params) {
     const abort_guard guard(abort_guard::phase::load);
     models_.rpc().blame([&] {
-        set_limits(params);
+        set_limits();
         if (models_.plans()) {
             access_plan_contexts(models_.target());
         }
-        create_context(params);
+        create_context();
         create_logit_store();
-        set_tree_support(params);
+        set_tree_support();
         batch_.set_padding_outputs(pads_passes());
     });
 }
 
-void target::set_limits(dflash_engine_params & p) {
-    if (p.flash_attn != 0 && access_needs_streams(models_.target())) {   // a cache and a share of the context each
-        p.kv_unified = p.share_ctx = false;
+void target::set_limits() {
+    if (params_.flash_attn != 0 &&
+        access_needs_streams(models_.target())) {   // a cache and a share of the context each
+        params_.kv_unified = params_.share_ctx = false;
     }
-    const context_size size = choose_context_size(p, models_);
-    p.n_ctx                 = size.n_ctx;
+    const context_size size = choose_context_size(params_, models_);
+    params_.n_ctx           = size.n_ctx;
     ctx_limit_              = size.limit;
     limits_.n_ctx_slot      = size.n_ctx_slot;
     limits_.max_length      = models_.max_length();
 
-    const int32_t  n_slots = (int32_t) p.n_slots, block = std::max(1, limits_.max_length);
-    const uint32_t n_prompt_rows = std::min(p.n_batch, p.n_ubatch);
+    const int32_t  n_slots = (int32_t) params_.n_slots, block = std::max(1, limits_.max_length);
+    const uint32_t n_prompt_rows = std::min(params_.n_batch, params_.n_ubatch);
     limits_.n_prompt_rows        = (int32_t) n_prompt_rows;
-    limits_.n_rows               = (int32_t) std::min(std::max<uint32_t>(n_prompt_rows, MIN_ROWS), p.n_ctx);
+    limits_.n_rows               = (int32_t) std::min(std::max<uint32_t>(n_prompt_rows, MIN_ROWS), params_.n_ctx);
     refuse_if(n_slots > limits_.n_rows, "n_slots is ", n_slots, ", more than rows fit one pass (", limits_.n_rows, ")");
     limits_.n_outputs   = std::min(limits_.n_rows, std::max(DFLASH_MAX_NODES, n_slots * block) + n_slots);
-    limits_.n_draft_max = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
-    limits_.n_quote_max = p.draft_n_max ? p.draft_n_max : DFLASH_MAX_NODES - 1;
+    limits_.n_draft_max = params_.draft_n_max ? std::min(params_.draft_n_max, block - 1) : block - 1;
+    limits_.n_quote_max = params_.draft_n_max ? params_.draft_n_max : DFLASH_MAX_NODES - 1;
 }
 
 static llama_context_params context_params(
@@ -82,21 +83,21 @@ static llama_context_params context_params(
     return cp;
 }
 
-void target::create_context(dflash_engine_params & p) {
+void target::create_context() {
     const bool           recurrent = models_.recurrent();
     const bool           tapes     = recurrent && access_has_tapes(models_.target());
-    llama_context_params cp        = context_params(p, models_.target(), limits_);
-    cp.n_seq_max                   = p.n_slots + (p.kv_unified && !recurrent);   // one for padding rows
+    llama_context_params cp        = context_params(params_, models_.target(), limits_);
+    cp.n_seq_max                   = params_.n_slots + (params_.kv_unified && !recurrent);   // one for padding rows
     cp.n_rs_seq                    = recurrent && models_.drafter() && !tapes ? (uint32_t) limits_.n_draft_max : 0;
     cp.abort_callback              = [](void * t) { return ((target *) t)->interrupted_.load(); };
     cp.abort_callback_data         = this;
     // llama.cpp resolves `auto` after the cache's layout is fixed, which can leave V transposed for nothing: decide
     // here.
-    const int32_t wanted = p.flash_attn;
+    const int32_t wanted = params_.flash_attn;
     const auto    create = [&](bool flash_attn) {
         cp.flash_attn_type = flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
         ctx_.reset(llama_init_from_model(models_.target(), cp));
-        p.flash_attn = flash_attn;
+        params_.flash_attn = flash_attn;
     };
     create(wanted != 0);
     if (!ctx_ && wanted < 0 && !ggml_is_quantized(cp.type_v)) {
@@ -112,7 +113,7 @@ void target::create_context(dflash_engine_params & p) {
     batch_.init(ctx_.get());
     memory_ = std::make_unique<dflash::memory>(ctx_.get(), tapes, models_.rpc());
     // a model without attention has states only
-    limits_.n_cells = p.kv_unified && !llama_model_is_recurrent(model()) ? (int32_t) p.n_ctx : 0;
+    limits_.n_cells = params_.kv_unified && !llama_model_is_recurrent(model()) ? (int32_t) params_.n_ctx : 0;
 }
 
 void target::create_logit_store() {
@@ -124,10 +125,10 @@ void target::create_logit_store() {
 }
 
 // What the memory can roll back: trees, chains, or nothing.
-void target::set_tree_support(const dflash_engine_params & p) {
+void target::set_tree_support() {
     const bool tapes = memory_->tapes();
-    if (tapes && (models_.drafter() || p.lookup)) {
-        memory_->need_tapes(p.budget > 1 ? p.budget : TAPE_ROWS);
+    if (tapes && (models_.drafter() || params_.lookup)) {
+        memory_->need_tapes(params_.budget > 1 ? params_.budget : TAPE_ROWS);
     }
     if (tapes) {
         limits_.equal_trees = true;
@@ -155,12 +156,12 @@ size_t target::output_bytes() const {
 
 // ---- taps ----
 
-tap_store * target::create_tap_store(const drafter_model & drafter, int32_t n_slots) {
+tap_store * target::create_tap_store(const drafter_model & drafter) {
     const ggml_backend_dev_t device = tap_store::device_for(model(), drafter.target_layers, drafter.fc);
     if (!device) {
         return nullptr;
     }
-    const int32_t n_rows = limits_.n_rows + n_slots * MAX_STORED_TAPS;
+    const int32_t n_rows = limits_.n_rows + (int32_t) params_.n_slots * MAX_STORED_TAPS;
     try {
         taps_ = std::make_unique<tap_store>(device, drafter.target_layers, drafter.n_embd, n_rows);
     } catch (const std::runtime_error & e) {

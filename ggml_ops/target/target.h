@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "draft/tree.h"
+#include "base/tree.h"
 #include "llama/drafter_model.h"
 #include "llama/logit_store.h"
 #include "llama/tap_store.h"
@@ -26,18 +26,19 @@ class target {
     // Taps that a sequence may leave in the tap store while it does not draft.
     static constexpr int32_t MAX_STORED_TAPS = 64;
 
-    // params: what depends on the model gets its value (n_ctx, flash_attn, kv_unified, share_ctx). `models` must
-    // outlive this. Throws status_error.
-    target(dflash_engine_params & params, const model_pair & models);
+    // `models` must outlive this. Throws status_error.
+    target(const dflash_engine_params & params, const model_pair & models);
     target(const target &) = delete;
 
-    llama_context *        context() const { return ctx_.get(); }
-    const llama_model *    model() const { return llama_get_model(ctx_.get()); }
-    const llama_vocab *    vocab() const { return llama_model_get_vocab(model()); }
-    int32_t                n_vocab() const { return llama_vocab_n_tokens(vocab()); }
-    const pass_limits &    limits() const { return limits_; }
-    dflash::memory &       memory() { return *memory_; }
-    const dflash::memory & memory() const { return *memory_; }
+    llama_context *     context() const { return ctx_.get(); }
+    const llama_model * model() const { return llama_get_model(ctx_.get()); }
+    const llama_vocab * vocab() const { return llama_model_get_vocab(model()); }
+    int32_t             n_vocab() const { return llama_vocab_n_tokens(vocab()); }
+    // The given ones; what depends on the model has its value (n_ctx, flash_attn, kv_unified, share_ctx).
+    const dflash_engine_params & params() const { return params_; }
+    const pass_limits &          limits() const { return limits_; }
+    dflash::memory &             memory() { return *memory_; }
+    const dflash::memory &       memory() const { return *memory_; }
     // What decided the context's size: "given", "training" or "memory".
     const char * ctx_limit() const { return ctx_limit_; }
     // Why it cannot verify drafts, empty if it can.
@@ -51,7 +52,7 @@ class target {
 
     // Memory for the taps of these layers where target and drafter compute; null: they go over the host. Throws
     // DFLASH_ERROR_MEMORY.
-    tap_store * create_tap_store(const drafter_model & drafter, int32_t n_slots);
+    tap_store * create_tap_store(const drafter_model & drafter);
     tap_store * taps() const { return taps_.get(); }
     // From now on passes leave taps of these layers; the architecture must offer them (access_has_tap).
     void set_tapped_layers(const std::vector<int32_t> & layers);
@@ -85,12 +86,13 @@ class target {
     logit_store * logits() const { return logits_.get(); }   // null: they go to the host
 
   private:
-    void set_limits(dflash_engine_params & params);
-    void create_context(dflash_engine_params & params);
+    void set_limits();
+    void create_context();
     void create_logit_store();
-    void set_tree_support(const dflash_engine_params & params);
+    void set_tree_support();
 
     const model_pair &              models_;
+    dflash_engine_params            params_;   // the texts that it points to live only during load
     pass_limits                     limits_;
     const char *                    ctx_limit_ = "";
     std::unique_ptr<tap_store>      taps_;     // outlive the context

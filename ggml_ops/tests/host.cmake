@@ -42,10 +42,10 @@ endif()
 dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
     cpu/threads team_size waiting
-    draft calibration choice corpus cost_curve earlier_answers kv_history lookup prediction quotation tree
+    draft calibration choice corpus cost_curve earlier_answers growth kv_history lookup prediction quotation
     cache conversation host_cache sequence slot_file
-    engine budget controller slot steady_size
-    files charsmap gguf_check gguf_file
+    engine controller slot steady_size tree_padding
+    files charsmap drafter_check embedding_check gguf_check gguf_file
     grammar gbnf trigger_search
     schema automaton decimal pattern)
 add_library(parts STATIC ${sources})
@@ -72,7 +72,7 @@ add_library(rooms STATIC EXCLUDE_FROM_ALL ${sources})
 target_include_directories(rooms SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(rooms PUBLIC parts common)
 
-dflash_named(sources draft calibration corpus earlier_answers lookup quotation tree)
+dflash_named(sources draft calibration corpus earlier_answers growth lookup quotation)
 add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 

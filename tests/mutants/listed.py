@@ -134,10 +134,6 @@ ENGINE = [
     *mutants_of(
         "ggml_ops/engine/controller.cpp",
         ("s.learned = last_learned_[s.request.greedy];", "s.learned = last_learned_[!s.request.greedy];"),
-        tests=("native controller",),
-    ),
-    *mutants_of(
-        "ggml_ops/engine/budget.cpp",
         (
             "return s.request.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
             "return std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
@@ -157,9 +153,13 @@ ENGINE = [
 
 DRAFT = [
     *mutants_of(
-        "ggml_ops/draft/tree.cpp",
+        "ggml_ops/base/tree.h",
         ("if (nodes[i].parent == parent && nodes[i].token == token) {", "if (nodes[i].token == token) {"),
         ("if (nodes[i].parent != i - 1) {", "if (nodes[i].parent > i - 1) {"),
+        tests=("native tree",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/growth.cpp",
         ("return n.parent > o.n.parent;", "return n.parent < o.n.parent;"),
         ("next.n.value = std::min(next.n.value * n.value, max_value);", "next.n.value = next.n.value * n.value;"),
         ("if (n.depth >= rules_.depth || c.children >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),

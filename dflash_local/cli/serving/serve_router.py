@@ -18,7 +18,7 @@ from dflash_local.errors import RequestError
 if TYPE_CHECKING:
     from dflash_local.server.router.catalog import Cached
     from dflash_local.server.router.model import Options
-    from dflash_local.server.service import Settings
+    from dflash_local.server.settings import Settings
 
 
 def serve_router(args: argparse.Namespace, settings: Settings) -> int:

@@ -13,7 +13,7 @@ ISA_INLINE void prefetch_bytes(const void * from, size_t bytes) {
 
 // scores[r][c] = q[r] . k[c] for a block of cells, which are side by side in a vector
 template <int R>
-ISA_INLINE void score_tile(const float * q, const float * k, int64_t dk, float * scores, int64_t scores_stride) {
+ISA_INLINE void score_rows(const float * q, const float * k, int64_t dk, float * scores, int64_t scores_stride) {
     simd::f32 low[R], high[R];
     for (int r = 0; r < R; ++r) {
         low[r] = high[r] = simd::set1(0.0f);

@@ -15,11 +15,11 @@ ISA_INLINE void score_block(
     int64_t i = 0;
     for (; i + R <= n_queries; i += R) {
         if (n == BLOCK) {
-            score_tile<R>(q + i * dk, k, dk, scores + i * scores_stride, scores_stride);
+            score_rows<R>(q + i * dk, k, dk, scores + i * scores_stride, scores_stride);
             continue;
         }
         float tile[R * BLOCK];
-        score_tile<R>(q + i * dk, k, dk, tile, BLOCK);
+        score_rows<R>(q + i * dk, k, dk, tile, BLOCK);
         for (int r = 0; r < R; ++r) {
             std::memcpy(scores + (i + r) * scores_stride, tile + r * BLOCK, n * sizeof(float));
         }

@@ -92,7 +92,7 @@ ISA_INLINE void score_queries(int64_t n_queries, const bool * sees, const float 
             any |= sees[i + r];
         }
         if (any) {
-            score_tile<R>(q + i * dk, k, dk, scores + i * scores_stride, scores_stride);
+            score_rows<R>(q + i * dk, k, dk, scores + i * scores_stride, scores_stride);
         }
     }
     if constexpr (R > 1) {

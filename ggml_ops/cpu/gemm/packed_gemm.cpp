@@ -23,29 +23,29 @@ namespace {
 constexpr int64_t MAX_ROWS      = 64;             // rows of a pass that are computed before the next panel is read
 constexpr int64_t MAX_PANELS    = 16;             // computed at once if their results are not contiguous
 constexpr int64_t QK_K_PANELS   = QK_K / PANEL;   // their results are whole blocks of every activation type
-constexpr int64_t SWIGLU_VALUES = 64 << 10;       // of gate, or of up, per thread and piece: 256 KiB each fit in L2
-constexpr size_t  MIN_PIECE = 64 << 10;   // bytes of weights per kernel call: each call starts without prefetched data
+constexpr int64_t SWIGLU_VALUES = 64 << 10;       // of gate, or of up, per thread and task: 256 KiB each fit in L2
+constexpr size_t  MIN_TASK = 64 << 10;   // bytes of weights per kernel call: each call starts without prefetched data
 
-// How panels are distributed: three quarters of them in one piece per thread, then half of the rest, and so on. So
+// How panels are distributed: three quarters of them in one task per thread, then half of the rest, and so on. So
 // threads read long stretches of memory and still finish together, unless one has less than 0.6 times the speed of the
-// others. Pieces are multiples of `grain` panels: a single row uses four at once.
-struct pieces {
+// others. Tasks are multiples of `grain` panels: a single row uses four at once.
+struct tasks {
     int64_t n_panels;
     int     n_threads, grain, n_levels = 1;
 
-    pieces(int64_t n_panels, int n_threads, size_t panel_bytes, int grain = 4) :
+    tasks(int64_t n_panels, int n_threads, size_t panel_bytes, int grain = 4) :
         n_panels(n_panels), n_threads(n_threads), grain(grain) {
-        const int64_t smallest = std::max<int64_t>(grain, MIN_PIECE / panel_bytes);
+        const int64_t smallest = std::max<int64_t>(grain, MIN_TASK / panel_bytes);
         while (left_before(n_levels) >= smallest * n_threads) {
             ++n_levels;
         }
     }
     int64_t count() const { return (int64_t) n_levels * n_threads; }
-    int64_t begin(int64_t piece) const {
-        const int64_t level = piece / n_threads, start = start_of(level);
+    int64_t begin(int64_t task) const {
+        const int64_t level = task / n_threads, start = start_of(level);
         return level == n_levels
                    ? n_panels
-                   : start + (start_of(level + 1) - start) / grain * (piece % n_threads) / n_threads * grain;
+                   : start + (start_of(level + 1) - start) / grain * (task % n_threads) / n_threads * grain;
     }
 
   private:
@@ -73,16 +73,16 @@ size_t rows_size(const ggml_tensor * op) {
 // The rows of gate and up come before the rows that are quantized from their SWIGLU.
 size_t swiglu_rows_size(const ggml_tensor * glu) { return (rows_size(glu->src[0]) + 63) / 64 * 64; }
 
-// Threads take pieces dynamically; a result does not depend on the thread that computes it. n_done: pieces of this op
+// Threads take tasks dynamically; a result does not depend on the thread that computes it. n_done: tasks of this op
 // that an earlier, completed round handed out (the counter has been increased once for each).
-void begin_pieces(const ggml_compute_params * params, int64_t n_done = 0) {
+void begin_tasks(const ggml_compute_params * params, int64_t n_done = 0) {
     if (params->ith == 0 && n_done == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
     ggml_barrier(params->threadpool);
 }
 
-template <class F> void for_each_piece(const ggml_compute_params * params, int64_t count, int64_t n_done, const F & f) {
+template <class F> void for_each_task(const ggml_compute_params * params, int64_t count, int64_t n_done, const F & f) {
     for (int64_t i = params->ith; i < count; i = ggml_threadpool_chunk_add(params->threadpool, 1) - n_done) {
         f(i);
     }
@@ -117,15 +117,15 @@ void multiply(
     for (int o = 0; o < n_ops; ++o) {
         n_panels += n_panels_of(ops[o]->src[0]);
     }
-    const pieces all(n_panels, params->nth, panel_bytes(ops[0]->src[0]));
-    begin_pieces(params, n_done);
-    for_each_piece(params, all.count(), n_done, [&](int64_t piece) {
+    const tasks all(n_panels, params->nth, panel_bytes(ops[0]->src[0]));
+    begin_tasks(params, n_done);
+    for_each_task(params, all.count(), n_done, [&](int64_t task) {
         int64_t first = 0;   // the matrix's first panel among all panels
         for (int o = 0; o < n_ops; ++o) {
             ggml_tensor *       op    = ops[o];
             const ggml_tensor * w     = op->src[0];
-            const int64_t       begin = std::max<int64_t>(0, all.begin(piece) - first),
-                          end         = std::min(n_panels_of(w), all.begin(piece + 1) - first);
+            const int64_t       begin = std::max<int64_t>(0, all.begin(task) - first),
+                          end         = std::min(n_panels_of(w), all.begin(task + 1) - first);
             first += n_panels_of(w);
             for (int64_t i = 0; begin < end && i < n_rows; i += MAX_ROWS) {
                 const int64_t n = std::min(MAX_ROWS, n_rows - i);
@@ -154,12 +154,12 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
     for (int64_t i = params->ith; i < sorted.first[w->ne[2]]; i += params->nth) {
         quantize_row(w->type, expert_rows::input(op, sorted.pairs[i]), rows + i * row_size, k, 0, k);
     }
-    const pieces all(n_panels, params->nth, panel_bytes(w));
-    begin_pieces(params);
-    for_each_piece(params, all.count() * w->ne[2], 0, [&](int64_t c) {
-        const int64_t expert = c / all.count(), piece = c % all.count(), end = sorted.first[expert + 1];
+    const tasks all(n_panels, params->nth, panel_bytes(w));
+    begin_tasks(params);
+    for_each_task(params, all.count() * w->ne[2], 0, [&](int64_t c) {
+        const int64_t expert = c / all.count(), task = c % all.count(), end = sorted.first[expert + 1];
         for (int64_t i = sorted.first[expert]; i < end; i += MAX_ROWS) {
-            multiply_to(w, (const char *) w->data + expert * expert_bytes, all.begin(piece), all.begin(piece + 1),
+            multiply_to(w, (const char *) w->data + expert * expert_bytes, all.begin(task), all.begin(task + 1),
                 rows + i * row_size, row_size, std::min(MAX_ROWS, end - i),
                 [&](int64_t j) { return expert_rows::output(op, sorted.pairs[i + j]); });
         }
@@ -237,19 +237,19 @@ void packed_gemm_multiply_swiglu(
     const char *             rows     = rows_in(params);
     char *                   glu_rows = rows_in(params) + swiglu_rows_size(glu);
     const packed_gemm_kernel kernel   = choose_packed_gemm(gate->type);
-    // a piece has to be whole blocks of the type that it is quantized to
-    const int    grain = std::max(4, panel_block_size(ops[0]->src[0]->type) / PANEL);
-    const pieces all(n_panels_of(gate), params->nth, 2 * bytes, grain);
-    begin_pieces(params);
-    for_each_piece(params, all.count(), 0, [&](int64_t piece) {
+    // a task has to be whole blocks of the type that it is quantized to
+    const int   grain = std::max(4, panel_block_size(ops[0]->src[0]->type) / PANEL);
+    const tasks all(n_panels_of(gate), params->nth, 2 * bytes, grain);
+    begin_tasks(params);
+    for_each_task(params, all.count(), 0, [&](int64_t task) {
         static thread_local std::vector<float> results;   // are read back while they are in L1 or L2
         results.resize(2 * SWIGLU_VALUES);
         float *const gate_out = results.data(), *const up_out = gate_out + SWIGLU_VALUES;
         for (int64_t i = 0; i < n_rows; i += MAX_ROWS) {
             const int64_t n          = std::min(MAX_ROWS, n_rows - i),
                           max_panels = (SWIGLU_VALUES / n - PANEL) / PANEL / QK_K_PANELS * QK_K_PANELS;
-            for (int64_t p = all.begin(piece); p < all.begin(piece + 1); p += max_panels) {
-                const int64_t n_panels = std::min(max_panels, all.begin(piece + 1) - p), width = n_panels * PANEL;
+            for (int64_t p = all.begin(task); p < all.begin(task + 1); p += max_panels) {
+                const int64_t n_panels = std::min(max_panels, all.begin(task + 1) - p), width = n_panels * PANEL;
                 const int64_t stride = width + PANEL;   // rows a power of two apart would share few cache sets
                 kernel((const char *) gate->data + p * bytes, n_blocks, 0, n_panels, rows + i * row_size, row_size,
                     (int) n, gate_out, stride);

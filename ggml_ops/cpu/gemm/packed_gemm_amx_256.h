@@ -38,6 +38,11 @@ ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t 
     return dot;
 }
 
+// Bytes of two neighbouring sub-blocks for 16 columns, as pairs of 16 bits.
+ISA_INLINE __m512i load_pairs(const void * bytes) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) bytes));
+}
+
 // How the types differ. HIGH: by how many bits the high bytes are shifted, 0: products fit into one byte; SIGNED_HIGH;
 // N_MINIMA: pairs of minima. unpack(): a part of 64 positions times their scales.
 
@@ -77,16 +82,9 @@ template <class T> struct sub_blocks_with_minima {
         }
     }
 
-    ISA_INLINE __m512i minima(const panel & x, int pair) {
-        return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.min[pair]));
-    }
+    ISA_INLINE __m512i         minima(const panel & x, int pair) { return load_pairs(x.min[pair]); }
     ISA_INLINE const int16_t * sums(const scale_q8_K & row) { return row.pairs; }
 };
-
-// Bytes of two neighbouring sub-blocks for 16 columns, as pairs of 16 bits.
-ISA_INLINE __m512i load_pairs(const void * bytes) {
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) bytes));
-}
 
 // One of each pair, in both its places.
 ISA_INLINE __m512i one_of_pairs(__m512i pairs, int which) {

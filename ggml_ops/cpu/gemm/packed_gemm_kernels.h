@@ -2,8 +2,8 @@
 // sets give the same bits: integer sums are exact, and the float operations and their order are fixed here.
 //
 // The 4-bit kernel for AVX2, for example, is multiply() of panel_of_32 below, with the instructions of
-// isa/vectors_avx2.h, compiled in isa/avx2.cpp. Rows x columns that are computed together (packed_tile()), from each
-// set's PANEL_PARTS and ROWS:
+// isa/vectors_avx2.h, compiled in isa/avx2.cpp. Rows x columns that are computed together (packed_micro_kernel()), from
+// each set's PANEL_PARTS and ROWS:
 //
 //   set      compiled in      instructions            1 row     2 rows    3 rows    4 rows and more
 //   AVX-512  isa/avx512.cpp   isa/vectors_avx512.h    1 x 64    2 x 32    3 x 32    up to 8 x 16
@@ -169,16 +169,10 @@ ISA_INLINE void add_with_minima(const Panel & x, int c, const int8_t * const * a
 template <class T, int CACHE, int R>
 ISA_INLINE void multiply_block(const panel_q4_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
     const void * next, typename simd::f32 (&totals)[R]) {
-    typename simd::i32 sums[R], min_sums[R];
-    for (int r = 0; r < R; ++r) {
-        sums[r] = min_sums[r] = simd::zero_i32();
-    }
+    typename simd::i32 sums[R] = {}, min_sums[R] = {};
     for (int s = 0; s < 8; ++s) {
         prefetch_part<CACHE, typename T::panel, 8>(next, s);
-        dot_products<R> part;
-        for (int r = 0; r < R; ++r) {
-            part.set(r, 0);
-        }
+        dot_products<R> part = {};
         multiply<R>(static_cast<const typename T::panel &>(x), s, c, a, 256 * b + 32 * s, part);
         const typename simd::i32 scale = simd::load_u8_as_i32(x.scale[s] + c);
         for (int r = 0; r < R; ++r) {
@@ -207,19 +201,13 @@ template <int G> ISA_INLINE typename simd::u8 three_bits(typename simd::u8 q, ty
 template <class T, int CACHE, int R>
 ISA_INLINE void multiply_block(const panel_q2_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
     const void * next, typename simd::f32 (&totals)[R]) {
-    typename simd::i32 sums[R], min_sums[R];
-    for (int r = 0; r < R; ++r) {
-        sums[r] = min_sums[r] = simd::zero_i32();
-    }
+    typename simd::i32 sums[R] = {}, min_sums[R] = {};
     for (int s = 0; s < 16; ++s) {
         if (s % 2 == 0) {
             prefetch_part<CACHE, panel_q2_K, 8>(next, s / 2);
         }
-        dot_products<R> part;
-        for (int r = 0; r < R; ++r) {
-            part.set(r, 0);
-        }
-        const typename simd::u8 q = simd::load_u8(x.q[s] + 4 * c);
+        dot_products<R>         part = {};
+        const typename simd::u8 q    = simd::load_u8(x.q[s] + 4 * c);
         part.template add<false>(two_bits<0>(q), two_bits<1>(q), a, 256 * b + 16 * s);
         part.template add<false>(two_bits<2>(q), two_bits<3>(q), a, 256 * b + 16 * s + 8);
         const typename simd::i16 both   = simd::load_pairs_u8(x.scale[s / 2][c]),
@@ -282,18 +270,12 @@ template <class T, int CACHE, int R, int SUB>
 ISA_INLINE void multiply_block(const panel_scaled<SUB> & x, int c, const int8_t * const * a, int64_t n_blocks,
     int64_t b, const void * next, typename simd::f32 (&totals)[R]) {
     constexpr int      N = 256 / SUB, OFFSET = T::FULL_BYTES && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
-    typename simd::i32 sums[R], offset_sums[R];   // offset_sums: to be multiplied by the offset
-    for (int r = 0; r < R; ++r) {
-        sums[r] = offset_sums[r] = simd::zero_i32();
-    }
+    typename simd::i32 sums[R] = {}, offset_sums[R] = {};   // offset_sums: to be multiplied by the offset
     for (int s = 0; s < N; ++s) {
         if (s % (N / 8) == 0) {
             prefetch_part<CACHE, typename T::panel, 8>(next, s / (N / 8));
         }
-        dot_products<R> part;
-        for (int r = 0; r < R; ++r) {
-            part.set(r, 0);
-        }
+        dot_products<R> part = {};
         multiply<T, R>(static_cast<const typename T::panel &>(x), s, c, a, 256 * b + SUB * s, part);
         const typename simd::i16 two_scales = simd::load_pairs_s8(x.scale[s / 2][c]);
         const typename simd::i32 scale = s % 2 == 0 ? simd::even_of_pairs(two_scales) : simd::odd_of_pairs(two_scales);
@@ -324,7 +306,7 @@ constexpr int PARTS_OF_PANEL = PANEL / simd::W;   // of W columns each
 // R rows and P parts of panels, starting at part `first`. For each row and column the operations and their order do not
 // depend on R and P.
 template <class T, int R, int P>
-ISA_FUNCTION void packed_tile(const void * panels, int64_t n_blocks, int64_t first, const void * rows,
+ISA_FUNCTION void packed_micro_kernel(const void * panels, int64_t n_blocks, int64_t first, const void * rows,
     size_t row_stride, float * out, size_t out_stride) {
     constexpr int             C = PARTS_OF_PANEL;
     const typename T::panel * w[P];
@@ -361,31 +343,31 @@ ISA_FUNCTION void packed_tile(const void * panels, int64_t n_blocks, int64_t fir
     }
 }
 
-using packed_tile_kernel = void (*)(const void *, int64_t, int64_t, const void *, size_t, float *, size_t);
+using micro_kernel = void (*)(const void *, int64_t, int64_t, const void *, size_t, float *, size_t);
 
-// A tile of n_rows rows and one part.
-template <class T, int... N> packed_tile_kernel find_tile(int n_rows, std::integer_sequence<int, N...>) {
-    static constexpr packed_tile_kernel tiles[] = { packed_tile<T, N + 1, 1>... };
-    return tiles[n_rows - 1];
+// For n_rows rows and one part.
+template <class T, int... N> micro_kernel find_micro_kernel(int n_rows, std::integer_sequence<int, N...>) {
+    static constexpr micro_kernel kernels[] = { packed_micro_kernel<T, N + 1, 1>... };
+    return kernels[n_rows - 1];
 }
 
 template <class T>
 void packed_gemm(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const void * rows,
     size_t row_stride, int n_rows, float * out, size_t out_stride) {
-    static constexpr packed_tile_kernel narrow[] = { packed_tile<T, 1, simd::PANEL_PARTS[0]>,
-        packed_tile<T, 2, simd::PANEL_PARTS[1]>, packed_tile<T, 3, simd::PANEL_PARTS[2]> };
-    constexpr int                       C        = PARTS_OF_PANEL;
+    static constexpr micro_kernel narrow[] = { packed_micro_kernel<T, 1, simd::PANEL_PARTS[0]>,
+        packed_micro_kernel<T, 2, simd::PANEL_PARTS[1]>, packed_micro_kernel<T, 3, simd::PANEL_PARTS[2]> };
+    constexpr int                 C        = PARTS_OF_PANEL;
     for (int64_t part = begin * C; part < end * C;) {
         int64_t n_parts = 1;
         for (int r = 0; r < n_rows;) {
-            // tiles of equal size: 9 rows are 5 and 4
-            const int    tiles = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + tiles - 1) / tiles;
+            // groups of equal size: 9 rows are 5 and 4
+            const int    left = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + left - 1) / left;
             const char * a = (const char *) rows + r * row_stride;
             if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PANEL_PARTS[n_rows - 1] <= end * C) {
                 n_parts = simd::PANEL_PARTS[n_rows - 1];
                 narrow[n_rows - 1](panels, n_blocks, part, a, row_stride, out, out_stride);
             } else {
-                find_tile<T>(n, std::make_integer_sequence<int, simd::ROWS>())(
+                find_micro_kernel<T>(n, std::make_integer_sequence<int, simd::ROWS>())(
                     panels, n_blocks, part, a, row_stride, out + r * out_stride, out_stride);
             }
             r += n;

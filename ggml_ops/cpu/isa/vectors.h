@@ -7,9 +7,9 @@
 //                                 positions of W neighbouring columns), W pairs of int16
 // constants:
 //   W                             floats in a vector
-//   ROWS                          most rows of a tile of W columns: a row needs two accumulators (an integer and a
+//   ROWS                          most rows for W columns at once: a row needs two accumulators (an integer and a
 //                                 float), and they must fit into the registers beside the weights
-//   PANEL_PARTS[3]                with 1, 2 and 3 rows, how many parts of W columns a tile has: a single chain of dot
+//   PANEL_PARTS[3]                with 1, 2 and 3 rows, how many parts of W columns at once: a single chain of dot
 //                                 products would wait for itself (an instruction that adds to the sum of the one
 //                                 before takes 4 to 5 clocks with VNNI)
 //   SIGNED_WEIGHTS                dot products take signed weights; if not, unsigned ones (whole bytes: with 128 added)
@@ -31,7 +31,7 @@
 //   load_u8_as_i32 (W bytes), load_pairs_u8, load_pairs_s8 (W pairs), even_of_pairs, odd_of_pairs (as int32)
 //   low_nibbles_of_pairs, high_nibbles_of_pairs (of int16 below 256)
 //   dot_pairs                     adds the dot products of W pairs with one pair
-//   zero_i32, mul_add (a + b * c), sub_shifted<N> (a - 2^N * b)
+//   mul_add (a + b * c), sub_shifted<N> (a - 2^N * b)
 // `dot_products<R>`: int32 accumulators of R rows with W columns:
 //   set(r, value), row(r)
 //   add<FULL_BYTES>(w0, w1, a, at)   8 inner positions: two vectors of weights against a[r] + at. FULL_BYTES: weights

@@ -121,7 +121,6 @@ struct simd {
     }
     ISA_INLINE i32 mul_add(i32 x, i32 y, i32 z) { return _mm512_add_epi32(x, _mm512_mullo_epi32(y, z)); }
     template <int N> ISA_INLINE i32 sub_shifted(i32 x, i32 y) { return _mm512_sub_epi32(x, _mm512_slli_epi32(y, N)); }
-    ISA_INLINE i32                  zero_i32() { return _mm512_setzero_si512(); }
     ISA_INLINE f32                  to_f32(i32 x) { return _mm512_cvtepi32_ps(x); }
     ISA_INLINE f32                  as_f32(i32 x) { return _mm512_castsi512_ps(x); }
     ISA_INLINE f32                  fnma(f32 x, f32 y, f32 z) { return _mm512_fnmadd_ps(x, y, z); }

@@ -104,7 +104,6 @@ struct simd {
     }
     ISA_INLINE i32                  mul_add(i32 x, i32 y, i32 z) { return vmlaq_s32(x, y, z); }
     template <int N> ISA_INLINE i32 sub_shifted(i32 x, i32 y) { return vsubq_s32(x, vshlq_n_s32(y, N)); }
-    ISA_INLINE i32                  zero_i32() { return vdupq_n_s32(0); }
     ISA_INLINE f32                  to_f32(i32 x) { return vcvtq_f32_s32(x); }
     ISA_INLINE f32                  as_f32(i32 x) { return vreinterpretq_f32_s32(x); }
     ISA_INLINE f32                  fnma(f32 x, f32 y, f32 z) { return vfmsq_f32(z, x, y); }

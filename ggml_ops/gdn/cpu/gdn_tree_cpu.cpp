@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr int COLUMNS   = 16;   // per piece of work: one cache line of results
+constexpr int COLUMNS   = 16;   // per task: one cache line of results
 constexpr int ROWS      = GGML_GDN_MAX_ROWS;
 constexpr int STACK_MAX = 7;   // log2(64) + 1
 
@@ -84,49 +84,56 @@ struct visit_order {
     }
 };
 
+#ifdef GDN_REGISTERS
+// update_columns() with the columns in registers. S: a multiple of GGML_F32_STEP.
+template <int S, bool CHANNELS, int N>
+inline void update_registers(const float * from, float * to, const float * gate, const float * k, const float * q,
+    const float * v, float beta, float scale, float * o, float * delta) {
+    constexpr int      n = S / GGML_F32_EPR;
+    GGML_F32_VEC       s[N][n], sum[N][GGML_F32_ARR];
+    const GGML_F32_VEC g = GGML_F32_VEC_SET1(gate[0]);
+    for (int i = 0; i < n; ++i) {
+        const GGML_F32_VEC gi = CHANNELS ? GGML_F32_VEC_LOAD(gate + i * GGML_F32_EPR) : g,
+                           ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR);
+        for (int c = 0; c < N; ++c) {
+            GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
+            s[c][i]          = GGML_F32_VEC_MUL(GGML_F32_VEC_LOAD(from + c * S + i * GGML_F32_EPR), gi);
+            x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], ki);
+        }
+    }
+    GGML_F32_VEC d[N];
+    for (int c = 0; c < N; ++c) {
+        float total = 0;
+        GGML_F32_VEC_REDUCE(total, sum[c]);
+        delta[c] = (v[c] - total) * beta;
+        d[c]     = GGML_F32_VEC_SET1(delta[c]);
+    }
+    for (int i = 0; i < n; ++i) {
+        const GGML_F32_VEC ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR), qi = GGML_F32_VEC_LOAD(q + i * GGML_F32_EPR);
+        for (int c = 0; c < N; ++c) {
+            GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
+            s[c][i]          = GGML_F32_VEC_FMA(s[c][i], ki, d[c]);
+            x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], qi);
+            if (to) {
+                GGML_F32_VEC_STORE(to + c * S + i * GGML_F32_EPR, s[c][i]);
+            }
+        }
+    }
+    for (int c = 0; c < N; ++c) {
+        float total = 0;
+        GGML_F32_VEC_REDUCE(total, sum[c]);
+        o[c] = total * scale;
+    }
+}
+#endif
+
 // One row of N columns: decay, delta, rank-1 update, output. `to` may be `from`, or null.
 template <int S, bool CHANNELS, int N>
 inline void update_columns(const float * from, float * to, const float * gate, const float * k, const float * q,
     const float * v, float beta, float scale, float * o, float * delta) {
 #ifdef GDN_REGISTERS
     if constexpr (S % GGML_F32_STEP == 0) {
-        constexpr int      n = S / GGML_F32_EPR;
-        GGML_F32_VEC       s[N][n], sum[N][GGML_F32_ARR];
-        const GGML_F32_VEC g = GGML_F32_VEC_SET1(gate[0]);
-        for (int i = 0; i < n; ++i) {
-            const GGML_F32_VEC gi = CHANNELS ? GGML_F32_VEC_LOAD(gate + i * GGML_F32_EPR) : g,
-                               ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR);
-            for (int c = 0; c < N; ++c) {
-                GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
-                s[c][i]          = GGML_F32_VEC_MUL(GGML_F32_VEC_LOAD(from + c * S + i * GGML_F32_EPR), gi);
-                x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], ki);
-            }
-        }
-        GGML_F32_VEC d[N];
-        for (int c = 0; c < N; ++c) {
-            float total = 0;
-            GGML_F32_VEC_REDUCE(total, sum[c]);
-            delta[c] = (v[c] - total) * beta;
-            d[c]     = GGML_F32_VEC_SET1(delta[c]);
-        }
-        for (int i = 0; i < n; ++i) {
-            const GGML_F32_VEC ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR),
-                               qi = GGML_F32_VEC_LOAD(q + i * GGML_F32_EPR);
-            for (int c = 0; c < N; ++c) {
-                GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
-                s[c][i]          = GGML_F32_VEC_FMA(s[c][i], ki, d[c]);
-                x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], qi);
-                if (to) {
-                    GGML_F32_VEC_STORE(to + c * S + i * GGML_F32_EPR, s[c][i]);
-                }
-            }
-        }
-        for (int c = 0; c < N; ++c) {
-            float total = 0;
-            GGML_F32_VEC_REDUCE(total, sum[c]);
-            o[c] = total * scale;
-        }
-        return;
+        return update_registers<S, CHANNELS, N>(from, to, gate, k, q, v, beta, scale, o, delta);
     }
 #endif
     for (int c = 0; c < N; ++c) {
@@ -182,8 +189,8 @@ void fill_gates(
     }
 }
 
-// Threads take the n pieces of work dynamically. Also serves as the barrier after fill_gates.
-template <typename F> void for_each_piece(const ggml_compute_params * params, int64_t n, const F & work) {
+// Threads take n tasks dynamically. Also serves as the barrier after fill_gates.
+template <typename F> void for_each_task(const ggml_compute_params * params, int64_t n, const F & work) {
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
@@ -207,7 +214,7 @@ template <int S, bool CHANNELS> void run_tree(const ggml_compute_params * params
 
     int64_t     ordered = -1;
     visit_order tree(nullptr, 0);
-    for_each_piece(params, n * H * (S / COLUMNS), [&](int64_t i) {
+    for_each_task(params, n * H * (S / COLUMNS), [&](int64_t i) {
         const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
         if (ordered != seq) {
             ordered = seq;
@@ -245,7 +252,7 @@ template <int S, bool CHANNELS> void run_commit(const ggml_compute_params * para
     }
     float * gates = (float *) params->wdata;
     fill_gates(params, g, gates, rows, P);
-    for_each_piece(params, n * H * (S / COLUMNS), [&](int64_t i) {
+    for_each_task(params, n * H * (S / COLUMNS), [&](int64_t i) {
         const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
         float *       to = (float *) op->data + ((seq * H + h) * S + j0) * S;
         memcpy(to, row_of(state, j0, h, seq), sizeof(float) * COLUMNS * S);

@@ -52,13 +52,13 @@ static slot writer(int32_t id, int32_t budget = 0, int32_t n_past = 100) {
 }
 
 // A drafter pass of `length` tokens with one candidate of this probability per position, and the tree from it.
-static void draft_chain(controller & c, slot & s, int32_t length, float prob) {
+static void draft_chain(controller & c, const step_choice & choice, slot & s, int32_t length, float prob) {
     s.drafts.block.length = length;
     s.drafts.block.top_k  = 1;
     s.drafts.block.ids.assign(length - 1, 3);
     s.drafts.block.probs.assign(length - 1, prob);
     growth rules;
-    rules.budget       = c.max_nodes(s);
+    rules.budget       = c.max_nodes(s, choice);
     rules.max_children = s.request.max_children;
     rules.depth        = std::min(c.max_depth(s), s.request.depth);
     rules.odds         = &s.learned.odds;
@@ -87,32 +87,32 @@ static void bounds() {
     controller        c(l);
     std::vector<slot> slots    = { writer(0), writer(1, 1), writer(2, 5), writer(3, 0, 990), slot() };
     slots[0].request.n_predict = 4;
-    c.choose_length(slots);
-    CHECK(c.max_depth(slots[0]) == 3);                                  // the bonus is the fourth
-    CHECK(c.max_depth(slots[1]) == 0 && c.max_nodes(slots[1]) == 1);    // plain
-    CHECK(c.max_nodes(slots[2]) == 5);                                  // fixed
-    CHECK(c.max_depth(slots[3]) == 8 && c.max_nodes(slots[3]) == 10);   // the end of the slot's context
+    step_choice choice         = c.choose_length(slots);
+    CHECK(c.max_depth(slots[0]) == 3);                                          // the bonus is the fourth
+    CHECK(c.max_depth(slots[1]) == 0 && c.max_nodes(slots[1], choice) == 1);    // plain
+    CHECK(c.max_nodes(slots[2], choice) == 5);                                  // fixed
+    CHECK(c.max_depth(slots[3]) == 8 && c.max_nodes(slots[3], choice) == 10);   // the end of the slot's context
     slots[3].request.max_children = 1;
-    CHECK(c.max_nodes(slots[3]) == 9);   // a chain: anchor and path
-    CHECK(c.max_nodes(slots[0]) == DFLASH_MAX_NODES);
+    CHECK(c.max_nodes(slots[3], choice) == 9);   // a chain: anchor and path
+    CHECK(c.max_nodes(slots[0], choice) == DFLASH_MAX_NODES);
     pass_limits few = l;
     few.n_outputs   = 12;   // four slots write, and one may reach its prompt's end
     controller narrow(few);
-    narrow.choose_length(slots);
-    CHECK(narrow.max_nodes(slots[0]) == 11);
-    c.choose_length(slots, 9);   // cells are scarce
-    CHECK(c.max_nodes(slots[0]) == 9 && c.max_nodes(slots[2]) == 5);
-    c.choose_length(slots, 1);   // one per anchor
-    CHECK(c.max_nodes(slots[0]) == 4);
+    choice = narrow.choose_length(slots);
+    CHECK(narrow.max_nodes(slots[0], choice) == 11);
+    choice = c.choose_length(slots, 9);   // cells are scarce
+    CHECK(c.max_nodes(slots[0], choice) == 9 && c.max_nodes(slots[2], choice) == 5);
+    choice = c.choose_length(slots, 1);   // one per anchor
+    CHECK(c.max_nodes(slots[0], choice) == 4);
     few.n_outputs  = 40;   // a prompt whose probabilities are wanted gets rows, too
     slots[4].state = DFLASH_READING;
     holding(slots[4], 0);
     slots[4].request.probs_from = 1;
-    narrow.choose_length(slots);
-    CHECK(narrow.max_nodes(slots[0]) == 24);
+    choice                      = narrow.choose_length(slots);
+    CHECK(narrow.max_nodes(slots[0], choice) == 24);
     few.n_outputs = 12;   // but every anchor gets one
-    narrow.choose_length(slots);
-    CHECK(narrow.max_nodes(slots[0]) == 4);
+    choice        = narrow.choose_length(slots);
+    CHECK(narrow.max_nodes(slots[0], choice) == 4);
 }
 
 // On devices: a pass stays as wide as the last one until the extra cost equals that of a narrower graph; if rows are
@@ -160,13 +160,15 @@ static void reasons_without_choice() {
     pass_limits l = limits();
     l.max_length  = 0;
     controller        c(l);
-    std::vector<slot> slots = { writer(0, 1) };
-    CHECK(c.choose_length(slots) == 1 && c.reason() == reason::no_drafter);
-    c.choose_nodes(slots);
+    std::vector<slot> slots  = { writer(0, 1) };
+    step_choice       choice = c.choose_length(slots);
+    CHECK(choice.length == 1 && c.reason() == reason::no_drafter);
+    c.choose_nodes(slots, choice);
     CHECK(slots[0].drafts.reason == reason::no_drafter && slots[0].drafts.tree.size() == 1);
-    l = limits();
-    CHECK(c.choose_length(slots) == 1 && c.reason() == reason::off);
-    c.choose_nodes(slots);
+    l      = limits();
+    choice = c.choose_length(slots);
+    CHECK(choice.length == 1 && c.reason() == reason::off);
+    c.choose_nodes(slots, choice);
     CHECK(slots[0].drafts.reason == reason::off);
 }
 
@@ -175,14 +177,14 @@ static int32_t draft_step(controller & c, std::vector<slot> & slots, float prob,
     for (slot & s : slots) {
         s.drafts.begin(7);
     }
-    const int32_t length = c.choose_length(slots);
-    if (length > 1) {
+    const step_choice choice = c.choose_length(slots);
+    if (choice.length > 1) {
         for (slot & s : slots) {
-            draft_chain(c, s, length, prob);
+            draft_chain(c, choice, s, choice.length, prob);
         }
-        c.observe_draft((int32_t) slots.size(), length, (int32_t) slots.size(), draft_ms);
+        c.observe_draft((int32_t) slots.size(), choice.length, (int32_t) slots.size(), draft_ms);
     }
-    c.choose_nodes(slots);
+    c.choose_nodes(slots, choice);
     int32_t n_nodes = 0;
     for (const slot & s : slots) {
         n_nodes += s.drafts.tree.size();
@@ -220,7 +222,7 @@ static void drafts_that_lose() {
     // a new answer is tried at once
     slots[0].request.greedy = true;
     c.begin_answer(slots[0]);
-    CHECK(c.choose_length(slots) > 1 && c.reason() == reason::pays);
+    CHECK(c.choose_length(slots).length > 1 && c.reason() == reason::pays);
 }
 
 // Drafts that gain a little: a plain step now and then, but rarely if that needs a new graph.
@@ -270,7 +272,7 @@ static void block_lengths() {
     const auto        length = [&](int32_t depth) {
         slots[0].request.max_children = 1;
         slots[0].request.depth        = depth;
-        return c.choose_length(slots);
+        return c.choose_length(slots).length;
     };
     CHECK(length(4) == 8 && length(3) == 8);
     slots[0].request.budget = 12;
@@ -288,27 +290,27 @@ static void fixed_budgets() {
     controller c(l);
     set_costs(c);
     std::vector<slot> slots  = { writer(0, 10), writer(1, 10), writer(2) };
-    const int32_t     length = c.choose_length(slots);
-    CHECK(length > 1 && c.reason() == reason::fixed);
+    step_choice       choice = c.choose_length(slots);
+    CHECK(choice.length > 1 && c.reason() == reason::fixed);
     for (slot & s : slots) {
-        draft_chain(c, s, 16, 0.9f);
+        draft_chain(c, choice, s, 16, 0.9f);
     }
-    c.observe_draft(3, length, 3, 5.0);
-    c.choose_nodes(slots);
+    c.observe_draft(3, choice.length, 3, 5.0);
+    c.choose_nodes(slots, choice);
     CHECK(slots[0].drafts.tree.size() == 10 &&
           slots[1].drafts.tree.size() == 3);   // the last gives way to the third slot's anchor
     CHECK(slots[2].drafts.tree.size() == 1);
     CHECK(slots[0].drafts.reason == reason::fixed && slots[2].drafts.reason == reason::pays);
     std::vector<slot> alone = { writer(0, 10) };
-    CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
+    CHECK(c.choose_length(alone).length == 16);   // a tree: all of the block
     alone[0].request.max_children = 1;
-    CHECK(c.choose_length(alone) == 10);   // a chain of ten
-    l.n_outputs = 3;                       // one per anchor, and no more
-    c.choose_length(slots);
+    CHECK(c.choose_length(alone).length == 10);   // a chain of ten
+    l.n_outputs = 3;                              // one per anchor, and no more
+    choice      = c.choose_length(slots);
     for (slot & s : slots) {
-        draft_chain(c, s, 16, 0.9f);
+        draft_chain(c, choice, s, 16, 0.9f);
     }
-    c.choose_nodes(slots);
+    c.choose_nodes(slots, choice);
     CHECK(slots[0].drafts.tree.size() == 1 && slots[1].drafts.tree.size() == 1 && slots[2].drafts.tree.size() == 1);
 }
 
@@ -316,16 +318,16 @@ static void quotations_and_failures() {
     const pass_limits l = limits();
     controller        c(l);
     set_costs(c);
-    std::vector<slot> slots = { writer(0) };
-    c.choose_length(slots);
+    std::vector<slot> slots  = { writer(0) };
+    step_choice       choice = c.choose_length(slots);
     c.observe_failure("no memory");
     CHECK(c.drafter_failure() == "no memory" && c.reason() == reason::failed);
-    c.choose_nodes(slots);
+    c.choose_nodes(slots, choice);
     CHECK(slots[0].drafts.reason == reason::failed && slots[0].drafts.tree.size() == 1);
-    c.choose_length(slots);   // nothing was denoised, but the text repeats itself
+    choice = c.choose_length(slots);   // nothing was denoised, but the text repeats itself
     slots[0].drafts.tree.nodes.push_back({ 5, 0, 1, -1, 0.0f, 0.9f, false, 1 });
     slots[0].drafts.tree.nodes.push_back({ 5, 1, 2, -1, 0.0f, 0.8f, false, 2 });
-    c.choose_nodes(slots);
+    c.choose_nodes(slots, choice);
     CHECK(slots[0].drafts.reason == reason::quotes && slots[0].drafts.tree.size() == 3);
 }
 
@@ -344,7 +346,7 @@ static void quotations_that_suffice() {
             s.drafts.begin(7);
         }
         slots[0].drafts.quoted = chain_quotation(std::vector<int32_t>(n_tokens, 3), odds);
-        return c.choose_length(slots);
+        return c.choose_length(slots).length;
     };
     CHECK(choose(0.99f, 60) == 1 && c.reason() == reason::quotes);
     CHECK(choose(0.5f, 60) > 1 && c.reason() == reason::pays);

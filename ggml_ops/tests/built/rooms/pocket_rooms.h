@@ -45,8 +45,8 @@ struct pocket_rooms {
     dflash::cache        cache;
 
     explicit pocket_rooms(const char * model) :
-        params(pocket_params(model)), models(params, {}), target(params, models), drafts(params, models, target),
-        cache(params, models, target, drafts) {}
+        params(pocket_params(model)), models(params, {}), target(params, models), drafts(target, nullptr),
+        cache(target.params(), models, target, drafts) {}
 
     // Computes tokens [from, all) of a text for a sequence and returns the logits after the last one.
     std::vector<float> read(int32_t seq, const tokens & text, int32_t from) {

@@ -116,8 +116,7 @@ static void without_a_drafter_nothing_is_kept_of_taps(pocket_rooms & r) {
 static void taps_wait_and_move(pocket_rooms & r) {
     const int32_t size = 2 * llama_model_n_embd(r.target.model());
     r.target.set_tapped_layers({ 0, 1 });
-    pending_taps taps(r.target, 2);
-    taps.start(size);
+    pending_taps taps(r.target, 2, size);
     run(r, 0, counted(20, 6));
     std::vector<float> rows(6 * size);
     r.target.read_taps(0, 6, rows.data());

@@ -1,36 +1,10 @@
-#include "draft/tree.h"
+#include "draft/growth.h"
 
 #include <algorithm>
 #include <numeric>
 #include <queue>
 
 namespace dflash {
-
-bool tree::is_chain() const {
-    for (int32_t i = 1; i < size(); ++i) {
-        if (nodes[i].parent != i - 1) {
-            return false;
-        }
-    }
-    return true;
-}
-
-int32_t tree::depth() const {
-    int32_t most = 0;
-    for (const node & n : nodes) {
-        most = std::max(most, n.depth);
-    }
-    return most;
-}
-
-int32_t tree::child(int32_t parent, int32_t token) const {
-    for (int32_t i = parent + 1; i < size(); ++i) {
-        if (nodes[i].parent == parent && nodes[i].token == token) {
-            return i;
-        }
-    }
-    return -1;
-}
 
 namespace {
 
@@ -87,12 +61,12 @@ struct waiting {
     }
 };
 
-// What is left of two probabilities that different tokens come next: each source is right as often as it says, and one
-// of them is wrong.
-struct shares {
+// Drafter and quotation propose different tokens, so they cannot both be right. Each one's probability is multiplied by
+// its factor, which takes the two as independent apart from that.
+struct odds_factors {
     float drafter = 1, quotation = 1;
 
-    static shares of(float drafter, float quotation) {
+    static odds_factors of(float drafter, float quotation) {
         const float possible = std::max(1e-6f, 1 - drafter * quotation);
         return { (1 - quotation) / possible, (1 - drafter) / possible };
     }
@@ -100,11 +74,11 @@ struct shares {
 
 // How many children of a node have been listed.
 struct cursor {
-    int32_t rank     = 0;   // next candidate
-    int32_t children = 0;
-    uint8_t listed   = 0;   // which of the quotation's tokens are among them, a bit for each
-    float   left     = 1;   // of the probability, beyond theirs
-    shares  kept     = {};
+    int32_t      rank     = 0;   // next candidate
+    int32_t      children = 0;
+    uint8_t      listed   = 0;   // which of the quotation's tokens are among them, a bit for each
+    float        left     = 1;   // of the probability, beyond theirs
+    odds_factors kept     = {};
 };
 
 // Best-first: the next best child of every node waits in a heap.
@@ -133,7 +107,7 @@ class grower {
   private:
     void add(const node & n) {
         tree_.nodes.push_back(n);
-        cursors_.emplace_back().kept = shares_of(n);
+        cursors_.emplace_back().kept = factors_of(n);
     }
 
     float probability(float prob, bool first, int32_t depth) const {
@@ -141,7 +115,7 @@ class grower {
     }
 
     // Below a node, for the drafter's first candidate and the likeliest quoted token.
-    shares shares_of(const node & n) {
+    odds_factors factors_of(const node & n) {
         if (n_quoted(n) == 0 || !has_candidates(n)) {
             return {};
         }
@@ -150,7 +124,7 @@ class grower {
             return {};
         }
         const float drafter = probability(draft_.row(depth, pred)[first], true, depth);
-        return shares::of(drafter, rules_.quoted->entries[quoted_entry(n, 0)].odds);
+        return odds_factors::of(drafter, rules_.quoted->entries[quoted_entry(n, 0)].odds);
     }
 
     // Whether the drafter has candidates below a node. In a lattice, a token that is not a candidate has no row.

@@ -1,0 +1,66 @@
+#include "engine/drafter_load.h"
+
+#include "base/abort_guard.h"
+#include "target/cache_type.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace dflash {
+
+namespace {
+
+constexpr int32_t DEFAULT_DRAFT_CTX = 4096;
+
+// Bytes that positions which left the drafter's rings may take.
+size_t history_limit(const model_pair & models) {
+    constexpr double MOST = 2.0 * (1u << 30);
+    return (size_t) std::min(MOST, models.spare_memory() / 8);
+}
+
+drafter_params params_of(const model_pair & models, const target & target) {
+    const dflash_engine_params & p = target.params();
+    drafter_params               dp;
+    dp.n_slots = (int32_t) p.n_slots;
+    dp.n_ctx = (int32_t) std::min<uint32_t>(p.draft_ctx ? p.draft_ctx : DEFAULT_DRAFT_CTX, target.limits().n_ctx_slot);
+    check_range("draft_ctx", dp.n_ctx, 1, 1 << 24);
+    dp.n_batch       = std::max(target.limits().n_rows, 64);
+    dp.n_threads     = p.n_threads_batch;
+    dp.type_k        = cache_type(p.type_k_draft, "type_k_draft", true);
+    dp.type_v        = cache_type(p.type_v_draft, "type_v_draft", true);
+    dp.kv_offload    = p.kv_offload;
+    dp.flash_attn    = p.flash_attn && dp.type_k == GGML_TYPE_F16 && dp.type_v == GGML_TYPE_F16;
+    dp.history_limit = history_limit(models);
+    return dp;
+}
+
+// Takes the memory of all later passes now, so that none of them can fail for lack of it.
+void reserve(drafter & drafter) {
+    try {
+        drafter.reserve();
+    } catch (const std::runtime_error & e) {
+        throw status_error(DFLASH_ERROR_MEMORY, e.what());
+    }
+}
+
+}   // namespace
+
+std::unique_ptr<drafter> load_drafter(const model_pair & models, target & target) {
+    std::unique_ptr<drafter> loaded;
+    if (!models.drafter()) {
+        return loaded;
+    }
+    const abort_guard guard(abort_guard::phase::load);
+    models.rpc().blame([&] {
+        drafter_params params = params_of(models, target);
+        params.taps           = target.create_tap_store(pair_error([&] { return access_drafter(models.drafter()); }));
+        loaded = pair_error([&] { return std::make_unique<drafter>(models.drafter(), models.target(), params); });
+        target.set_tapped_layers(loaded->model().target_layers);
+        if (models.plans() || models.on_devices()) {   // on the host memory is taken when it is used
+            reserve(*loaded);
+        }
+    });
+    return loaded;
+}
+
+}   // namespace dflash

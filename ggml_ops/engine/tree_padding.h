@@ -1,0 +1,35 @@
+// To how many rows the trees of a pass are padded.
+
+#pragma once
+
+#include "engine/costs.h"
+#include "engine/slot.h"
+#include "engine/steady_size.h"
+#include "target/pass_limits.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dflash {
+
+class tree_padding {
+  public:
+    // Both stay where they are.
+    tree_padding(const pass_limits & limits, const pass_costs & costs) : limits_(limits), costs_(costs) {}
+
+    // Rows of each slot's tree in this pass, padding counted; 0: it has none. room: most rows of all together.
+    std::vector<int32_t> sizes(const std::vector<slot> & slots, int32_t room) const;
+    // The width of passes without prompts, where they are padded.
+    steady_size & width() { return width_; }
+
+  private:
+    void    pad_to_equal(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const;
+    void    pad_last(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const;
+    int32_t padded_rows(int32_t n_rows, int32_t room) const;
+
+    const pass_limits & limits_;
+    const pass_costs &  costs_;
+    steady_size         width_;
+};
+
+}   // namespace dflash
