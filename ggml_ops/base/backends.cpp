@@ -52,7 +52,8 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
 
 ggml_backend_buffer_type_t best_buffer_type(ggml_backend_buffer_type_t plain, ggml_type type, int64_t k, int64_t m) {
     ggml_backend_dev_t device = ggml_backend_buft_get_device(plain);
-    device = device ? device : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);   // whose plain memory names none
+    device =
+        device ? device : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);   // whose plain memory names none
     const auto own =
         backend_function<ggml_backend_buffer_type_t *(ggml_backend_dev_t)>(device, "ggml_backend_dev_get_extra_bufts");
     for (ggml_backend_buffer_type_t * found = own ? own(device) : nullptr; found && *found; ++found) {

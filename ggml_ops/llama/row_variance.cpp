@@ -7,6 +7,7 @@
 #include "llama-model.h"
 #include "llama/devices.h"
 #include "llama/memory_parts.h"
+#include "llama/state_tape.h"
 
 namespace dflash {
 
