@@ -28,7 +28,7 @@ from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
 from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
 from dflash_local.lookup_corpus import read_corpus
-from dflash_local.machine import costs, tuning
+from dflash_local.machine import acceptance, costs, tuning
 from dflash_local.machine.devices import warn_of_software_devices
 from dflash_local.machine.hardware import free_memory
 from dflash_local.native import NativeEngine, TreeRows, schema_ignored
@@ -76,6 +76,7 @@ class Engine(Inspection):
     """
 
     options: EngineOptions | None
+    _cost_file: Path | None = None  # of this pair, if anything is kept
 
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
@@ -95,7 +96,8 @@ class Engine(Inspection):
             params = options.native_params()
             params["host_memory"] = options.host_memory or free_memory()
             if options.cost_cache is True:
-                params["cost_cache"] = costs.usable(costs.cost_file(options.model, options.drafter, vars(options)))
+                self._cost_file = costs.cost_file(options.model, options.drafter, vars(options))
+                params["cost_cache"] = costs.usable(self._cost_file)
             native = NativeEngine(params, options.progress)
             try:
                 _index_corpus(native, options.lookup_corpus)
@@ -123,6 +125,12 @@ class Engine(Inspection):
         engine.options = None
         engine._attach(lambda: native, int(native.info()["n_slots"]), max_queue=max_queue)
         return engine
+
+    def close(self) -> None:
+        """Stop and free everything; requests in flight get an EngineDeadError. Idempotent."""
+        if self._cost_file and self.options and self.options.drafter:
+            acceptance.keep(self._cost_file, self.throughput.total)
+        super().close()
 
     def __enter__(self) -> Engine:
         return self

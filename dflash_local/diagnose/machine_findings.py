@@ -8,8 +8,10 @@ from typing import Any
 
 from dflash_local.diagnose.finding import Finding, ok, warn
 from dflash_local.engine_options import EngineOptions
-from dflash_local.machine import costs, tuning
+from dflash_local.machine import acceptance, costs, tuning
 from dflash_local.machine.hardware import Machine
+
+_POOR = 1.3  # tokens a pass
 
 
 def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
@@ -58,6 +60,24 @@ def look_at_costs(options: EngineOptions) -> Finding:
             )
         return ok("pass times", f"not measured yet; the first start will keep them in {file}")
     return ok("pass times", f"kept {_ago(age)} ago in {file}")
+
+
+def look_at_acceptance(options: EngineOptions) -> Iterator[Finding]:
+    """What the drafts of this pair brought when it last ran with these options. No finding if that is not known."""
+    if not options.cost_cache:
+        return
+    kept = acceptance.read(costs.cost_file(options.model, options.drafter, vars(options)))
+    if kept is None:
+        return
+    text = f"{kept.length:.2f} tokens a pass, over the {kept.passes} passes of the last run"
+    if kept.length >= _POOR:
+        yield ok("acceptance", text)
+    else:
+        yield warn(
+            "acceptance",
+            f"{text}: this drafter guesses little of your texts, or its passes cost too much here",
+            "adapt it to this file and your prompts: dflash-local train --init (docs/training.md)",
+        )
 
 
 def _ago(seconds: float) -> str:

@@ -10,7 +10,7 @@ from dflash_local import native
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.kernels import look_at_kernels
-from dflash_local.diagnose.machine_findings import look_at_costs
+from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_costs
 from dflash_local.diagnose.memory import look_at_memory
 from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_foreign
 from dflash_local.engine_options import EngineOptions
@@ -51,5 +51,6 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
         yield from look_at_kernels(options, target_path, info)
         if info and drafter_path:
             yield look_at_costs(options)
+            yield from look_at_acceptance(options)
     except ModelError as error:
         yield fail("pair", error.message, error.hint or "see docs/doctor.md", error.field)

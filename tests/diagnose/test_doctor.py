@@ -21,14 +21,16 @@ from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.diagnose import build, kernels, memory
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
-from dflash_local.diagnose.machine_findings import look_at_costs, look_at_machine, look_at_tuning
+from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_costs, look_at_machine, look_at_tuning
+from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import NativeLibraryError
-from dflash_local.machine import costs, tuning
+from dflash_local.machine import acceptance, costs, tuning
 from dflash_local.machine.hardware import GIB, Machine, cpu_flags, this_machine
 from dflash_local.machine.identity import build_key
 from tests.gguf_files import output, rewritten
 
+QUESTION = [{"role": "user", "content": "What is 48 plus 24?"}]
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}
 SOFTWARE = {"name": "Vulkan0", "type": "gpu", "description": "llvmpipe (LLVM 15)", "memory_total": 0, "memory_free": 0}
@@ -334,6 +336,28 @@ def test_command_over_the_bundled_pair(capsys: pytest.CaptureFixture[str]) -> No
         "pass times",
     } <= found.keys()
     assert "FAIL" not in found.values() and report["library"]["abi"] == native.ABI_VERSION
+
+
+def test_acceptance_of_the_last_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An engine keeps what its drafts brought when it closes; poor acceptance is a warning that names the way out."""
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
+    pair = bundled_pair()
+    options = parsed("-md", str(pair.drafter), "-c", "256", "-t", "1")
+    assert not list(look_at_acceptance(options))
+    with Engine(**vars(options)) as engine:
+        engine.chat(QUESTION, max_tokens=4)
+    assert not list(look_at_acceptance(options))  # a few passes say nothing
+    monkeypatch.setattr(acceptance, "LEAST_PASSES", 1)
+    with Engine(**vars(options)) as engine:
+        engine.chat(QUESTION, max_tokens=32, budget=8)
+    (found,) = look_at_acceptance(options)
+    assert found.level == Level.OK and "tokens a pass" in found.text
+    file = next((tmp_path / "costs").glob("*.acceptance.json"))
+    file.write_text('{"tokens": 1100, "passes": 1000}')
+    (found,) = look_at_acceptance(options)
+    assert found.level == Level.WARN and "1.10 tokens a pass" in found.text and "train --init" in found.advice
+    file.write_text("not JSON")
+    assert not list(look_at_acceptance(options))
 
 
 @pytest.mark.parametrize(
