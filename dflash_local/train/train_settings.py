@@ -82,7 +82,7 @@ class TrainSettings:
     )  # fmt: skip
     n_predict: int = _number(TEXT, 8, 1 << 20, "most tokens of an answer", 256, names=("-n", "--predict"))
     length: int = _number(TEXT, 32, 1 << 20, "most tokens of prompt and answer", 1024)
-    slots: int = _number(TEXT, 1, 64, "answers at the same time", 8, names=("--slots", "-np"))
+    slots: int = _number(TEXT, 1, 64, "answers at the same time", 16, names=("--slots", "-np"))
     held_out: int = _number(TEXT, 1, 1000, "prompts that are only measured on", 10)
     checks: tuple[Path, ...] = _option(
         "other prompts, whose AL is measured before and after", (), "FILE", group=TEXT, names=("--check",)

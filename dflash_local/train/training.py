@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _ANSWER_SHARE = 0.3  # of a run's minutes, for answering
 _LEAST_FIT = 0.3  # of a run's minutes, whatever the other stages took
+_MANY_SLOTS = 8  # with so many answers at once a pass has rows enough, and drafting for them costs more than it brings
 _SERVED_RUNS = 3  # answers to all held-out prompts besides the drafter's own, before and after (evaluation.measure)
 _MEASURED_ANSWER = 1.5  # seconds, where nothing is known
 _LAYERS = 3  # of a new drafter
@@ -166,7 +167,8 @@ class _Run:
         prompts, recorded = read_data(s.data)
         check_targets(recorded, identity(s.model))
         self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
-        with self._engine(self._init_gguf(), n_slots=s.slots, n_ctx=s.slots * s.length) as engine:
+        drafter = self._init_gguf() if s.slots < _MANY_SLOTS else None
+        with self._engine(drafter, n_slots=s.slots, n_ctx=s.slots * s.length, warmup=True) as engine:
             found = self._examples(engine, prompts) if prompts else recorded_examples(recorded)
             learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
             learned = learned if prompts else []  # what is recorded is answered
@@ -207,7 +209,7 @@ class _Run:
             )
         n_tokens = sum(len(text.answer) for text in texts)
         self.watcher.stage("tap", f"{len(texts)} answers of {n_tokens} tokens pass through {s.model.name}")
-        with self._engine(None, n_slots=1, n_ctx=s.length + 1) as engine, workspace.timed("tap"):
+        with self._engine(None, n_slots=1, n_ctx=s.length + 1, warmup=False) as engine, workspace.timed("tap"):
             shards = tap_all(engine, texts, layout, workspace, s, self.watcher)
         return texts, shards
 
@@ -286,6 +288,7 @@ class _Run:
         options = {
             "n_ctx": N_SLOTS * (s.length + N_TOKENS),
             "share_ctx": False,
+            "kv_unified": False,
             "cache_ram": 0,
             **s.engine,
             "n_threads": s.threads,
@@ -416,11 +419,12 @@ class _Run:
 
     # ---- engines ----
 
-    def _engine(self, drafter: Path | None, *, n_slots: int, n_ctx: int) -> Engine:
+    def _engine(self, drafter: Path | None, *, n_slots: int, n_ctx: int, warmup: bool) -> Engine:
         s = self.settings
+        # In a KV cache of its own, a slot's row attends to no other slot's cells.
         return Engine(
-            s.model, drafter, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, n_threads=s.threads, cost_cache=False,
-            cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=drafter is not None, **s.engine,
+            s.model, drafter, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, kv_unified=False, n_threads=s.threads,
+            cost_cache=False, cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=warmup, **s.engine,
         )  # fmt: skip
 
     def _init_gguf(self) -> Path | None:
