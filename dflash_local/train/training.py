@@ -48,6 +48,7 @@ _MANY_SLOTS = 8  # with so many answers at once a pass has rows enough, and draf
 _SERVED_RUNS = 3  # answers to all held-out prompts besides the drafter's own, before and after (evaluation.measure)
 _MEASURED_ANSWER = 1.5  # seconds, where nothing is known
 _LAYERS = 3  # of a new drafter
+_CELLS = 256
 _BLOCK = 16
 
 
@@ -168,7 +169,7 @@ class _Run:
         check_targets(recorded, identity(s.model))
         self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
         drafter = self._init_gguf() if s.slots < _MANY_SLOTS else None
-        with self._engine(drafter, n_slots=s.slots, n_ctx=s.slots * s.length, warmup=True) as engine:
+        with self._engine(drafter, n_slots=s.slots, n_ctx=s.slots * _whole_cells(s.length), warmup=True) as engine:
             found = self._examples(engine, prompts) if prompts else recorded_examples(recorded)
             learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
             learned = learned if prompts else []  # what is recorded is answered
@@ -286,7 +287,7 @@ class _Run:
     def _measured(self, drafter: Path, examples: Sequence[Example], *, served: bool) -> Measurement:
         s = self.settings
         options = {
-            "n_ctx": N_SLOTS * (s.length + N_TOKENS),
+            "n_ctx": N_SLOTS * _whole_cells(s.length + N_TOKENS),
             "share_ctx": False,
             "kv_unified": False,
             "cache_ram": 0,
@@ -436,6 +437,11 @@ class _Run:
         if not path.exists():
             convert(init, self.target.path, path)
         return path
+
+
+def _whole_cells(n: int) -> int:
+    """A KV cache's size that llama.cpp need not round."""
+    return -(-n // _CELLS) * _CELLS
 
 
 def _quantizer(outtype: str) -> RowQuantizer | None:
