@@ -28,7 +28,7 @@ BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#777777"
 PLAIN, UPSTREAM, OURS, STOCK = "plain", "upstream's best", "dflash-local", "stock kernels"
 SYSTEMS = {PLAIN: GREY, UPSTREAM: ORANGE, OURS: BLUE}
-PHASES = ("draft", "verify", "grow", "walk", "commit", "plan", "other")
+STACKED = ("draft", "verify", "grow", "walk", "commit", "plan", "other")  # a step's PHASES (dflash_local.stats)
 DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
 STYLE: Any = {
     "svg.hashsalt": "dflash-local",  # stable ids of clip paths
@@ -164,14 +164,14 @@ def steps(data: Data) -> Figure:
     colours = (ORANGE, BLUE, GREEN, PURPLE, RED, SKY, GREY)
     for title, phases in bars.items():
         left = 0.0
-        for phase, colour in zip(PHASES, colours, strict=True):
+        for phase, colour in zip(STACKED, colours, strict=True):
             ms = phases.get(phase, 0.0)
             ax.barh(title, ms, left=left, color=colour, label=phase if title == "budget auto" else None)
             left += ms
     ax.set_xlabel("milliseconds per step")
     ax.grid(axis="y", visible=False)
     ax.invert_yaxis()
-    figure.legend(ncols=len(PHASES), loc="outside upper center", fontsize=8)
+    figure.legend(ncols=len(STACKED), loc="outside upper center", fontsize=8)
     return figure
 
 

@@ -16,7 +16,7 @@ from dflash_local.errors import ConvertError
 
 from . import gemma4
 from .keys import Keys, wrong
-from .kinds import Checkpoint, Kind, read_kind
+from .kinds import Kind, KindClues, read_kind
 from .packaging import recognise, samples_from_anchor
 from .rope import Rope, rope_settings
 from .target import MASK_TOKEN, Target
@@ -111,7 +111,7 @@ class DrafterConfig(Architecture):
             embedding_scale=embedding_scale,
             value_scale=keys.maybe_number("attention_value_scale"),
             is_gemma4=packaging.is_gemma4,
-            kind=read_kind(Checkpoint(keys, packaging, found, n_embd, target.n_vocab, first_row_proposes)),
+            kind=read_kind(KindClues(keys, packaging, found, n_embd, target.n_vocab, first_row_proposes)),
             warnings=tuple(warnings),
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from .strict_json import DuplicateKeyError, strict_json
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
                "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}  # fmt: skip
+_Bad = Callable[..., ConvertError]  # what is wrong, and of which tensor -> the error
 READABLE: dict[str, npt.DTypeLike] = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
@@ -109,7 +110,7 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
         raise bad(f"{size - start - end} bytes after the last tensor are unused")
 
 
-def _header_text(path: Path, bad: Any) -> tuple[bytes, int]:
+def _header_text(path: Path, bad: _Bad) -> tuple[bytes, int]:
     """The header, which is JSON, and the file's size."""
     try:
         with path.open("rb") as file:
@@ -127,7 +128,7 @@ def _header_text(path: Path, bad: Any) -> tuple[bytes, int]:
         raise ConvertError(f"cannot read {path.name}: {error.strerror}", field=path.name) from error
 
 
-def _json_object(text: bytes, bad: Any) -> dict[str, Any]:
+def _json_object(text: bytes, bad: _Bad) -> dict[str, Any]:
     try:
         header = strict_json(text)
     except DuplicateKeyError as error:
@@ -139,7 +140,7 @@ def _json_object(text: bytes, bad: Any) -> dict[str, Any]:
     return header
 
 
-def _entries(header: dict[str, Any], bad: Any) -> Iterator[tuple[str, tuple[str, tuple[int, ...], int, int]]]:
+def _entries(header: dict[str, Any], bad: _Bad) -> Iterator[tuple[str, tuple[str, tuple[int, ...], int, int]]]:
     """Name, dtype, shape, begin and end of each tensor in the header, with types checked."""
     for name, entry in header.items():
         if name == "__metadata__":

@@ -22,7 +22,7 @@ from dflash_local.conversation import (
     chat_body,
     stream_deltas,
 )
-from dflash_local.engine_base import waiting
+from dflash_local.engine_base import wait_for
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
@@ -398,9 +398,9 @@ class Engine(Inspection):
         self._check_slot(slot)
         return self._scheduler.call_on_slot(self._native.slot_clear, slot)
 
-    save_slot = waiting(save_slot_soon)
-    restore_slot = waiting(restore_slot_soon)
-    erase_slot = waiting(erase_slot_soon)
+    save_slot = wait_for(save_slot_soon)
+    restore_slot = wait_for(restore_slot_soon)
+    erase_slot = wait_for(erase_slot_soon)
 
     def _move_slot(
         self, move: Callable[[int, Path], tuple[int, int]], slot: int, path: str | os.PathLike[str]

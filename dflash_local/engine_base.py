@@ -25,7 +25,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def waiting(soon: Callable[Concatenate[Owner, P], Future[Result]]) -> Callable[Concatenate[Owner, P], Result]:
+def wait_for(soon: Callable[Concatenate[Owner, P], Future[Result]]) -> Callable[Concatenate[Owner, P], Result]:
     """The method NAME that waits for the result of the method NAME_soon."""
 
     @wraps(soon)
@@ -124,7 +124,7 @@ class EngineBase:
         """Native counters, phase times and cost curves (dflash_engine_stats), after the running step."""
         return self._scheduler.call(self._native.stats)
 
-    stats = waiting(stats_soon)
+    stats = wait_for(stats_soon)
 
     def watch_answers(self, on_answer: Callable[[RequestOptions, Completion], None] | None) -> None:
         """From now on call `on_answer` with each finished answer, on the engine's thread, which must not wait; None:

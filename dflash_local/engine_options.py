@@ -60,9 +60,10 @@ class EngineOption(Option):
     flag: Flag | None = None
 
 
-def _flag(group: str, names: str = "", *, off: str = "", **facts: Any) -> Flag:
-    """A Flag; `names` and `off`, those that switch it off, are separated by blanks."""
-    return Flag(group=group, names=tuple(names.split()), off_names=tuple(off.split()), **facts)
+def _flag(group: str, names: str = "", *, off: str = "", env: str | None = None, **facts: Any) -> Flag:
+    """A Flag; `names` and `off`, those that switch it off, are separated by blanks; `env` goes without LLAMA_ARG_."""
+    variable = f"LLAMA_ARG_{env}" if env else None
+    return Flag(group=group, names=tuple(names.split()), off_names=tuple(off.split()), env=variable, **facts)
 
 
 def _option(default: Any = None, **facts: Any) -> Any:
@@ -126,7 +127,7 @@ class EngineOptions:
                 help="the target, a GGUF file",
                 native_type=c_char_p,
                 native_value=os.fspath,
-                flag=_flag(_MODELS, "-m --model", env="LLAMA_ARG_MODEL", metavar="GGUF"),
+                flag=_flag(_MODELS, "-m --model", env="MODEL", metavar="GGUF"),
             )
         }
     )
@@ -134,7 +135,7 @@ class EngineOptions:
         help="its DFlash drafter, a GGUF file made by 'dflash-local convert'; without one, decoding is plain",
         native_type=c_char_p,
         native_value=_optional_path,
-        flag=_flag(_MODELS, "-md --model-draft --spec-draft-model", env="LLAMA_ARG_SPEC_DRAFT_MODEL", metavar="GGUF"),
+        flag=_flag(_MODELS, "-md --model-draft --spec-draft-model", env="SPEC_DRAFT_MODEL", metavar="GGUF"),
     )
     _: KW_ONLY
     n_ctx: int = _option(
@@ -142,37 +143,35 @@ class EngineOptions:
         help="context of all slots together, in tokens; 0: what the model was trained with, as far as memory allows",
         native_type=c_uint32,
         low=0,
-        flag=_flag(_CONTEXT, "-c --ctx-size", env="LLAMA_ARG_CTX_SIZE", metavar="N"),
+        flag=_flag(_CONTEXT, "-c --ctx-size", env="CTX_SIZE", metavar="N"),
     )
     n_slots: int = _cost_option(
         1,
         help="requests that run at the same time, each in a slot; -1: 4 slots that share the context",
         native_type=c_uint32,
         low=1,
-        flag=_flag(
-            _CONTEXT, "-np --parallel", env="LLAMA_ARG_N_PARALLEL", metavar="N", default_text="-1 in serve, else 1"
-        ),
+        flag=_flag(_CONTEXT, "-np --parallel", env="N_PARALLEL", metavar="N", default_text="-1 in serve, else 1"),
     )
     n_batch: int = _option(
         2048,
         help="most prompt rows of one target pass",
         native_type=c_uint32,
         low=1,
-        flag=_flag(_CONTEXT, "-b --batch-size", env="LLAMA_ARG_BATCH", metavar="N"),
+        flag=_flag(_CONTEXT, "-b --batch-size", env="BATCH", metavar="N"),
     )
     n_ubatch: int = _cost_option(
         512,
         help="rows computed at once; prompts are read in chunks of this size",
         native_type=c_uint32,
         low=1,
-        flag=_flag(_CONTEXT, "-ub --ubatch-size", env="LLAMA_ARG_UBATCH", metavar="N"),
+        flag=_flag(_CONTEXT, "-ub --ubatch-size", env="UBATCH", metavar="N"),
     )
     n_threads: int | None = _cost_option(
         help="CPU threads",
         default_text="one for each physical core",
         native_type=c_int32,
         native_value=_number_or_default,
-        flag=_flag(_MACHINE, "-t --threads", env="LLAMA_ARG_THREADS", metavar="N"),
+        flag=_flag(_MACHINE, "-t --threads", env="THREADS", metavar="N"),
     )
     n_threads_batch: int | None = _cost_option(
         help="CPU threads for prompts",
@@ -186,7 +185,7 @@ class EngineOptions:
         help="target layers on the GPU",
         default_text="all",
         native_type=c_int32,
-        flag=_flag(_MACHINE, "-ngl --gpu-layers --n-gpu-layers", env="LLAMA_ARG_N_GPU_LAYERS", metavar="N"),
+        flag=_flag(_MACHINE, "-ngl --gpu-layers --n-gpu-layers", env="N_GPU_LAYERS", metavar="N"),
     )
     n_gpu_layers_draft: int = _cost_option(
         -1,
@@ -196,7 +195,7 @@ class EngineOptions:
         flag=_flag(
             _MACHINE,
             "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
-            env="LLAMA_ARG_N_GPU_LAYERS_DRAFT",
+            env="N_GPU_LAYERS_DRAFT",
             metavar="N",
         ),
     )
@@ -204,28 +203,28 @@ class EngineOptions:
         0,
         help="the device to use when the model is not split; with rows split, the one for intermediate results",
         native_type=c_int32,
-        flag=_flag(_MACHINE, "-mg --main-gpu", env="LLAMA_ARG_MAIN_GPU", metavar="N"),
+        flag=_flag(_MACHINE, "-mg --main-gpu", env="MAIN_GPU", metavar="N"),
     )
     flash_attn: FlashAttention = _cost_option(
         "auto",
         help="flash attention; auto: where the device has it",
         native_type=c_int32,
         native_value=_flash_mode,
-        flag=_flag(_CONTEXT, "-fa --flash-attn", env="LLAMA_ARG_FLASH_ATTN", metavar="on|off|auto"),
+        flag=_flag(_CONTEXT, "-fa --flash-attn", env="FLASH_ATTN", metavar="on|off|auto"),
     )
     cache_type_k: str = _cost_option(
         "f16",
         help="KV cache type for K: f32, f16, bf16, q8_0, q4_0, ...",
         native_type=c_char_p,
         native_name="type_k",
-        flag=_flag(_CONTEXT, "-ctk --cache-type-k", env="LLAMA_ARG_CACHE_TYPE_K", metavar="TYPE"),
+        flag=_flag(_CONTEXT, "-ctk --cache-type-k", env="CACHE_TYPE_K", metavar="TYPE"),
     )
     cache_type_v: str = _cost_option(
         "f16",
         help="KV cache type for V: f32, f16, bf16, q8_0, q4_0, ...",
         native_type=c_char_p,
         native_name="type_v",
-        flag=_flag(_CONTEXT, "-ctv --cache-type-v", env="LLAMA_ARG_CACHE_TYPE_V", metavar="TYPE"),
+        flag=_flag(_CONTEXT, "-ctv --cache-type-v", env="CACHE_TYPE_V", metavar="TYPE"),
     )
     cache_type_k_draft: str = _cost_option(
         "f16",
@@ -233,10 +232,7 @@ class EngineOptions:
         native_type=c_char_p,
         native_name="type_k_draft",
         flag=_flag(
-            _CONTEXT,
-            "-ctkd --cache-type-k-draft --spec-draft-type-k",
-            env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
-            metavar="TYPE",
+            _CONTEXT, "-ctkd --cache-type-k-draft --spec-draft-type-k", env="SPEC_DRAFT_CACHE_TYPE_K", metavar="TYPE"
         ),
     )
     cache_type_v_draft: str = _cost_option(
@@ -245,24 +241,21 @@ class EngineOptions:
         native_type=c_char_p,
         native_name="type_v_draft",
         flag=_flag(
-            _CONTEXT,
-            "-ctvd --cache-type-v-draft --spec-draft-type-v",
-            env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
-            metavar="TYPE",
+            _CONTEXT, "-ctvd --cache-type-v-draft --spec-draft-type-v", env="SPEC_DRAFT_CACHE_TYPE_V", metavar="TYPE"
         ),
     )
     tensor_split: str | None = _cost_option(
         help="the target's share on each device, such as 3,1",
         default_text="by free memory",
         native_type=c_char_p,
-        flag=_flag(_MACHINE, "-ts --tensor-split", env="LLAMA_ARG_TENSOR_SPLIT", metavar="A,B,..."),
+        flag=_flag(_MACHINE, "-ts --tensor-split", env="TENSOR_SPLIT", metavar="A,B,..."),
     )
     split_mode: SplitMode | None = _cost_option(
         help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
         "and K/V (experimental), or not at all",
         default_text="layer",
         native_type=c_char_p,
-        flag=_flag(_MACHINE, "-sm --split-mode", env="LLAMA_ARG_SPLIT_MODE", choices=get_args(SplitMode)),
+        flag=_flag(_MACHINE, "-sm --split-mode", env="SPLIT_MODE", choices=get_args(SplitMode)),
     )
     mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
     mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
@@ -270,7 +263,7 @@ class EngineOptions:
         False,
         help="sliding-window layers keep the whole context, as other layers do, instead of their window",
         native_type=c_bool,
-        flag=_flag(_CONTEXT, "--swa-full", env="LLAMA_ARG_SWA_FULL"),
+        flag=_flag(_CONTEXT, "--swa-full", env="SWA_FULL"),
     )
     warmup: bool = _option(
         True,
@@ -298,7 +291,7 @@ class EngineOptions:
         default_text="what the drafter's block holds",
         native_type=c_int32,
         native_value=draft_tokens,
-        flag=_flag(_DRAFTING, "--spec-draft-n-max --draft-max", env="LLAMA_ARG_SPEC_DRAFT_N_MAX", metavar="N"),
+        flag=_flag(_DRAFTING, "--spec-draft-n-max --draft-max", env="SPEC_DRAFT_N_MAX", metavar="N"),
     )
     budget: Budget = _option(
         "auto",
@@ -329,14 +322,14 @@ class EngineOptions:
         flag=_flag(_DRAFTING, "--lookup", metavar="on|off"),
     )
     kv_unified: bool | None = _cost_option(
-        help="slots share the context: each may use all that the others leave",
+        help="one KV stream for all slots: each may use all of the context that the others leave",
         default_text="each has an equal part, unless -1 slots were given",
         native_type=c_bool,
         native_value=_one_stream,
         flag=_flag(
             _CONTEXT,
             "-kvu --kv-unified",
-            env="LLAMA_ARG_KV_UNIFIED",
+            env="KV_UNIFIED",
             off="-no-kvu --no-kv-unified",
             off_help="a KV cache for each slot",
         ),
@@ -349,7 +342,7 @@ class EngineOptions:
         flag=_flag(_MACHINE, off="--no-cost-cache", off_help="measure them at every start, without a file"),
     )
     share_ctx: bool | None = _option(
-        help="slots share the context",
+        help="each slot may use all of the context that the others leave, instead of an equal part; needs kv_unified",
         default_text="by kv_unified and n_slots",
         native_type=c_bool,
     )
@@ -359,7 +352,7 @@ class EngineOptions:
         default_text="no limit",
         native_type=c_uint32,
         low=0,
-        flag=_flag(_CONTEXT, "--kv-unified-per-slot", env="LLAMA_ARG_KV_UNIFIED_PER_SLOT", metavar="N"),
+        flag=_flag(_CONTEXT, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", metavar="N"),
     )
     cache_ram: int | None = _option(
         help="host cache in MiB for conversations that no slot holds any more; -1: no limit, 0: none",
@@ -367,18 +360,14 @@ class EngineOptions:
         native_type=c_int32,
         native_value=_mib_or_auto,
         low=-1,
-        flag=_flag(_CONTEXT, "-cram --cache-ram", env="LLAMA_ARG_CACHE_RAM", metavar="MIB"),
+        flag=_flag(_CONTEXT, "-cram --cache-ram", env="CACHE_RAM", metavar="MIB"),
     )
     cache_idle_slots: bool = _option(
         True,
         help="save the conversation of an idle slot to the host cache when others need its room",
         native_type=c_bool,
         flag=_flag(
-            _CONTEXT,
-            "--cache-idle-slots",
-            env="LLAMA_ARG_CACHE_IDLE_SLOTS",
-            off="--no-cache-idle-slots",
-            off_help="drop it",
+            _CONTEXT, "--cache-idle-slots", env="CACHE_IDLE_SLOTS", off="--no-cache-idle-slots", off_help="drop it"
         ),
     )
     slot_similarity: float = _option(
@@ -393,16 +382,14 @@ class EngineOptions:
         help="checkpoints per slot, to which recurrent states and sliding windows can go back",
         native_type=c_int32,
         low=0,
-        flag=_flag(
-            _CONTEXT, "-ctxcp --ctx-checkpoints --swa-checkpoints", env="LLAMA_ARG_CTX_CHECKPOINTS", metavar="N"
-        ),
+        flag=_flag(_CONTEXT, "-ctxcp --ctx-checkpoints --swa-checkpoints", env="CTX_CHECKPOINTS", metavar="N"),
     )
     checkpoint_step: int = _option(
         64,
         help="least tokens between two checkpoints",
         native_type=c_int32,
         low=0,
-        flag=_flag(_CONTEXT, "-cms --checkpoint-min-step", env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", metavar="N"),
+        flag=_flag(_CONTEXT, "-cms --checkpoint-min-step", env="CHECKPOINT_MIN_SPACING_NT", metavar="N"),
     )
     host_memory: int = _option(0, help="bytes of free memory to assume; 0: as the system reports", native_type=c_uint64)
     bit_exact: bool | None = _option(
@@ -415,13 +402,13 @@ class EngineOptions:
         help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
         "llama3, ...)",
         native_type=c_char_p,
-        flag=_flag(_TEMPLATE, "--chat-template", env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA"),
+        flag=_flag(_TEMPLATE, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA"),
     )
     device: str | None = _cost_option(
         help="devices that the target may use (--list-devices), or none",
         default_text="all",
         native_type=c_char_p,
-        flag=_flag(_MACHINE, "-dev --device", env="LLAMA_ARG_DEVICE", metavar="A,B,..."),
+        flag=_flag(_MACHINE, "-dev --device", env="DEVICE", metavar="A,B,..."),
     )
     device_draft: str | None = _cost_option(
         help="devices that the drafter may use",
@@ -432,7 +419,7 @@ class EngineOptions:
     override_tensor: str | None = _cost_option(
         help="put the target's tensors with matching names into that buffer, such as 'ffn_.*_exps=CPU'",
         native_type=c_char_p,
-        flag=_flag(_MACHINE, "-ot --override-tensor", env="LLAMA_ARG_OVERRIDE_TENSOR", metavar="REGEX=BUFFER,..."),
+        flag=_flag(_MACHINE, "-ot --override-tensor", env="OVERRIDE_TENSOR", metavar="REGEX=BUFFER,..."),
     )
     override_tensor_draft: str | None = _cost_option(
         help="put the drafter's tensors with matching names into that buffer",
@@ -443,21 +430,21 @@ class EngineOptions:
         False,
         help="the weights of all experts stay on the CPU",
         native_type=c_bool,
-        flag=_flag(_MACHINE, "-cmoe --cpu-moe", env="LLAMA_ARG_CPU_MOE"),
+        flag=_flag(_MACHINE, "-cmoe --cpu-moe", env="CPU_MOE"),
     )
     n_cpu_moe: int = _cost_option(
         0,
         help="the experts' weights of the first N layers stay on the CPU",
         native_type=c_int32,
         low=0,
-        flag=_flag(_MACHINE, "-ncmoe --n-cpu-moe", env="LLAMA_ARG_N_CPU_MOE", metavar="N"),
+        flag=_flag(_MACHINE, "-ncmoe --n-cpu-moe", env="N_CPU_MOE", metavar="N"),
     )
     n_cpu_ffn: int = _cost_option(
         0,
         help="the dense feed-forward weights of the first N layers stay on the CPU",
         native_type=c_int32,
         low=0,
-        flag=_flag(_MACHINE, "-ncffn --n-cpu-ffn", env="LLAMA_ARG_N_CPU_FFN", metavar="N"),
+        flag=_flag(_MACHINE, "-ncffn --n-cpu-ffn", env="N_CPU_FFN", metavar="N"),
     )
     kv_offload: bool = _cost_option(
         True,
@@ -466,7 +453,7 @@ class EngineOptions:
         flag=_flag(
             _MACHINE,
             "-kvo --kv-offload",
-            env="LLAMA_ARG_KV_OFFLOAD",
+            env="KV_OFFLOAD",
             off="-nkvo --no-kv-offload",
             off_help="keep them in the host's memory",
         ),
@@ -474,7 +461,7 @@ class EngineOptions:
     rpc: str | None = _cost_option(
         help="RPC servers ('dflash-local rpc-server' on other machines) for layers of the target",
         native_type=c_char_p,
-        flag=_flag(_MACHINE, "--rpc", env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
+        flag=_flag(_MACHINE, "--rpc", env="RPC", metavar="HOST:PORT,..."),
     )
     lookup_answers: int = _option(
         0,
@@ -494,18 +481,18 @@ class EngineOptions:
         True,
         help="choose context, layers and shares, unless given, so that devices keep `fit_target` free; refuse what "
         "cannot fit before it is loaded",
-        flag=_flag(_MACHINE, "-fit --fit", env="LLAMA_ARG_FIT", metavar="on|off"),
+        flag=_flag(_MACHINE, "-fit --fit", env="FIT", metavar="on|off"),
     )
     fit_target: str = _option(
         "1024",
         help="MiB that `fit` leaves free on each device; one for all, or one for each",
-        flag=_flag(_MACHINE, "-fitt --fit-target", env="LLAMA_ARG_FIT_TARGET", metavar="MIB,MIB,..."),
+        flag=_flag(_MACHINE, "-fitt --fit-target", env="FIT_TARGET", metavar="MIB,MIB,..."),
     )
     fit_ctx: int = _option(
         4096,
         help="the least context of a slot that `fit` may choose",
         low=1,
-        flag=_flag(_MACHINE, "-fitc --fit-ctx", env="LLAMA_ARG_FIT_CTX", metavar="N"),
+        flag=_flag(_MACHINE, "-fitc --fit-ctx", env="FIT_CTX", metavar="N"),
     )
     max_queue: int = _option(64, help="requests that may wait for a slot")
     progress: Callable[[float], bool] | None = _option(

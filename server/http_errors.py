@@ -17,6 +17,7 @@ from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError
 from dflash_local.server.answers.error import ErrorAnswer, ErrorDetail
 from dflash_local.server.answers.messages import MessageError, MessageErrorDetail, MessageErrorType
 from dflash_local.server.encoding import encode
+from dflash_local.server.route_path import route_path
 
 MESSAGES = "/v1/messages"  # errors below it have Anthropic's shape
 RESPONSES = "/responses"
@@ -147,12 +148,12 @@ def _message_words(error: Exception, status: int, detail: ErrorDetail) -> str:
 
 
 def is_foreign(path: str) -> bool:
-    """Whether a path belongs to OpenAI's or Anthropic's API rather than llama-server's."""
+    """Whether a route's path belongs to OpenAI's or Anthropic's API rather than llama-server's."""
     return any(root in path for root in _OPENAI)
 
 
 def error_at(path: str, error: Exception) -> tuple[int, Any]:
-    """HTTP status and body of an error, in the shape of the API that the path belongs to."""
+    """HTTP status and body of an error, in the shape of the API that the route's path belongs to."""
     if MESSAGES in path:
         return message_error(error)
     return openai_error(error, path) if is_foreign(path) else native_error(error)
@@ -167,7 +168,7 @@ class ErrorResponse(JSON):
         super().__init__(body, status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.body = self.render(error_at(scope["path"], self._error)[1])
+        self.body = self.render(error_at(route_path(scope), self._error)[1])
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 

@@ -19,7 +19,7 @@ from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, native_err
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.recovery import Recovery
-from dflash_local.server.running import RunningChats
+from dflash_local.server.running_chats import RunningChats
 from dflash_local.server.settings import Settings
 from dflash_local.server.sleep import Sleep, give_back_memory
 from dflash_local.stats import EngineStats

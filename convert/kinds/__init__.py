@@ -11,11 +11,11 @@ from .dflare import DFlare
 from .dflash2 import DFlash2
 from .domino import Domino
 from .dspark import DSpark
-from .kind import Checkpoint, Kind
+from .kind import Kind, KindClues
 from .lilicorr import LiliCorr
 
 __all__ = [
-    "KINDS", "Checkpoint", "DFlare", "DFlash2", "DSpark", "Domino", "Kind", "LiliCorr", "kind_in", "lattice_kinds",
+    "KINDS", "DFlare", "DFlash2", "DSpark", "Domino", "Kind", "KindClues", "LiliCorr", "kind_in", "lattice_kinds",
     "read_kind",
 ]  # fmt: skip
 
@@ -23,9 +23,9 @@ __all__ = [
 KINDS: tuple[type[Kind], ...] = (DFlash2, DFlare, Domino, LiliCorr, DSpark)
 
 
-def read_kind(checkpoint: Checkpoint) -> Kind:
+def read_kind(clues: KindClues) -> Kind:
     """The kind of a checkpoint. Raises ConvertError."""
-    return next((kind for kind in KINDS if kind.is_kind_of(checkpoint)), Kind).read(checkpoint)
+    return next((kind for kind in KINDS if kind.is_kind_of(clues)), Kind).read(clues)
 
 
 def kind_in(keys: Collection[str]) -> type[Kind]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType
 
 from ..tensor_spec import Dimensions, TensorSpec, matrix, vector
-from .kind import Checkpoint, Kind
+from .kind import Kind, KindClues
 
 FUSION = "layer_fusion_weights"
 
@@ -21,10 +21,11 @@ class DFlare(Kind):
     """Source: package `angelslim` 0.5.0, QwenDFlareDraftModel (arXiv 2606.02091)."""
 
     name: ClassVar[str] = "DFlare"
+    trains: ClassVar[bool] = True
 
     @classmethod
-    def is_kind_of(cls, checkpoint: Checkpoint) -> bool:
-        return super().is_kind_of(checkpoint) or FUSION in checkpoint.found
+    def is_kind_of(cls, clues: KindClues) -> bool:
+        return super().is_kind_of(clues) or FUSION in clues.found
 
     def fusion(self, drafter: Dimensions) -> Iterator[TensorSpec]:
         shape = (drafter.n_layer, len(drafter.taps))

@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType
 from ..gguf_metadata import Value, u32
 from ..keys import wrong
 from ..tensor_spec import Dimensions, TensorSpec, matrix
-from .kind import Checkpoint, Kind
+from .kind import Kind, KindClues
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class DFlash2(Kind):
     lattice: ClassVar[bool] = True
     needs_all_tokens: ClassVar[tuple[str, str] | None] = ("selector", "selector_hidden.weight")
     tables: ClassVar[tuple[str, ...]] = ("selector_predecessor.weight", "selector_successor.weight")
+    trains: ClassVar[bool] = True
 
     conv_kernel_size: int
     conv_group_size: int
@@ -30,14 +31,14 @@ class DFlash2(Kind):
     selector_top_k: int
 
     @classmethod
-    def read(cls, checkpoint: Checkpoint) -> DFlash2:
-        keys, n_embd = checkpoint.keys, checkpoint.n_embd
+    def read(cls, clues: KindClues) -> DFlash2:
+        keys, n_embd = clues.keys, clues.n_embd
         kind = cls(
             *(keys.integer(name) for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"))
         )
         if n_embd % kind.conv_group_size:
             raise wrong("conv_group_size", f"{kind.conv_group_size} does not divide hidden_size {n_embd}")
-        top_k, n_vocab = kind.selector_top_k, checkpoint.n_vocab
+        top_k, n_vocab = kind.selector_top_k, clues.n_vocab
         n_vocab = min(n_vocab, keys.integer("selector_vocab_size", n_vocab))
         if n_embd < top_k * (top_k + 1) or n_vocab < top_k:
             raise wrong(

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..gguf_metadata import Value, u32
 from ..keys import wrong
 from ..tensor_spec import Dimensions, TensorSpec, matrix
-from .kind import Checkpoint, Kind
+from .kind import Kind, KindClues
 
 _CELL, _INPUT, _OUTPUT = "prefix_gru", "embed_proj.0", "embed_proj.2"
 
@@ -24,15 +24,16 @@ class Domino(Kind):
     lattice: ClassVar[bool] = True
     needs_all_tokens: ClassVar[tuple[str, str] | None] = ("recurrent cell", "domino_out.weight")
     tables: ClassVar[tuple[str, ...]] = ("domino_out.weight",)
+    trains: ClassVar[bool] = False
 
     prefix_length: int
     state_size: int
     width: int
 
     @classmethod
-    def read(cls, checkpoint: Checkpoint) -> Domino:
-        keys = checkpoint.keys
-        if keys.integer("draft_vocab_size", checkpoint.n_vocab) < checkpoint.n_vocab:
+    def read(cls, clues: KindClues) -> Domino:
+        keys = clues.keys
+        if keys.integer("draft_vocab_size", clues.n_vocab) < clues.n_vocab:
             raise wrong("draft_vocab_size", "no Domino drafter has a reduced vocabulary")
         return cls(
             prefix_length=keys.integer("pure_draft_prefix_len", 0, minimum=0, maximum=64),

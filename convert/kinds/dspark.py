@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType
 from ..gguf_metadata import Value, boolean
 from ..keys import wrong
 from ..tensor_spec import Dimensions, Rows, TensorSpec, matrix, vector
-from .kind import Checkpoint, Kind
+from .kind import Kind, KindClues
 
 PREV, NEXT = "markov_head.markov_w1", "markov_head.markov_w2"
 CONFIDENCE = "confidence_head.proj"
@@ -28,6 +28,7 @@ class DSpark(Kind):
     key: ClassVar[str] = "has_confidence_head"
     lattice: ClassVar[bool] = True
     tables: ClassVar[tuple[str, ...]] = ("markov_w1.weight", "markov_w2.weight")
+    trains: ClassVar[bool] = True
 
     rank: int
     samples_from_anchor: bool
@@ -35,26 +36,26 @@ class DSpark(Kind):
     confidence_sees_markov: bool
 
     @classmethod
-    def is_kind_of(cls, checkpoint: Checkpoint) -> bool:
-        if f"{PREV}.weight" in checkpoint.found:
+    def is_kind_of(cls, clues: KindClues) -> bool:
+        if f"{PREV}.weight" in clues.found:
             return True
         for name in ("markov_rank", "dspark_markov_rank"):
-            key, rank = checkpoint.keys.find(name)
+            key, rank = clues.keys.find(name)
             if rank:
                 raise wrong(key, f"it is not 0, and tensor '{PREV}.weight' is missing")
         return False
 
     @classmethod
-    def read(cls, checkpoint: Checkpoint) -> DSpark:
-        keys, sees_markov = checkpoint.keys, checkpoint.packaging.confidence_sees_markov
+    def read(cls, clues: KindClues) -> DSpark:
+        keys, sees_markov = clues.keys, clues.packaging.confidence_sees_markov
         for name in ("markov_head_type", "dspark_fixup_head_type"):
             if (kind := keys.text(name, "vanilla")) not in _HEAD_TYPES:
                 raise wrong(keys.find(name)[0], f"{kind!r} is not one of {', '.join(_HEAD_TYPES)}")
         rank = "markov_rank" if keys.find("dspark_markov_rank")[1] is None else "dspark_markov_rank"
         return cls(
             rank=keys.integer(rank, maximum=65536),
-            samples_from_anchor=checkpoint.samples_from_anchor,
-            has_confidence=f"{CONFIDENCE}.weight" in checkpoint.found,
+            samples_from_anchor=clues.samples_from_anchor,
+            has_confidence=f"{CONFIDENCE}.weight" in clues.found,
             confidence_sees_markov=keys.flag("confidence_head_with_markov", sees_markov),
         )
 

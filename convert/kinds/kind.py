@@ -13,8 +13,8 @@ from ..tensor_spec import Dimensions, TensorSpec, matrix
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """The input for reading a kind. `found` are the tensor names, `n_vocab` is the target's."""
+class KindClues:
+    """What tells a checkpoint's kind and its settings. `found` are the tensor names, `n_vocab` is the target's."""
 
     keys: Keys
     packaging: Packaging
@@ -30,7 +30,8 @@ class Kind:
 
     `key`: a key (without "dflash.") that only this kind has in a GGUF. `lattice`: its candidates depend on the one
     before, so that the probability of a drawn draft is known. `needs_all_tokens`: the part, and that part's tensor,
-    that prevents a reduced vocabulary. `tables`: tensors that are read row by row.
+    that prevents a reduced vocabulary. `tables`: tensors that are read row by row. `trains`: `dflash-local train` can
+    continue such a drafter; each kind says so itself.
     """
 
     name: ClassVar[str] = "DFlash"
@@ -38,14 +39,15 @@ class Kind:
     lattice: ClassVar[bool] = False
     needs_all_tokens: ClassVar[tuple[str, str] | None] = None
     tables: ClassVar[tuple[str, ...]] = ()
+    trains: ClassVar[bool] = True
 
     @classmethod
-    def is_kind_of(cls, checkpoint: Checkpoint) -> bool:
+    def is_kind_of(cls, clues: KindClues) -> bool:
         """Does the checkpoint hold such a drafter?"""
-        return checkpoint.packaging.kind == cls.name
+        return clues.packaging.kind == cls.name
 
     @classmethod
-    def read(cls, checkpoint: Checkpoint) -> Kind:
+    def read(cls, clues: KindClues) -> Kind:
         """Raises ConvertError."""
         return cls()
 

@@ -12,7 +12,7 @@ from ..gguf_metadata import Value, f32, u32
 from ..keys import Keys, wrong
 from ..tensor_spec import Dimensions, Rows, TensorSpec, matrix, norm, vector
 from .dflash2 import DFlash2
-from .kind import Checkpoint, Kind
+from .kind import Kind, KindClues
 
 _HEAD = "lilicorr"
 _N_FEATURES = 5  # of a candidate's probability and rank
@@ -32,6 +32,7 @@ class LiliCorr(Kind):
     key: ClassVar[str] = "lilicorr_top_k"
     lattice: ClassVar[bool] = True
     needs_all_tokens: ClassVar[tuple[str, str] | None] = ("correlator", "lilicorr_hidden.weight")
+    trains: ClassVar[bool] = False
 
     top_k: int
     width: int
@@ -45,11 +46,11 @@ class LiliCorr(Kind):
     convolutions: DFlash2 | None
 
     @classmethod
-    def read(cls, checkpoint: Checkpoint) -> LiliCorr:
-        _refuse(checkpoint)
-        keys, n_embd = checkpoint.keys, checkpoint.n_embd
+    def read(cls, clues: KindClues) -> LiliCorr:
+        _refuse(clues)
+        keys, n_embd = clues.keys, clues.n_embd
         top_k = keys.integer(f"{_HEAD}_candidate_topk")
-        most = min(_MAX_CANDIDATES, checkpoint.n_vocab)
+        most = min(_MAX_CANDIDATES, clues.n_vocab)
         if top_k > most:
             raise wrong(
                 f"{_HEAD}_candidate_topk",
@@ -146,16 +147,16 @@ class LiliCorr(Kind):
         yield from _affine(f"{blk}.ffn_down", f"{source}.mlp.{down}", width, self.n_ff)
 
 
-def _refuse(checkpoint: Checkpoint) -> None:
-    keys = checkpoint.keys
+def _refuse(clues: KindClues) -> None:
+    keys = clues.keys
     for name in (f"{_HEAD}_{field}" for field in _FIELDS):
         if keys.find(name)[1] is None:
             raise wrong(name, "it is missing: export the checkpoint again, with the whole dflash_config")
-    if keys.integer("draft_vocab_size", checkpoint.n_vocab) < checkpoint.n_vocab:
+    if keys.integer("draft_vocab_size", clues.n_vocab) < clues.n_vocab:
         raise wrong("draft_vocab_size", "no LiliCorr drafter has a reduced vocabulary")
-    if checkpoint.samples_from_anchor:
+    if clues.samples_from_anchor:
         raise wrong("sample_from_anchor", "it is true; the anchor of a LiliCorr drafter proposes nothing")
-    if keys.flag("has_own_lm_head", False) and "lm_head.weight" not in checkpoint.found:
+    if keys.flag("has_own_lm_head", False) and "lm_head.weight" not in clues.found:
         raise wrong("has_own_lm_head", "it is true, and lm_head.weight is missing: download the whole checkpoint")
 
 

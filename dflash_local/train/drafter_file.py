@@ -19,7 +19,7 @@ from dflash_local.convert.conversion import convert
 from dflash_local.convert.dialects import as_text
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, Value, read_model, string, u32
 from dflash_local.convert.gguf_parts import is_gguf
-from dflash_local.convert.kinds import DFlash2, Domino, DSpark, LiliCorr
+from dflash_local.convert.kinds import KINDS, DFlash2, DSpark
 from dflash_local.convert.names import ARCH, OPTIONAL, metadata, sources, tensors
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype, quantized
 from dflash_local.convert.rope import yarn_scale
@@ -197,9 +197,8 @@ _NEEDED = ("block_count", "embedding_length", "attention.head_count", "feed_forw
 _UNTRAINED = {
     "attention.scale": "a drafter with the layers of Gemma 4",
     "backbone_rotary_base": "a drafter whose injected keys rotate otherwise (MiMo)",
-    Domino.key: "a Domino drafter",
-    LiliCorr.key: "a LiliCorr drafter",
     "blk.0.attn_sinks.weight": "a drafter with attention sinks",
+    **{kind.key: f"a {kind.name} drafter" for kind in KINDS if not kind.trains},
 }
 # keys that have other names in config.json
 _SCALES = {

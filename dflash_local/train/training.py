@@ -36,7 +36,7 @@ from dflash_local.train.examples import (
 from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
 from dflash_local.train.tapping import tap_all, usable
 from dflash_local.train.train_settings import TrainSettings, Watcher
-from dflash_local.train.workspace import Workspace, whole_file
+from dflash_local.train.workspace import Workspace, as_flag_value, whole_file
 from dflash_local.train.written_texts import Text, identity, read_texts
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class _Run:
         for name, (asked, has) in known.items():
             if asked is not None and asked != has:
                 raise RequestError(
-                    f"{name} {_shown(asked)} disagrees with {s.init}, which has {_shown(has)}",
+                    f"{name} {as_flag_value(asked)} disagrees with {s.init}, which has {as_flag_value(has)}",
                     param=name,
                     hint=f"leave {name} out, or --init for a new drafter",
                 )
@@ -457,7 +457,3 @@ def _cut(text: Text, length: int) -> Text:
     if len(text.answer) <= room:
         return text
     return Text(text.key, text.round, text.prompt, text.answer[: max(room, 0)], text.temperature, False)
-
-
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

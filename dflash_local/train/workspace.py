@@ -109,8 +109,8 @@ class Workspace:
         for name in settings:
             if before.get(name) != settings[name]:
                 raise RequestError(
-                    f"{self.folder} was begun with {flag(name)} {_shown(before.get(name))}, and now it is "
-                    f"{_shown(settings[name])}",
+                    f"{self.folder} was begun with {flag(name)} {as_flag_value(before.get(name))}, and now it is "
+                    f"{as_flag_value(settings[name])}",
                     param=flag(name),
                     hint=f"give the same again, or '--restart {stage}' to do this stage and those after it anew, or "
                     "another folder with --work",
@@ -197,7 +197,8 @@ def _raise_busy(folder: Path) -> None:
     )
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
+def as_flag_value(value: Any) -> str:
+    """A setting, as the user would give it."""
+    if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return "nothing" if value is None else str(value)

@@ -30,7 +30,7 @@ class MachineModel(Answer):
 
 
 class MachineDrafter(MachineModel):
-    """The drafter."""
+    """The pair's drafter, and what it reads and proposes."""
 
     kind: str
     block_size: NotRequired[Annotated[int, about("tokens of its block, the anchor counted")]]
@@ -64,7 +64,7 @@ class Computer(Answer):
 
 
 class Device(Answer):
-    """What computes."""
+    """What computes: the CPU, a GPU or another backend of ggml's. Memory in bytes."""
 
     name: str
     type: str
@@ -120,7 +120,7 @@ class SlotMemory(Answer):
 
 
 class Memory(SlotMemory):
-    """Bytes."""
+    """What the engine and the process hold, in bytes; `cells` are tokens."""
 
     parts: Annotated[list[MemoryPart], about("what the engine allocated, or maps from the models' files")]
     process: ProcessBytes
@@ -129,7 +129,7 @@ class Memory(SlotMemory):
 
 
 class Context(Answer):
-    """Tokens."""
+    """The context, in tokens, as it was chosen at the start."""
 
     n_ctx: Annotated[int, about("of all slots")]
     n_ctx_slot: Annotated[int, about("most that a slot can have")]

@@ -57,7 +57,7 @@ class OutputDetails(Answer):
 
 
 class ResponseUsage(Answer):
-    """Tokens."""
+    """How many tokens were read and written."""
 
     input_tokens: int
     input_tokens_details: InputDetails

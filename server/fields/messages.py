@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SkipValidation, WithJsonSchema
@@ -204,33 +204,33 @@ def _read_assistant_block(block: Item, transcript: Transcript) -> None:
 def _text(block: Item) -> str:
     """The text of a block that holds nothing else; empty if it is about another server's work."""
     kind = block.need("type", str)
-    if kind == "text":
-        text = block.need("text", str)
-        block.finish("cache_control", "citations")
-    elif kind == "search_result":
-        parts = [block.text("title"), block.text("source"), *(_text(part) for part in block.items("content"))]
-        text = "\n".join(part for part in parts if part)
-        block.finish("cache_control", "citations")
-    elif kind == "tool_reference":  # a tool that was found: all tools are in the prompt anyway
-        text = block.need("tool_name", str)
-    elif kind == "compaction":  # a summary of what came before
-        text = block.text("content")
-        block.finish("cache_control", "encrypted_content")
-    elif kind in _FOREIGN or kind.startswith(("server_tool_", "mcp_")) or kind.endswith("_tool_result"):
-        text = ""
-        block.ignore(kind)
-    elif kind == "document" and (source := block.inner("source")) and source.text("type") in ("text", "content"):
-        parts = [block.text("title"), block.text("context"), _document(source)]
-        text = "\n".join(part for part in parts if part)
-        block.finish("cache_control", "citations")
-    elif kind in _UNREADABLE:
+    if kind in _READERS:
+        return _READERS[kind](block)
+    if kind in _UNREADABLE:
         raise _no_media(block, kind)
-    else:
-        raise block.refusal("type", f"'{kind:.40}' is not known here")
-    return text
+    if kind in _FOREIGN or kind.startswith(("server_tool_", "mcp_")) or kind.endswith("_tool_result"):
+        block.ignore(kind)
+        return ""
+    raise block.refusal("type", f"'{kind:.40}' is not known here")
 
 
-def _document(source: Item) -> str:
+def _search_result(block: Item) -> str:
+    return _joined(block, block.text("title"), block.text("source"), *(_text(part) for part in block.items("content")))
+
+
+def _summary(block: Item) -> str:
+    block.finish("content", "cache_control", "encrypted_content")
+    return block.text("content")
+
+
+def _document(block: Item) -> str:
+    source = block.inner("source")
+    if source is None or source.text("type") not in ("text", "content"):
+        raise _no_media(block, "document")
+    return _joined(block, block.text("title"), block.text("context"), _source_text(source))
+
+
+def _source_text(source: Item) -> str:
     if source.text("type") == "text":
         text = source.need("data", str)
         source.finish("media_type")
@@ -240,6 +240,19 @@ def _document(source: Item) -> str:
     return content if isinstance(content, str) else "\n".join(_text(part) for part in source.items("content"))
 
 
+def _joined(block: Item, *parts: str) -> str:
+    block.finish("cache_control", "citations")
+    return "\n".join(part for part in parts if part)
+
+
+# Blocks that hold text, by type.
+_READERS: dict[str, Callable[[Item], str]] = {
+    "text": lambda block: _joined(block, block.need("text", str)),
+    "search_result": _search_result,
+    "tool_reference": lambda block: block.need("tool_name", str),  # it was found; all tools are in the prompt anyway
+    "compaction": _summary,  # of what came before
+    "document": _document,
+}
 # What a text model cannot read, in the wording by which Anthropic's clients know to leave it out.
 _UNREADABLE = {
     "image": "Could not process image",

@@ -22,9 +22,3 @@ class RootPath(HTTPMiddleware):
         else:
             missing = HTTPError(404, f"everything here is below {self._root}")
             await error_response(missing)(scope, receive, send)
-
-
-def route_path(scope: Scope) -> str:
-    """The path below the root path."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))

@@ -7,7 +7,7 @@ import re
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
-from dflash_local.server.middleware.root_path import route_path
+from dflash_local.server.route_path import route_path
 
 _MANY = re.compile("//+")
 

@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
-from dflash_local.server.middleware.root_path import route_path
+from dflash_local.server.route_path import route_path
 
 
 class StaticFolder(HTTPMiddleware):

@@ -17,7 +17,7 @@ from dflash_local.server.connected import beside, while_connected
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.http_errors import MESSAGES, ClientLeft, error_at
-from dflash_local.server.middleware.root_path import route_path
+from dflash_local.server.route_path import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool
 from dflash_local.server.security.api_keys import KEY_HEADER, key_number
@@ -108,7 +108,7 @@ class Forwarded(Response):
 
     async def _fail(self, scope: Scope, send: Send, error: DFlashError) -> None:
         """End a stream with an error."""
-        _, body = error_at(scope["path"], error)
+        _, body = error_at(route_path(scope), error)
         await self._send(send, _event(scope, encode(body)), more=False)
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
@@ -138,7 +138,7 @@ class Forwarded(Response):
 
 def _event(scope: Scope, body: bytes) -> bytes:
     """An error as an event of the stream."""
-    return (b"event: error\ndata: " if MESSAGES in scope["path"] else b"data: ") + body + b"\n\n"
+    return (b"event: error\ndata: " if MESSAGES in route_path(scope) else b"data: ") + body + b"\n\n"
 
 
 def _url(scope: Scope) -> httpx.URL:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dflash_local.errors import RequestError
 from dflash_local.server.http_errors import UNAUTHORIZED, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
-from dflash_local.server.middleware.root_path import route_path
+from dflash_local.server.route_path import route_path
 
 # What is the same on every server of this version is no secret, and browsers send no key for a page.
 PUBLIC = frozenset({"/", "/favicon.ico", "/health", "/v1/health", "/docs", "/openapi.json"})

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks import plot
+from dflash_local.stats import PHASES
 
-PHASES = {"draft": 5.0, "verify": 20.0, "grow": 0.03, "walk": 0.1, "commit": 0.05, "plan": 0.01, "other": 0.3}
+TIMES = {"draft": 5.0, "verify": 20.0, "grow": 0.03, "walk": 0.1, "commit": 0.05, "plan": 0.01, "other": 0.3}
 STEP = {"n_tokens": 5, "n_nodes": 16, "n_denoised": 16, "reason": "drafting pays"}
 SPEEDS = {"plain": 100.0, "upstream n_max 7": 150.0, "dflash-local": 200.0}
 RECORDS: dict[str, Any] = {
@@ -38,8 +39,8 @@ RECORDS: dict[str, Any] = {
         ]
     },
     "steps": {
-        "auto": {"ms_per_step": PHASES},
-        "most_nodes": {"ms_per_step": PHASES},
+        "auto": {"ms_per_step": TIMES},
+        "most_nodes": {"ms_per_step": TIMES},
         "cost": {
             time: {"verify": {"1": 9.0, "4": 14.0, "16": 35.0}, "draft": {"4": 3.0, "16": 6.0}}
             for time in ("at_load", "kept_fresh")
@@ -86,6 +87,10 @@ WORDS = {
     "roofline": ["milliseconds per pass, 2 threads", "stock kernels", "Q8_0", "64"],
     "roofline_classic": ["AMX tiles: 6000", "50 GB/s over 240 MB", "multiply-adds per byte of weights", "Q4_0, stock"],
 }
+
+
+def test_bars_have_every_phase() -> None:
+    assert sorted(plot.STACKED) == sorted(PHASES)
 
 
 @pytest.mark.parametrize("name", plot.FIGURES)

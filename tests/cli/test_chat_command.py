@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.commands.chat import Chat, Message, remote
+from dflash_local.cli.chat_backends import Change, Message, remote
+from dflash_local.cli.terminal.repl import Chat
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from tests.fake_native import FakeNative
@@ -30,17 +31,17 @@ class Echo:
     def __init__(self) -> None:
         self.asked: list[tuple[list[Message], dict[str, Any]]] = []
 
-    def __call__(self, messages: list[Message], settings: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    def __call__(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
         self.asked.append((list(messages), dict(settings)))
         if messages[-1]["content"] == "fail":
             raise DFlashError("no luck")
-        yield {"role": "assistant", "content": None}
-        yield {"reasoning_content": "hm"}
-        yield {"content": messages[-1]["content"]}
-        yield {"content": "!"}
+        yield Change.of({"role": "assistant", "content": None})
+        yield Change.of({"reasoning_content": "hm"})
+        yield Change.of({"content": messages[-1]["content"]})
+        yield Change.of({"content": "!"})
         if messages[-1]["content"] == "stop":
             raise KeyboardInterrupt
-        yield {"timings": {"predicted_per_second": 12.34, "acceptance_length": 5.678, "predicted_n": 9}}
+        yield Change(timings={"predicted_per_second": 12.34, "acceptance_length": 5.678, "predicted_n": 9})
 
 
 def talk(monkeypatch: pytest.MonkeyPatch, text: str, **options: Any) -> tuple[Echo, int]:
@@ -91,9 +92,10 @@ def test_a_server_as_the_other_end() -> None:
     with live(lambda _: Engine.over(FakeNative(b"hello world"))) as server:
         for url in (server.url, server.url + "/v1/"):
             changes = list(remote(url, None)([{"role": "user", "content": "hi"}], {"temperature": 0}))
-            assert "".join(change.get("content") or "" for change in changes) == "hello world"
-            assert changes[-1]["timings"]["predicted_n"] == 11
-            assert changes[-1]["timings"]["acceptance_length"] > 1
+            assert "".join(change.content for change in changes) == "hello world"
+            timings = changes[-1].timings or {}
+            assert timings["predicted_n"] == 11
+            assert timings["acceptance_length"] > 1
         with pytest.raises(DFlashError, match="temperature must be at least 0"):
             list(remote(server.url, None)([{"role": "user", "content": "hi"}], {"temperature": -1}))
     with pytest.raises(DFlashError, match="cannot talk to"):

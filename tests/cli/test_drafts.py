@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from dflash_local.cli.commands.chat import Chat, local, remote
+from dflash_local.cli.chat_backends import local, remote
 from dflash_local.cli.drafts.cursor import Cursor, cells
 from dflash_local.cli.drafts.draft_view import DraftView, legend
 from dflash_local.cli.drafts.figures import figures_line
 from dflash_local.cli.drafts.palette import DRAFT, OTHERS, Palette
 from dflash_local.cli.drafts.tally import Tally
 from dflash_local.cli.drafts.tints import Tinted, Tints, refused
+from dflash_local.cli.terminal.repl import Chat
 from dflash_local.engine import Engine
 from tests.cli.terminal import Terminal
 from tests.fake_native import FakeNative, bytes_in_blocks
@@ -288,10 +289,10 @@ def test_a_server_tells_of_its_passes(capsys: pytest.CaptureFixture[str]) -> Non
 def test_engine_and_server_tell_the_same() -> None:
     messages, settings = [{"role": "user", "content": "hi"}], {"temperature": 0, "return_drafts": True}
     with Engine.over(FakeNative(b"hello world")) as engine:
-        told_by_engine = [change["pass"] for change in local(engine)(messages, settings) if "pass" in change]
+        told_by_engine = [change.drafted for change in local(engine)(messages, settings) if change.drafted]
     with live(lambda _: Engine.over(FakeNative(b"hello world"))) as server:
         changes = remote(server.url, None)(messages, settings)
-        told_by_server = [change["pass"] for change in changes if "pass" in change]
+        told_by_server = [change.drafted for change in changes if change.drafted]
     assert told_by_server == told_by_engine
     assert "".join("".join(one["tokens"]) for one in told_by_engine) == "hello world"
 

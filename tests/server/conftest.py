@@ -54,3 +54,13 @@ def events(server: Live, path: str, body: dict[str, Any]) -> list[dict[str, Any]
     assert response.status_code == 200, response.text
     lines = [line.removeprefix("data: ") for line in response.text.split("\n\n")]
     return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def named_events(stream: str) -> list[dict[str, Any]]:
+    """The events of a stream in which each has the name that its body tells."""
+    parsed: list[dict[str, Any]] = []
+    for frame in stream.strip().split("\n\n"):
+        name, data = frame.split("\n")
+        parsed.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {parsed[-1]['type']}"
+    return parsed

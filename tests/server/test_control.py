@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_local.engine import Engine
-from dflash_local.server.running import RunningChats
+from dflash_local.server.running_chats import RunningChats
 from tests.engine.test_chat_shim import THINKING
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live

@@ -166,6 +166,16 @@ def test_words_of_anthropic(server: Live) -> None:
     assert "equest body is not valid JSON" in server.http.post(MESSAGES, content=b"{").json()["error"]["message"]
 
 
+def test_a_prefix_does_not_choose_the_api() -> None:
+    """Below a prefix that is named like an API, each path still has its own API's errors."""
+    for prefix in ("/responses", "/v1/messages"):
+        with live(lambda _progress: Engine.over(FakeNative()), Settings(api_prefix=prefix)) as server:
+            own = refusal(server, prefix + OWN, "", prompt=LONG)
+            assert (own["type"], own["param"]) == ("exceed_context_size_error", "prompt")
+            chat = refusal(server, prefix + CHAT, "", **body_of(CHAT, LONG))
+            assert (chat["type"], chat["param"]) == ("invalid_request_error", "messages")
+
+
 def test_keys_below_each_path() -> None:
     with live(lambda _progress: Engine.over(FakeNative()), Settings(api_keys=("secret",))) as server:
         for path in (CHAT, RESPONSES, MESSAGES, OWN):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import fields
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import jsonschema
 import pytest
 
 from dflash_local.engine import Engine
-from dflash_local.machine.hardware import process_memory
+from dflash_local.machine.hardware import Machine, process_memory
 from dflash_local.server import service
+from dflash_local.server.answers.machine_report import Computer
 from dflash_local.server.settings import Settings
 from dflash_local.throughput import SECONDS
 from tests.fake_native import COSTS, FakeNative
@@ -44,6 +47,10 @@ def server() -> Iterator[Live]:
         lambda _: Engine.over(FakeNative(b"0123456789abcdef", n_slots=2, info=HYBRID)), Settings(alias="a")
     ) as one:
         yield one
+
+
+def test_the_computer_is_a_machine() -> None:
+    assert list(get_annotations(Computer)) == [field.name for field in fields(Machine)]
 
 
 def check(server: Live, body: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from dflash_local.server.settings import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
-from tests.server.conftest import TEXT, script
+from tests.server.conftest import TEXT, named_events, script
 from tests.server.live import Live, live
 
 ASK: Any = [{"role": "user", "content": "hi"}]
@@ -38,15 +38,10 @@ def post(server: Live, **body: Any) -> Any:
 
 
 def events(server: Live, **body: Any) -> list[dict[str, Any]]:
-    """A stream's events; each has the name that its body tells."""
+    """A stream's events."""
     response = post(server, stream=True, **body)
     assert response.headers["content-type"].startswith("text/event-stream")
-    parsed = []
-    for frame in response.text.strip().split("\n\n"):
-        name, data = frame.split("\n")
-        parsed.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {parsed[-1]['type']}"
-    return parsed
+    return named_events(response.text)
 
 
 # ---- answers ----

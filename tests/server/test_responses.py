@@ -21,7 +21,7 @@ from dflash_local.server.settings import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
-from tests.server.conftest import TEXT, script
+from tests.server.conftest import TEXT, named_events, script
 from tests.server.live import Live, cancels, live
 
 FUNCTION: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
@@ -37,13 +37,9 @@ def events(server: Live, **body: Any) -> list[dict[str, Any]]:
     """A stream's events, each of a type that the openai package knows."""
     response = post(server, stream=True, **body)
     assert response.headers["content-type"].startswith("text/event-stream")
-    parsed = []
-    for frame in response.text.strip().split("\n\n"):
-        name, data = frame.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
+    parsed = named_events(response.text)
+    for event in parsed:
         EVENTS.validate_python({key: value for key, value in event.items() if key not in OURS}, strict=True)
-        parsed.append(event)
     assert [event["sequence_number"] for event in parsed] == list(range(len(parsed)))
     return parsed
 

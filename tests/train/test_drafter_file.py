@@ -12,6 +12,7 @@ import torch
 
 from dflash_local.convert import convert
 from dflash_local.convert.gguf_metadata import read_header, read_metadata, u32
+from dflash_local.convert.kinds import KINDS as DRAFTER_KINDS
 from dflash_local.convert.kinds import Domino, LiliCorr
 from dflash_local.convert.target import Target
 from dflash_local.errors import ConvertError, ModelError, RequestError
@@ -112,6 +113,7 @@ def test_refusals(pocket: dict[str, Path], tmp_path: Path) -> None:
     )
     with pytest.raises(ConvertError, match="attention sinks"):
         DrafterFile.read(sinks, target, tmp_path)
+    assert all("trains" in vars(kind) for kind in DRAFTER_KINDS)
     for key, kind in ((Domino.key, "Domino"), (LiliCorr.key, "LiliCorr")):
         other = rewritten(pocket["dflash"], tmp_path / "other.gguf", {f"dflash.{key}": u32(1)})
         with pytest.raises(ConvertError, match=f"a {kind} drafter is not trained here") as error:

@@ -1,0 +1,175 @@
+"""Chat: a conversation in the terminal, with its commands and settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflash_local.cli.chat_backends import Backend, Message
+from dflash_local.cli.terminal.answer_view import AnswerView
+from dflash_local.cli.terminal.notes import note
+from dflash_local.errors import DFlashError, RequestError
+
+HELP = """\
+/set NAME VALUE   change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them
+/system TEXT      set the system prompt and start over
+/reset            start over
+/drafts           show or hide drafts (--show)
+/help             show this
+/exit             leave, as does Ctrl-D
+Ctrl-C stops an answer. A line that ends with \\ continues in the next one."""
+
+
+@dataclass
+class Chat:
+    """A conversation on standard input and output; reasoning, speeds and hints go to standard error."""
+
+    backend: Backend
+    settings: dict[str, Any]
+    system: str | None = None
+    shows_drafts: bool = False
+    messages: list[Message] = field(default_factory=list)
+
+    def loop(self) -> int:
+        """Read and answer until the end. Returns 1 if the last answer failed."""
+        if sys.stdin.isatty():
+            _enable_line_editing()
+            note("/help shows the commands")
+            if self.shows_drafts:
+                self.show_drafts(True)
+        status = 0
+        for line in lines():
+            command, _, rest = line.partition(" ")
+            if command == "/exit":
+                break
+            if line.startswith("/"):
+                self.obey(command, rest.strip())
+            elif line:
+                status = self.answer(line)
+        return status
+
+    def obey(self, command: str, rest: str) -> None:
+        if command == "/help":
+            note(HELP)
+        elif command == "/reset":
+            self.messages.clear()
+            note("starting over")
+        elif command == "/system":
+            self.system = rest or None
+            self.messages.clear()
+            note(f"system prompt: {self.system}")
+        elif command == "/drafts":
+            self.show_drafts(not self.shows_drafts)
+        elif command == "/set":
+            self.set(*rest.split(None, 1))
+        else:
+            note(f"there is no {command}; /help shows the commands")
+
+    def set(self, name: str = "", value: str | None = None) -> None:
+        """Check and change a setting; without a value, show all."""
+        from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
+
+        if value is None:
+            note("\n".join(f"{name} = {value}" for name, value in self.settings.items()))
+            return
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value
+        if name == "max_tokens" and type(parsed) is int and parsed >= -1:
+            self.settings[name] = parsed
+        elif name in SAMPLING_FIELDS:
+            try:
+                SamplingParams(**{name: parsed})
+            except RequestError as error:
+                note(error.message)
+                return
+            self.settings[name] = parsed
+        else:
+            note(f"cannot set {name} to {value}; names are max_tokens and those of llama-server's sampling fields")
+            return
+        note(f"{name} = {parsed}")
+
+    def answer(self, text: str) -> int:
+        """Stream one answer. Returns 0, or 1 if it failed."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        messages = [*self.messages, {"role": "user", "content": text}]
+        reply: Message = {"role": "assistant", "content": ""}
+        timings: Mapping[str, Any] = {}
+        status, ended, view = 0, "", self.view()
+        asked = self.settings | ({"return_drafts": True} if self.shows_drafts else {})
+        changes = self.backend([*system, *messages], asked)
+        try:
+            for change in changes:
+                timings = change.timings or timings
+                if change.drafted:
+                    view.on_pass(change.drafted)
+                if change.thought:
+                    view.thought(change.thought)
+                if change.content:
+                    reply["content"] += change.content
+                    view.content(change.content)
+        except KeyboardInterrupt:
+            ended = "[stopped]"
+        except DFlashError as error:
+            status, ended = 1, f"error: {error}"
+        finally:
+            changes.close()  # cancels what still runs
+            view.end()
+        if ended:
+            note(ended)
+        if timings:
+            view.figures(timings)
+        if reply["content"]:  # also of a stopped answer
+            self.messages = [*messages, reply]
+        return status
+
+    def view(self) -> AnswerView:
+        if not self.shows_drafts:
+            return AnswerView()
+        from dflash_local.cli.drafts.draft_view import DraftView  # rich is slow to import
+
+        return DraftView()
+
+    def show_drafts(self, shown: bool) -> None:
+        self.shows_drafts = shown
+        if not shown:
+            note("drafts are not shown")
+            return
+        from dflash_local.cli.drafts.draft_view import legend
+
+        no_colours = "drafts are shown in the figures after each answer; this terminal has no colours to tint text"
+        print(legend() or no_colours, file=sys.stderr, flush=True)
+
+
+def lines() -> Iterator[str]:
+    """Lines of input; a line that ends with a backslash continues in the next. Ctrl-C discards an unfinished line."""
+    interactive = sys.stdin.isatty()
+    begun: list[str] = []
+    while True:
+        try:
+            line = input(("... " if begun else "> ") if interactive else "")
+        except EOFError:
+            if interactive:
+                print()
+            if begun:
+                yield "\n".join(begun)
+            return
+        except KeyboardInterrupt:
+            begun.clear()
+            note("\n/exit or Ctrl-D leaves")
+            continue
+        if line.endswith("\\"):
+            begun.append(line[:-1])
+            continue
+        yield "\n".join([*begun, line.rstrip()])
+        begun.clear()
+
+
+def _enable_line_editing() -> None:
+    with suppress(ImportError):  # Windows has its own
+        import readline  # noqa: F401  # its import gives input() history and editing
