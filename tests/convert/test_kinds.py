@@ -11,26 +11,12 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from dflash_local.convert import convert
-from dflash_local.convert.kinds import KINDS, DFlare, Kind
 from dflash_local.convert.outtypes import find_outtype
 from dflash_local.convert.requantize import ReducedHead, requantize
 from dflash_local.convert.tensor_spec import TensorSpec
 from dflash_local.errors import ConvertError
 
 from . import samples
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_the_engine_has_the_same_kinds() -> None:
-    """DRAFTER_KINDS says of each kind by name what KINDS says: has it a lattice, may it have a reduced head?"""
-    table = (ROOT / "ggml_ops/llama/drafter_kind.h").read_text(encoding="utf-8")
-    row = re.compile(r'\{ drafter_kind::\w+, +"\w+", +"([^"]+)", +(?:nullptr|"[^"]+"),' + r" +(true|false)," * 4)
-    native = {name: (lattice == "true", reduced == "true") for name, lattice, _, _, reduced in row.findall(table)}
-    # In a GGUF a DFlare drafter is a plain one.
-    ours = {kind.name: (kind.lattice, kind.needs_all_tokens is None) for kind in (Kind, *KINDS) if kind is not DFlare}
-    assert native == ours
-
 
 # ---- DFlare ----
 
