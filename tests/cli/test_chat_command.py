@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.chat_backends import Change, Message, remote
-from dflash_local.cli.terminal.repl import Chat
+from dflash_local.cli.chat.backends import Change, Message, remote
+from dflash_local.cli.chat.repl import Chat
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from tests.fake_native import FakeNative

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from dflash_local.cli.chat_backends import local, remote
+from dflash_local.cli.chat.backends import local, remote
+from dflash_local.cli.chat.repl import Chat
 from dflash_local.cli.drafts.cursor import Cursor, cells
 from dflash_local.cli.drafts.draft_view import DraftView, legend
 from dflash_local.cli.drafts.figures import figures_line
 from dflash_local.cli.drafts.palette import DRAFT, OTHERS, Palette
 from dflash_local.cli.drafts.tally import Tally
 from dflash_local.cli.drafts.tints import Tinted, Tints, refused
-from dflash_local.cli.terminal.repl import Chat
 from dflash_local.engine import Engine
 from tests.cli.terminal import Terminal
 from tests.fake_native import FakeNative, bytes_in_blocks

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from dflash_local.cli.chat_backends import local, remote
+from dflash_local.cli.chat.backends import local, remote
+from dflash_local.cli.chat.repl import HELP, Chat
 from dflash_local.cli.flags.engine_flags import (
     add_engine_flags,
     add_sampling_flags,
@@ -15,7 +16,6 @@ from dflash_local.cli.flags.engine_flags import (
 )
 from dflash_local.cli.flags.model_flags import NO_MODEL, take_models
 from dflash_local.cli.terminal.notes import note
-from dflash_local.cli.terminal.repl import HELP, Chat
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 

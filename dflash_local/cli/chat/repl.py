@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from dflash_local.cli.chat_backends import Backend, Message
+from dflash_local.cli.chat.backends import Backend, Message
 from dflash_local.cli.terminal.answer_view import AnswerView
 from dflash_local.cli.terminal.notes import note
 from dflash_local.errors import DFlashError, RequestError
