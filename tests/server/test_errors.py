@@ -169,7 +169,7 @@ def test_words_of_anthropic(server: Live) -> None:
 def test_a_prefix_does_not_choose_the_api() -> None:
     """Below a prefix that is named like an API, each path still has its own API's errors."""
     for prefix in ("/responses", "/v1/messages"):
-        with live(lambda _progress: Engine.over(FakeNative()), Settings(api_prefix=prefix)) as server:
+        with live(lambda _progress: Engine.over(FakeNative(n_ctx_slot=256)), Settings(api_prefix=prefix)) as server:
             own = refusal(server, prefix + OWN, "", prompt=LONG)
             assert (own["type"], own["param"]) == ("exceed_context_size_error", "prompt")
             chat = refusal(server, prefix + CHAT, "", **body_of(CHAT, LONG))
