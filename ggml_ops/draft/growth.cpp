@@ -63,10 +63,10 @@ struct waiting {
 
 // Drafter and quotation propose different tokens, so they cannot both be right. Each one's probability is multiplied by
 // its factor, which takes the two as independent apart from that.
-struct odds_factors {
+struct prob_factors {
     float drafter = 1, quotation = 1;
 
-    static odds_factors of(float drafter, float quotation) {
+    static prob_factors of(float drafter, float quotation) {
         const float possible = std::max(1e-6f, 1 - drafter * quotation);
         return { (1 - quotation) / possible, (1 - drafter) / possible };
     }
@@ -78,13 +78,13 @@ struct cursor {
     int32_t      children = 0;
     uint8_t      listed   = 0;   // which of the quotation's tokens are among them, a bit for each
     float        left     = 1;   // of the probability, beyond theirs
-    odds_factors kept     = {};
+    prob_factors kept     = {};
 };
 
 // Best-first: the next best child of every node waits in a heap.
 class grower {
   public:
-    grower(const draft & d, int32_t anchor, const growth & rules) : draft_(d), rules_(rules), ranks_(d) {
+    grower(const draft & d, int32_t anchor, const growth_limits & rules) : draft_(d), rules_(rules), ranks_(d) {
         tree_.nodes.reserve(std::max(1, rules.budget));
         add(node::root(anchor));
         std::vector<waiting> storage;
@@ -111,11 +111,11 @@ class grower {
     }
 
     float probability(float prob, bool first, int32_t depth) const {
-        return rules_.odds ? rules_.odds->apply(prob, first, depth) : prob;
+        return rules_.calibration ? rules_.calibration->apply(prob, first, depth) : prob;
     }
 
     // Below a node, for the drafter's first candidate and the likeliest quoted token.
-    odds_factors factors_of(const node & n) {
+    prob_factors factors_of(const node & n) {
         if (n_quoted(n) == 0 || !has_candidates(n)) {
             return {};
         }
@@ -124,7 +124,7 @@ class grower {
             return {};
         }
         const float drafter = probability(draft_.row(depth, pred)[first], true, depth);
-        return odds_factors::of(drafter, rules_.quoted->entries[quoted_entry(n, 0)].odds);
+        return prob_factors::of(drafter, rules_.quoted->entries[quoted_entry(n, 0)].prob);
     }
 
     // Whether the drafter has candidates below a node. In a lattice, a token that is not a candidate has no row.
@@ -183,7 +183,7 @@ class grower {
         if (const int32_t k = quoted_as(n, next.n.token); k >= 0) {
             c.listed |= (uint8_t) (1 << k);
             next.n.entry = quoted_entry(n, k);
-            next.n.value = std::max(next.n.value, c.kept.quotation * rules_.quoted->entries[next.n.entry].odds);
+            next.n.value = std::max(next.n.value, c.kept.quotation * rules_.quoted->entries[next.n.entry].prob);
         }
         if (next.n.entry < 0 || is_candidate(next.n, c.rank)) {
             ++c.rank;
@@ -205,7 +205,7 @@ class grower {
         const cursor &           c    = cursors_[child.parent];
         const int32_t            pred = std::max(0, n.candidate), n_ranks = has_candidates(n) ? draft_.top_k : 0;
         child.token = e.token;
-        child.value = c.kept.quotation * e.odds;
+        child.value = c.kept.quotation * e.prob;
         child.first = false;
         child.entry = entry;
         for (int32_t rank = c.rank; rank < n_ranks; ++rank) {
@@ -257,7 +257,7 @@ class grower {
     }
 
     const draft &                draft_;
-    const growth &               rules_;
+    const growth_limits &        rules_;
     tree                         tree_;
     ranking                      ranks_;
     std::vector<cursor>          cursors_;   // [tree nodes]
@@ -266,6 +266,6 @@ class grower {
 
 }   // namespace
 
-tree grow(const draft & d, int32_t anchor, const growth & rules) { return grower(d, anchor, rules).grow(); }
+tree grow(const draft & d, int32_t anchor, const growth_limits & rules) { return grower(d, anchor, rules).grow(); }
 
 }   // namespace dflash
