@@ -160,11 +160,11 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/growth.cpp",
-        ("return n.parent > o.n.parent;", "return n.parent < o.n.parent;"),
-        ("next.n.value = std::min(next.n.value * n.value, max_value);", "next.n.value = next.n.value * n.value;"),
-        ("if (n.depth >= rules_.depth || c.children >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),
-        ("if (!(c.listed >> k & 1)) {", "if (c.listed == 0) {"),
-        ("k >= 0 && (c.listed >> k & 1)) {", "k > 0 && (c.listed >> k & 1)) {"),
+        (": a.parent > b.parent;", ": a.parent < b.parent;"),
+        ("next.value = std::min(next.value * n.value, max_value);", "next.value = next.value * n.value;"),
+        ("if (n.depth >= rules_.depth || c.n_pushed >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),
+        ("q = std::find_if_not(q, quoted_.end(), listed);", ";"),
+        ("c = std::find_if_not(c, candidates_.end(), listed);", ";"),
         tests=("native tree",),
     ),
     *mutants_of(
