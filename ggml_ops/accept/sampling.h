@@ -3,9 +3,9 @@
 #pragma once
 
 #include "accept/block_accept.h"
-#include "grammar/token_constraints.h"
 #include "accept/logits_row.h"
 #include "accept/walk.h"
+#include "grammar/token_constraints.h"
 #include "llama/logit_store.h"
 
 #include "common/sampling.h"

@@ -517,7 +517,7 @@ char * dflash_chat_message(const dflash_chat * chat) {
     return attempt_string([&] { return chat->message(); });
 }
 
-// ---- open looks, for tests and training ----
+// ---- inspection, for tests and training ----
 
 int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
     int32_t * best_id, float * best_logit, float * logit) {

@@ -48,7 +48,7 @@ class cache {
     int32_t choose(const std::vector<int32_t> & prompt, const int32_t * candidates, int32_t n) const;
     // Lets an idle sequence hold as much of the prompt as can be had without reading; returns how many tokens. From now
     // on it runs. `prompt` must live until end(); `reusable`: its beginning that need not be read (reusable_part).
-    // caches: it may use what others left, and leave something.
+    // caches: it may use what others left in the host cache, and is kept there itself.
     int32_t begin(int32_t id, const std::vector<int32_t> & prompt, const std::vector<int32_t> & reusable, bool caches);
     // For a sequence that follows another one. False: the other one still reads what they share. Otherwise it no longer
     // follows; n_cached: tokens that it now holds.

@@ -153,10 +153,13 @@ bool find_set_rows(const ggml_cgraph * graph, int at, fused_ops & ops) {
         return false;
     }
     ggml_tensor *a = graph->nodes[at], *b = graph->nodes[second];
+    if (overlap(a, b) || overlap(a, b->src[0]) || overlap(b, a->src[0])) {
+        return false;
+    }
     ops.set_rows[0] = a;
     ops.set_rows[1] = b;
     ops.last        = second;
-    return !overlap(a, b) && !overlap(a, b->src[0]) && !overlap(b, a->src[0]);
+    return true;
 }
 
 // Finds products from a node on that share their quantized rows, of `x` if not null. last: index of the last one,

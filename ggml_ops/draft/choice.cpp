@@ -6,7 +6,7 @@ namespace dflash {
 
 // ---- choice of nodes ----
 
-node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context,
+node_choice best_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double n_attended,
     double fixed_ms, int32_t max_rows, last_pass previous) {
     const int32_t n_slots = (int32_t) values.size();
     struct item {
@@ -39,9 +39,9 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
             continue;
         }
         const bool same = verify.width(rows) == verify.width(previous.rows);
-        double     ms   = fixed_ms + verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);
+        double     ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);
         if (verify.padded() && rows < previous.rows) {   // the pass may stay as wide as the last one
-            ms = std::min(ms, fixed_ms + verify.at(previous.rows, rows * context));
+            ms = std::min(ms, fixed_ms + verify.at(previous.rows, rows * n_attended));
         }
         const double rate = ms > 0 ? gain / ms : gain;
         if (k == 0 || rate > best.rate) {
@@ -107,8 +107,8 @@ const std::vector<float> * value_profile::at(int32_t length) const {
 
 // ---- choice of the block length ----
 
-length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
-    const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows) {
+length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
+    const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows) {
     const int32_t n_slots = (int32_t) slots.size();
     length_choice best;
     if (n_slots == 0) {
@@ -127,7 +127,7 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
         c.length = length;
         if ((int32_t) values.size() == n_slots) {
             const node_choice n =
-                choose_nodes(values, verify, context, draft.at(n_slots * length) + other_ms, max_rows);
+                best_nodes(values, verify, n_attended, draft.at(n_slots * length) + other_ms, max_rows);
             c.rate  = n.rate;
             c.gain  = n.gain;
             c.nodes = n.n_nodes;

@@ -28,10 +28,10 @@ struct last_pass {
 };
 
 // values[s]: values of slot s's draft nodes in descending order, without the anchor (whose value is 1).
-// context: positions that a row attends to, averaged over the slots. fixed_ms: T_draft + T_other of the step. max_rows
-// limits the pass. Only these counts are considered, so that shapes recur: those of measured passes, multiples of 4
-// (the row groups of the CPU's matrix products) and the total; if passes are padded, full widths.
-node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context,
+// n_attended: positions that a row attends to, averaged over the slots. fixed_ms: T_draft + T_other of the step.
+// max_rows limits the pass. Only these counts are considered, so that shapes recur: those of measured passes, multiples
+// of 4 (the row groups of the CPU's matrix products) and the total; if passes are padded, full widths.
+node_choice best_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double n_attended,
     double fixed_ms, int32_t max_rows, last_pass last = {});
 
 // What a slot's recent trees were worth, by the length of the block that they were grown from. Decides how much of the
@@ -67,8 +67,8 @@ struct length_choice {
 
 // The best block length of `lengths` (ascending), the same for all slots of a drafter pass; a length that no slot knows
 // is tried. 1 without slots.
-length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
-    const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows);
+length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
+    const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows);
 
 // Whether to draft at all: compares the expected yield of drafts, corrected by what was accepted so far, with the yield
 // of plain decoding. If drafts lose, it rests and retries at growing intervals. "A user must never be slower than

@@ -38,18 +38,15 @@ void check_vocabulary(const llama_model * drafter, const llama_model * target) {
         ", and ", n_differ, " of the first differ: convert the drafter with this target");
 }
 
-// Throws unless the drafter was made for this target.
+// Throws unless the drafter, whose header is sound (check_gguf), was made for this target.
 void check_pair(const drafter_model & model, const llama_model * target) {
     const int32_t n_embd = llama_model_n_embd(target);
     fail_if(model.n_embd != n_embd, "dflash.embedding_length is ", model.n_embd, ", the target's is ", n_embd,
         ": use the drafter that was trained for this target");
-    fail_if(
-        model.block_size < 2 || model.block_size > 64, "dflash.block_size is ", model.block_size, ", must be 2..64");
     for (const int32_t layer : model.target_layers) {
         fail_if(!access_has_tap(target, layer), "dflash.target_layers has ", layer, ", which the target (",
             access_arch(target), ", ", llama_model_n_layer(target), " layers) does not offer as a tap");
     }
-    fail_if(model.target_layers.empty(), "dflash.target_layers is empty: convert the drafter again");
 }
 
 // The drafter borrows the embeddings and the output projection that it lacks from the target, or copies the projection.
@@ -98,8 +95,8 @@ std::vector<int64_t> read_d2t(const drafter_model & model) {
 
 int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
     const int32_t token = llama_vocab_mask(llama_model_get_vocab(model));
-    fail_if(token < 0 || token >= n_vocab,
-        "tokenizer.ggml.mask_token_id is missing or outside the vocabulary: convert the drafter again");
+    fail_if(
+        token >= n_vocab, "tokenizer.ggml.mask_token_id is outside the target's vocabulary: convert the drafter again");
     return token;
 }
 
@@ -166,12 +163,6 @@ template <class T> void upload(ggml_tensor * tensor, const std::vector<T> & data
     if (tensor) {
         ggml_backend_tensor_set(tensor, data.data(), 0, data.size() * sizeof(T));
     }
-}
-
-template <class T> std::vector<T> download(const ggml_tensor * tensor) {
-    std::vector<T> data(ggml_nelements(tensor));
-    ggml_backend_tensor_get(tensor, data.data(), 0, data.size() * sizeof(T));
-    return data;
 }
 
 // As F32, from F32 or F16.

@@ -61,8 +61,8 @@ class drafter {
     // Throws std::runtime_error for an invalid id: a device or a server may return anything.
     int32_t target_token(int32_t id) const;
     // What the slots' blocks attend to. run() adds to it.
-    kv_ring &       context() { return *kv_; }
-    const kv_ring & context() const { return *kv_; }
+    kv_ring &       ring() { return *kv_; }
+    const kv_ring & ring() const { return *kv_; }
     // Bytes of compute buffers, by buffer type.
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const { return graphs_->memory(); }
     // Bytes of the target's weights that were copied, by buffer type.

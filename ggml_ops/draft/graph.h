@@ -24,6 +24,12 @@ ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight);
 // The CPU takes any.
 size_t alignment_of(const std::vector<ggml_backend_t> & backends);
 
+template <class T> std::vector<T> download(const ggml_tensor * tensor) {
+    std::vector<T> data(ggml_nelements(tensor));
+    ggml_backend_tensor_get(tensor, data.data(), 0, data.size() * sizeof(T));
+    return data;
+}
+
 // Everything that a graph depends on.
 struct graph_shape {
     int32_t              n_inject = 0;       // rows of taps, rounded up by inject_bucket()

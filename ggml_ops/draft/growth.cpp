@@ -1,7 +1,7 @@
 #include "draft/growth.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 #include <queue>
 
 namespace dflash {
@@ -44,58 +44,46 @@ class ranking {
     std::vector<char>    sorted_;
 };
 
-// The next possible child of a node.
-struct waiting {
-    node    n;
-    int32_t rank = 0;
-
-    // Ties: the shallower parent first, then the better rank, so that trees are reproducible.
-    bool operator<(const waiting & o) const {
-        if (n.value != o.n.value) {
-            return n.value < o.n.value;
-        }
-        if (n.parent != o.n.parent) {
-            return n.parent > o.n.parent;
-        }
-        return rank > o.rank;
+// Order of nodes that wait to be added. Ties: the shallower parent first, so that trees are reproducible.
+struct less_likely {
+    bool operator()(const node & a, const node & b) const {
+        return a.value != b.value ? a.value < b.value : a.parent > b.parent;
     }
 };
 
 // Drafter and quotation propose different tokens, so they cannot both be right. Each one's probability is multiplied by
 // its factor, which takes the two as independent apart from that.
-struct odds_factors {
+struct prob_factors {
     float drafter = 1, quotation = 1;
 
-    static odds_factors of(float drafter, float quotation) {
+    static prob_factors of(float drafter, float quotation) {
         const float possible = std::max(1e-6f, 1 - drafter * quotation);
         return { (1 - quotation) / possible, (1 - drafter) / possible };
     }
 };
 
-// How many children of a node have been listed.
-struct cursor {
-    int32_t      rank     = 0;   // next candidate
-    int32_t      children = 0;
-    uint8_t      listed   = 0;   // which of the quotation's tokens are among them, a bit for each
-    float        left     = 1;   // of the probability, beyond theirs
-    odds_factors kept     = {};
+// A node's children.
+struct children {
+    int32_t           n_pushed = 0;
+    float             left     = 1;   // of the probability, beyond those that were pushed
+    std::vector<node> proposed;   // where the quotation goes on; elsewhere the drafter's candidates are the children
 };
 
 // Best-first: the next best child of every node waits in a heap.
 class grower {
   public:
-    grower(const draft & d, int32_t anchor, const growth & rules) : draft_(d), rules_(rules), ranks_(d) {
+    grower(const draft & d, int32_t anchor, const growth_limits & rules) : draft_(d), rules_(rules), ranks_(d) {
         tree_.nodes.reserve(std::max(1, rules.budget));
         add(node::root(anchor));
-        std::vector<waiting> storage;
+        std::vector<node> storage;
         storage.reserve(2 * (size_t) std::max(1, rules.budget));
-        heap_ = std::priority_queue<waiting>({}, std::move(storage));
+        heap_ = std::priority_queue<node, std::vector<node>, less_likely>({}, std::move(storage));
     }
 
     tree grow() {
         push_child(0, 1.0f);
         while (tree_.size() < rules_.budget && !heap_.empty()) {
-            const node best = heap_.top().n;
+            const node best = heap_.top();
             heap_.pop();
             add(best);
             push_child(tree_.size() - 1, best.value);
@@ -107,165 +95,145 @@ class grower {
   private:
     void add(const node & n) {
         tree_.nodes.push_back(n);
-        cursors_.emplace_back().kept = factors_of(n);
+        children_.emplace_back();
     }
 
-    float probability(float prob, bool first, int32_t depth) const {
-        return rules_.odds ? rules_.odds->apply(prob, first, depth) : prob;
+    // Candidates of the drafter below a node. In a lattice, a token that is not a candidate has no row.
+    int32_t n_candidates(const node & n) const {
+        return n.depth < draft_.positions() && (n.candidate >= 0 || !draft_.lattice) ? draft_.top_k : 0;
     }
 
-    // Below a node, for the drafter's first candidate and the likeliest quoted token.
-    odds_factors factors_of(const node & n) {
-        if (n_quoted(n) == 0 || !has_candidates(n)) {
-            return {};
-        }
-        const int32_t depth = n.depth + 1, pred = std::max(0, n.candidate), first = ranks_.candidate(depth, pred, 0);
-        if (quoted_as(n, draft_.id(depth, first)) >= 0) {
-            return {};
-        }
-        const float drafter = probability(draft_.row(depth, pred)[first], true, depth);
-        return odds_factors::of(drafter, rules_.quoted->entries[quoted_entry(n, 0)].odds);
-    }
-
-    // Whether the drafter has candidates below a node. In a lattice, a token that is not a candidate has no row.
-    bool has_candidates(const node & n) const {
-        return n.depth < draft_.positions() && (n.candidate >= 0 || !draft_.lattice);
-    }
-
-    // The quotation's tokens below a node: how many, and the k-th of them.
+    // Tokens of the quotation below a node.
     int32_t n_quoted(const node & n) const {
         return rules_.quoted && n.entry >= 0 && !rules_.quoted->empty() ? rules_.quoted->entries[n.entry].n_after : 0;
     }
-    int32_t quoted_entry(const node & n, int32_t k) const { return rules_.quoted->entries[n.entry].first + k; }
 
-    // The likeliest of these that is not listed yet, -1: none.
-    int32_t next_quoted(const node & n, const cursor & c) const {
-        for (int32_t k = 0; k < n_quoted(n); ++k) {
-            if (!(c.listed >> k & 1)) {
-                return k;
-            }
-        }
-        return -1;
+    // A child that is the drafter's candidate of this rank; value: its probability below the parent.
+    node candidate_below(int32_t parent, int32_t rank) {
+        const node &  n    = tree_.nodes[parent];
+        const int32_t pred = std::max(0, n.candidate);
+        node          child;
+        child.parent    = parent;
+        child.depth     = n.depth + 1;
+        child.candidate = ranks_.candidate(child.depth, pred, rank);
+        child.token     = draft_.id(child.depth, child.candidate);
+        child.prob      = draft_.row(child.depth, pred)[child.candidate];
+        child.first     = rank == 0;
+        child.value = rules_.calibration ? rules_.calibration->apply(child.prob, child.first, child.depth) : child.prob;
+        return child;
     }
 
-    // Which of these the token is, -1: none.
-    int32_t quoted_as(const node & n, int32_t token) const {
+    // A child that is the k-th of the quotation's tokens; value: its probability below the parent.
+    node quoted_below(int32_t parent, int32_t k) const {
+        const node & n = tree_.nodes[parent];
+        node         child;
+        child.parent = parent;
+        child.depth  = n.depth + 1;
+        child.entry  = rules_.quoted->entries[n.entry].first + k;
+        child.token  = rules_.quoted->entries[child.entry].token;
+        child.value  = rules_.quoted->entries[child.entry].prob;
+        child.first  = false;
+        return child;
+    }
+
+    // Lists what may follow a node where the quotation goes on: the quotation's tokens and the drafter's candidates,
+    // each in their order, and the likelier of the two first. A token that both propose counts once, as the likelier.
+    void propose(int32_t parent) {
+        const node & n = tree_.nodes[parent];
+        quoted_.clear();
+        candidates_.clear();
         for (int32_t k = 0; k < n_quoted(n); ++k) {
-            if (rules_.quoted->entries[quoted_entry(n, k)].token == token) {
-                return k;
+            quoted_.push_back(quoted_below(parent, k));
+        }
+        for (int32_t rank = 0; rank < n_candidates(n); ++rank) {
+            candidates_.push_back(candidate_below(parent, rank));
+        }
+        weigh();
+        unite();
+        std::vector<node> & all    = children_[parent].proposed;
+        const auto          listed = [&](const node & child) {
+            return std::any_of(all.begin(), all.end(), [&](const node & other) { return other.token == child.token; });
+        };
+        auto q = quoted_.begin(), c = candidates_.begin();
+        while ((int32_t) all.size() < rules_.max_children) {
+            q = std::find_if_not(q, quoted_.end(), listed);
+            c = std::find_if_not(c, candidates_.end(), listed);
+            if (q == quoted_.end() && c == candidates_.end()) {
+                return;
+            }
+            const bool drafted = q == quoted_.end() || (c != candidates_.end() && c->value > q->value);
+            all.push_back(drafted ? *c : *q);
+        }
+    }
+
+    // Where the drafter's first candidate is none of the quotation's tokens, not both of them can be right.
+    void weigh() {
+        if (candidates_.empty() || std::any_of(quoted_.begin(), quoted_.end(),
+                                       [&](const node & q) { return q.token == candidates_[0].token; })) {
+            return;
+        }
+        const prob_factors factors = prob_factors::of(candidates_[0].value, quoted_[0].value);
+        for (node & q : quoted_) {
+            q.value *= factors.quotation;
+        }
+        for (node & c : candidates_) {
+            c.value *= factors.drafter;
+        }
+    }
+
+    // Lets a token that both propose be the same child in both lists.
+    void unite() {
+        for (node & c : candidates_) {
+            for (node & q : quoted_) {
+                if (q.token == c.token) {
+                    c.entry = q.entry;
+                    c.value = std::max(q.value, c.value);
+                    q       = c;
+                }
             }
         }
-        return -1;
     }
 
     // Pushes a node's next best child into the heap. Calibrated probabilities may increase with the rank, so the
     // child's value is capped at that of the previous sibling.
     void push_child(int32_t parent, float max_value) {
         const node & n = tree_.nodes[parent];
-        cursor &     c = cursors_[parent];
-        if (n.depth >= rules_.depth || c.children >= rules_.max_children) {
+        children &   c = children_[parent];
+        if (n.depth >= rules_.depth || c.n_pushed >= rules_.max_children) {
             return;
         }
-        waiting next;
-        next.n.parent = parent;
-        next.n.depth  = n.depth + 1;
-        next.n.value  = -1;   // less than any token's
-        next.rank     = c.rank;
-        if (const int32_t k = next_quoted(n, c); k >= 0) {
-            quote(next.n, quoted_entry(n, k));
+        const bool quoted = n_quoted(n) > 0;
+        if (quoted && c.proposed.empty()) {
+            propose(parent);
         }
-        if (has_candidates(n)) {
-            prefer_candidate(next);
-        }
-        if (next.n.value < 0) {
+        if (c.n_pushed >= (quoted ? (int32_t) c.proposed.size() : n_candidates(n))) {
             return;
         }
-        if (const int32_t k = quoted_as(n, next.n.token); k >= 0) {
-            c.listed |= (uint8_t) (1 << k);
-            next.n.entry = quoted_entry(n, k);
-            next.n.value = std::max(next.n.value, c.kept.quotation * rules_.quoted->entries[next.n.entry].odds);
+        node next = quoted ? c.proposed[c.n_pushed] : candidate_below(parent, c.n_pushed);
+        if (std::isnan(next.value)) {
+            return;
         }
-        if (next.n.entry < 0 || is_candidate(next.n, c.rank)) {
-            ++c.rank;
+        if (quoted) {   // the drafter and the quotation can be sure of different tokens, and one is wrong
+            next.value = std::min(next.value, c.left);
+            c.left -= next.value;
         }
-        if (n_quoted(n) > 0) {   // the drafter and the quotation can be sure of different tokens, and one is wrong
-            next.n.value = std::min(next.n.value, c.left);
-            c.left -= next.n.value;
-        }
-        ++c.children;
-        next.n.value = std::min(next.n.value * n.value, max_value);
+        ++c.n_pushed;
+        next.value = std::min(next.value * n.value, max_value);
         heap_.push(next);
     }
 
-    // Makes the child this token of the quotation; value: its probability below the parent. The drafter may propose it
-    // too.
-    void quote(node & child, int32_t entry) {
-        const node &             n    = tree_.nodes[child.parent];
-        const quotation::entry & e    = rules_.quoted->entries[entry];
-        const cursor &           c    = cursors_[child.parent];
-        const int32_t            pred = std::max(0, n.candidate), n_ranks = has_candidates(n) ? draft_.top_k : 0;
-        child.token = e.token;
-        child.value = c.kept.quotation * e.odds;
-        child.first = false;
-        child.entry = entry;
-        for (int32_t rank = c.rank; rank < n_ranks; ++rank) {
-            const int32_t candidate = ranks_.candidate(child.depth, pred, rank);
-            if (draft_.id(child.depth, candidate) == child.token) {
-                child.candidate   = candidate;
-                child.prob        = draft_.row(child.depth, pred)[candidate];
-                child.first       = rank == 0;
-                const float value = c.kept.drafter * probability(child.prob, child.first, child.depth);
-                child.value       = std::max(child.value, value);
-                break;
-            }
-        }
-    }
+    const draft &         draft_;
+    const growth_limits & rules_;
+    tree                  tree_;
+    ranking               ranks_;
+    std::vector<children> children_;              // [tree nodes]
+    std::vector<node>     quoted_, candidates_;   // below the node whose children are listed
 
-    // Replaces `next` by the parent's next candidate if that is worth more.
-    void prefer_candidate(waiting & next) {
-        node &        child = next.n;
-        const node &  n     = tree_.nodes[child.parent];
-        cursor &      c     = cursors_[child.parent];
-        const int32_t pred  = std::max(0, n.candidate);
-        while (c.rank < draft_.top_k) {
-            const int32_t candidate = ranks_.candidate(child.depth, pred, c.rank);
-            const int32_t token     = draft_.id(child.depth, candidate);
-            if (const int32_t k = quoted_as(n, token); k >= 0 && (c.listed >> k & 1)) {
-                ++c.rank;   // already a child
-                continue;
-            }
-            const float prob  = draft_.row(child.depth, pred)[candidate];
-            const float value = c.kept.drafter * probability(prob, c.rank == 0, child.depth);
-            if (value > child.value) {
-                child.token     = token;
-                child.candidate = candidate;
-                child.prob      = prob;
-                child.value     = value;
-                child.first     = c.rank == 0;
-                child.entry     = -1;
-                next.rank       = c.rank;
-            }
-            return;
-        }
-    }
-
-    // Whether this child is its parent's candidate of this rank.
-    bool is_candidate(const node & child, int32_t rank) {
-        const node & parent = tree_.nodes[child.parent];
-        return has_candidates(parent) && rank < draft_.top_k &&
-               child.candidate == ranks_.candidate(child.depth, std::max(0, parent.candidate), rank);
-    }
-
-    const draft &                draft_;
-    const growth &               rules_;
-    tree                         tree_;
-    ranking                      ranks_;
-    std::vector<cursor>          cursors_;   // [tree nodes]
-    std::priority_queue<waiting> heap_;
+    std::priority_queue<node, std::vector<node>, less_likely> heap_;
 };
 
 }   // namespace
 
-tree grow(const draft & d, int32_t anchor, const growth & rules) { return grower(d, anchor, rules).grow(); }
+tree grow(const draft & d, int32_t anchor, const growth_limits & rules) { return grower(d, anchor, rules).grow(); }
 
 }   // namespace dflash

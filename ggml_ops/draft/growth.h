@@ -35,17 +35,17 @@ struct draft {
 };
 
 // The limits of a tree's growth.
-struct growth {
-    int32_t             budget       = 1;           // nodes, including the anchor
-    int32_t             max_children = 1;           // of a node; 1 gives a chain
-    int32_t             depth        = INT32_MAX;   // longest path below the anchor
-    const calibration * odds         = nullptr;     // null: the drafter's probabilities are used as they are
-    const quotation *   quoted       = nullptr;     // its entries are candidates, too; or null
+struct growth_limits {
+    int32_t                     budget       = 1;           // nodes, including the anchor
+    int32_t                     max_children = 1;           // of a node; 1 gives a chain
+    int32_t                     depth        = INT32_MAX;   // longest path below the anchor
+    const dflash::calibration * calibration  = nullptr;     // null: the drafter's probabilities are used as they are
+    const quotation *           quoted       = nullptr;     // its entries are candidates, too; or null
 };
 
 // The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). With
 // a lattice, each child's probability is conditional on its parent. A quotation adds candidates to the nodes along it.
 // Nodes are in descending order of value, so the first n nodes are the best tree of n nodes.
-tree grow(const draft & d, int32_t anchor, const growth & rules);
+tree grow(const draft & d, int32_t anchor, const growth_limits & rules);
 
 }   // namespace dflash

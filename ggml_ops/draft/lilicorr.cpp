@@ -141,12 +141,6 @@ class correlator_graph {
     const int64_t         k_, n_pos_, n_slots_;
 };
 
-std::vector<float> read_floats(const ggml_tensor * tensor) {
-    std::vector<float> data(ggml_nelements(tensor));
-    ggml_backend_tensor_get(tensor, data.data(), 0, data.size() * sizeof(float));
-    return data;
-}
-
 }   // namespace
 
 lilicorr_selector::lilicorr_selector(const drafter_model & model, int32_t n_slots) :
@@ -177,8 +171,9 @@ void lilicorr_selector::fill_ranks() const {
 }
 
 void lilicorr_selector::fill_bias() const {
-    const std::vector<float> by_distance = read_floats(model_.lilicorr.distance_bias);   // of the query from the key
-    const std::vector<float> same        = read_floats(model_.lilicorr.same_bias);
+    const std::vector<float> by_distance =
+        download<float>(model_.lilicorr.distance_bias);   // of the query from the key
+    const std::vector<float> same  = download<float>(model_.lilicorr.same_bias);
     const int32_t            n_pos = model_.block_size - 1, n_distances = 2 * model_.block_size - 1;
     std::vector<float>       bias;
     bias.reserve(ggml_nelements(bias_));

@@ -21,11 +21,14 @@ void continuations::push(int32_t token) {
     ++places_.back().n_tokens;
 }
 
-// ---- quotation_odds ----
+// ---- quote_priors ----
+
+// The client vouches for it; without a match it is a guess. There is never a second one.
+static constexpr std::array<float, 9> PREDICTION = { 0.4f, 0.6f, 0.8f, 0.9f, 0.9f, 0.93f, 0.94f, 0.95f, 0.97f };
 
 // benchmarks/results/quotations.md. [rank][bin]: up to 0, 1, 2, 3, 4, 6, 10, 16 and more matched tokens. Sources never
 // find fewer than their least match.
-const std::array<quotation_odds::priors, N_QUOTE_SOURCES> quotation_odds::PRIORS = { {
+const std::array<quote_priors::table, N_QUOTE_SOURCES> quote_priors::PRIORS = { {
     { {
         // text
         { 0.1f, 0.2f, 0.46f, 0.68f, 0.75f, 0.82f, 0.91f, 0.92f, 0.98f },
@@ -34,14 +37,7 @@ const std::array<quotation_odds::priors, N_QUOTE_SOURCES> quotation_odds::PRIORS
         { 0.05f, 0.1f, 0.16f, 0.22f, 0.22f, 0.30f, 0.23f, 0.23f, 0.40f },
         { 0.02f, 0.03f, 0.04f, 0.04f, 0.08f, 0.09f, 0.14f, 0.11f, 0.05f },
     } },
-    { {
-        // prediction: the client vouches for it; without a match it is a guess. There is never a second one.
-        { 0.4f, 0.6f, 0.8f, 0.9f, 0.9f, 0.93f, 0.94f, 0.95f, 0.97f },
-        { 0.4f, 0.6f, 0.8f, 0.9f, 0.9f, 0.93f, 0.94f, 0.95f, 0.97f },
-        { 0.4f, 0.6f, 0.8f, 0.9f, 0.9f, 0.93f, 0.94f, 0.95f, 0.97f },
-        { 0.4f, 0.6f, 0.8f, 0.9f, 0.9f, 0.93f, 0.94f, 0.95f, 0.97f },
-        { 0.4f, 0.6f, 0.8f, 0.9f, 0.9f, 0.93f, 0.94f, 0.95f, 0.97f },
-    } },
+    { { PREDICTION, PREDICTION, PREDICTION, PREDICTION, PREDICTION } },
     { {
         // corpus; beyond six tokens too few places were seen: between what was and the values of earlier answers
         { 0.02f, 0.05f, 0.1f, 0.15f, 0.17f, 0.25f, 0.60f, 0.80f, 0.95f },
@@ -64,24 +60,24 @@ static constexpr double PRIOR_WEIGHT = 16;     // observations that a prior coun
 static constexpr double KEPT         = 0.99;   // of the past, at each observation of a kind
 static constexpr double MOST_CERTAIN = 0.998;
 
-size_t quotation_odds::bin(int32_t matched) {
+size_t quote_priors::bin(int32_t matched) {
     return std::lower_bound(MOST_MATCHED.begin(), MOST_MATCHED.end(), matched) - MOST_MATCHED.begin();
 }
 
-float quotation_odds::at(const quote_kind & kind) const {
+float quote_priors::at(const quote_kind & kind) const {
     const size_t  source = (size_t) kind.source, rank = (size_t) kind.rank, b = bin(kind.matched);
     const tally & seen  = seen_[source][rank][b];
     const double  prior = PRIOR_WEIGHT * PRIORS[source][rank][b];
     return (float) std::min(MOST_CERTAIN, (prior + seen.accepted) / (PRIOR_WEIGHT + seen.trials));
 }
 
-void quotation_odds::observe(const quote_kind & kind, bool right) {
+void quote_priors::observe(const quote_kind & kind, bool right) {
     tally & seen  = seen_[(size_t) kind.source][(size_t) kind.rank][bin(kind.matched)];
     seen.trials   = KEPT * seen.trials + 1;
     seen.accepted = KEPT * seen.accepted + right;
 }
 
-void quotation_odds::fade(double weight) {
+void quote_priors::fade(double weight) {
     for (auto & source : seen_) {
         for (auto & rank : source) {
             for (tally & seen : rank) {
@@ -91,13 +87,13 @@ void quotation_odds::fade(double weight) {
     }
 }
 
-void observe(quotation_odds & odds, const quotation & quoted, const std::vector<int32_t> & tokens) {
+void observe(quote_priors & priors, const quotation & quoted, const std::vector<int32_t> & tokens) {
     int32_t at = quoted.empty() ? -1 : 0;
     for (size_t i = 0; i < tokens.size() && at >= 0; ++i) {
         const quotation::entry & before = quoted.entries[at];
         for (int32_t k = 0; k < before.n_after; ++k) {
             const quotation::entry & e = quoted.entries[before.first + k];
-            odds.observe(e.kind, e.token == tokens[i]);
+            priors.observe(e.kind, e.token == tokens[i]);
         }
         at = quoted.after(at, tokens[i]);
     }
@@ -146,8 +142,8 @@ struct next_token {
 
 class quoter {
   public:
-    quoter(int32_t anchor, const continuations & found, const quotation_odds & odds, int32_t length) :
-        found_(found), odds_(odds), length_(length) {
+    quoter(int32_t anchor, const continuations & found, const quote_priors & priors, int32_t length) :
+        found_(found), priors_(priors), length_(length) {
         quoted_.entries.emplace_back();
         quoted_.entries[0].token = anchor;
         std::vector<int32_t> all(found.places().size());
@@ -174,16 +170,16 @@ class quoter {
         collect(places, before.depth);
         std::vector<quotation::entry> after = ranked(before);
         std::stable_sort(after.begin(), after.end(),
-            [](const quotation::entry & a, const quotation::entry & b) { return a.odds > b.odds; });
+            [](const quotation::entry & a, const quotation::entry & b) { return a.prob > b.prob; });
         float left                = 1;   // of the probability, beyond those that are likelier
         quoted_.entries[at].first = (int32_t) quoted_.entries.size();
         for (quotation::entry & e : after) {
-            e.odds  = std::min(e.odds, left);
-            e.value = before.value * e.odds;
+            e.prob  = std::min(e.prob, left);
+            e.value = before.value * e.prob;
             if (e.value < LEAST_VALUE || quoted_.entries[at].n_after == quotation::MAX_AFTER) {
                 break;
             }
-            left -= e.odds;
+            left -= e.prob;
             ++quoted_.entries[at].n_after;
             quoted_.entries.push_back(e);
             places_of_.push_back(places_with(places, before.depth, e.token));
@@ -244,11 +240,11 @@ class quoter {
             e.token   = n.token;
             e.depth   = before.depth + 1;
             e.kind    = { n.source, rank_of(n), n.matched };
-            e.odds    = odds_.at(e.kind);
+            e.prob    = priors_.at(e.kind);
             auto same = std::find_if(after.begin(), after.end(), [&](const auto & a) { return a.token == n.token; });
             if (same == after.end()) {
                 after.push_back(e);
-            } else if (e.odds > same->odds) {
+            } else if (e.prob > same->prob) {
                 *same = e;
             }
         }
@@ -256,7 +252,7 @@ class quoter {
     }
 
     const continuations &             found_;
-    const quotation_odds &            odds_;
+    const quote_priors &              priors_;
     const int32_t                     length_;
     quotation                         quoted_;
     std::vector<std::vector<int32_t>> places_of_;   // [entries]: the places that go on with it
@@ -265,8 +261,8 @@ class quoter {
 
 }   // namespace
 
-quotation quote(int32_t anchor, const continuations & found, const quotation_odds & odds, int32_t length) {
-    return quoter(anchor, found, odds, found.places().empty() ? 0 : length).quote();
+quotation quote(int32_t anchor, const continuations & found, const quote_priors & priors, int32_t length) {
+    return quoter(anchor, found, priors, found.places().empty() ? 0 : length).quote();
 }
 
 }   // namespace dflash

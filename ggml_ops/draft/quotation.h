@@ -62,7 +62,7 @@ struct quote_kind {
 
 // How often quoted tokens are right, given that the ones before them were: priors measured on real models' answers
 // (docs/budget.md), corrected by what a slot has seen.
-class quotation_odds {
+class quote_priors {
   public:
     float at(const quote_kind & kind) const;
     void  observe(const quote_kind & kind, bool right);
@@ -71,8 +71,8 @@ class quotation_odds {
   private:
     static constexpr std::array<int32_t, 8> MOST_MATCHED = { 0, 1, 2, 3, 4, 6, 10, 16 };   // of each bin but the last
     static constexpr size_t                 N_BINS       = MOST_MATCHED.size() + 1;
-    using priors                                         = std::array<std::array<float, N_BINS>, N_QUOTE_RANKS>;
-    static const std::array<priors, N_QUOTE_SOURCES> PRIORS;
+    using table                                          = std::array<std::array<float, N_BINS>, N_QUOTE_RANKS>;
+    static const std::array<table, N_QUOTE_SOURCES> PRIORS;
 
     static size_t bin(int32_t matched);
 
@@ -86,7 +86,7 @@ struct quotation {
     struct entry {
         int32_t    token   = -1;
         int32_t    depth   = 0;   // 1 below the anchor
-        float      odds    = 1;   // probability of it, given that the ones before were right
+        float      prob    = 1;   // probability of it, given that the ones before were right
         float      value   = 1;   // product over the path
         quote_kind kind    = {};
         int32_t    first   = 0;   // of the entries that follow it, the likeliest first
@@ -102,10 +102,10 @@ struct quotation {
 };
 
 // The prefix tree of what was found, at most `length` tokens deep, without what is all too unlikely.
-quotation quote(int32_t anchor, const continuations & found, const quotation_odds & odds, int32_t length);
+quotation quote(int32_t anchor, const continuations & found, const quote_priors & priors, int32_t length);
 
 // What the text's next tokens say of a quotation: each of its tokens that was to be the next one was right or wrong,
 // whether it was drafted or not.
-void observe(quotation_odds & odds, const quotation & quoted, const std::vector<int32_t> & tokens);
+void observe(quote_priors & priors, const quotation & quoted, const std::vector<int32_t> & tokens);
 
 }   // namespace dflash

@@ -81,7 +81,7 @@ void controller::set_reason(dflash::reason why) {
 }
 
 double controller::plain_rate(int32_t n_slots) const {
-    return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * context_) + costs_.other_ms);
+    return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * n_attended_) + costs_.other_ms);
 }
 
 static int32_t count_writing(const std::vector<slot> & slots) {
@@ -90,7 +90,7 @@ static int32_t count_writing(const std::vector<slot> & slots) {
 
 double controller::plain_ms(const std::vector<slot> & slots) const {
     const int32_t n  = count_writing(slots);
-    const double  ms = costs_.verify.at(n, n * context_);
+    const double  ms = costs_.verify.at(n, n * n_attended_);
     return ms > 0 ? ms + costs_.other_ms : 0;
 }
 
@@ -100,12 +100,12 @@ step_choice controller::begin_choice(const std::vector<slot> & slots, int32_t ro
     choice.tree_rows = std::max(std::min(room, tree_outputs(slots)), n_writing);
     for (const slot & s : slots) {
         if (s.writing()) {
-            choice.context += (double) s.n_past() / (double) n_writing;
+            choice.n_attended += (double) s.n_past() / (double) n_writing;
         }
     }
     draft_ms_.reset();
     expected_tokens_ = 0;
-    context_         = choice.context;
+    n_attended_      = choice.n_attended;
     return choice;
 }
 
@@ -150,8 +150,8 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots, const ste
         set_reason(reason::fixed);
     }
     if (fixed_length == 1 || !profiles.empty()) {
-        last_choice_ = dflash::choose_length(profiles, block_lengths(max_length), costs_.verify, choice.context,
-            costs_.draft, costs_.other_ms, choice.tree_rows);
+        last_choice_ = best_length(profiles, block_lengths(max_length), costs_.verify, choice.n_attended, costs_.draft,
+            costs_.other_ms, choice.tree_rows);
     }
     if (fixed_length > 1) {
         return profiles.empty() ? fixed_length : std::max(fixed_length, last_choice_.length);
@@ -184,8 +184,7 @@ bool controller::quotes_suffice(const std::vector<slot> & slots, const step_choi
         better.push_back(drafted && sum(*drafted) > sum(quoted.back()) ? *drafted : quoted.back());
     }
     const auto rate = [&](const std::vector<std::vector<float>> & values, double draft_ms) {
-        return dflash::choose_nodes(values, costs_.verify, choice.context, draft_ms + costs_.other_ms, choice.tree_rows)
-            .rate;
+        return best_nodes(values, costs_.verify, choice.n_attended, draft_ms + costs_.other_ms, choice.tree_rows).rate;
     };
     return n_quoted > 0 &&
            rate(quoted, 0) > rate(better, costs_.draft.at((int32_t) better.size() * last_choice_.length));
@@ -265,7 +264,7 @@ void controller::choose_nodes(std::vector<slot> & slots, const step_choice & cho
         const double      fixed_ms = draft_ms_.value_or(0) * share + costs_.other_ms;
         const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
         const node_choice best =
-            dflash::choose_nodes(values, costs_.verify, choice.context, fixed_ms, choice.tree_rows - n_fixed, last);
+            best_nodes(values, costs_.verify, choice.n_attended, fixed_ms, choice.tree_rows - n_fixed, last);
         expected_tokens_ = best.gain;
         for (size_t i = 0; i < automatic.size(); ++i) {
             slot & s = *automatic[i];

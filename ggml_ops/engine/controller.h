@@ -20,14 +20,14 @@ namespace dflash {
 
 // What is chosen for the next pass before its trees grow.
 struct step_choice {
-    int32_t length    = 1;   // of the drafter's blocks: the anchor and the tokens that they propose; 1: none
-    int32_t tree_rows = 0;   // most nodes of all trees together
-    double  context   = 0;   // positions that its rows attend to, mean of the writing slots
+    int32_t length     = 1;   // of the drafter's blocks: the anchor and the tokens that they propose; 1: none
+    int32_t tree_rows  = 0;   // most nodes of all trees together
+    double  n_attended = 0;   // positions that its rows attend to, mean of the writing slots
 };
 
 class controller {
   public:
-    // limits: stay where they are and may change until the first step.
+    // limits: must outlive this, and may change until the first step.
     explicit controller(const pass_limits & limits) : limits_(limits) {}
     // Whether blocks come in few lengths, as a drafter on a device wants them.
     void pad_blocks(bool pads) { pads_blocks_ = pads; }
@@ -52,7 +52,7 @@ class controller {
     // Cells ran short: cuts the last trees until all together take `room` rows. Anchors stay.
     static void cut_trees(std::vector<slot> & slots, int32_t room);
 
-    // what came of them
+    // results
     // A target pass, after its walk and before its commit. trees_only: no prompt rows were in it.
     void observe_verify(const std::vector<slot> & slots, int32_t n_rows, bool trees_only, double ms);
     void observe_walk(slot & s);   // of a tree
@@ -95,7 +95,7 @@ class controller {
     experience          last_learned_[2];   // of the last answers, sampled and greedy
 
     // the next target pass, then the one that is observed
-    double                context_ = 0;           // its step_choice's
+    double                n_attended_ = 0;        // its step_choice's
     std::optional<double> draft_ms_;              // of the drafter pass before it, none: the drafter rested
     double                expected_tokens_ = 0;   // that it yields
     int32_t               last_rows_       = 0;   // rows of the last target pass

@@ -62,7 +62,7 @@ class engine {
 
     // ---- its parts ----
 
-    const dflash_engine_params & params() const { return target_.params(); }   // its texts are gone
+    const dflash_engine_params & params() const { return target_.params(); }   // string members are invalid after load
     const model_pair &           models() const { return models_; }
     const dflash::target &       target() const { return target_; }
     const dflash::draft_memory & draft_memory() const { return draft_memory_; }
@@ -75,7 +75,7 @@ class engine {
     const phase_times &          times() const { return times_; }
     common_chat_templates *      templates() const { return templates_.get(); }
 
-    // ---- open looks, for tests ----
+    // ---- inspection, for tests ----
 
     dflash::inspector inspector() { return { target_, draft_memory_, cache_ }; }
     void              add_time(double ms);   // of inspector::tree_pass()
@@ -140,7 +140,7 @@ class engine {
 
     double        verify_ms_  = 0;       // of this step's pass
     bool          trees_only_ = false;   // this step's pass has no prompt rows
-    bool          decoded_    = false;   // nor had the last one
+    bool          decoded_    = false;   // the last step's pass had none
     engine_totals totals_;
     phase_times   times_;
 };

@@ -87,7 +87,7 @@ memory_table allocated(const model_pair & models, const target & target, const d
     if (drafter) {
         table.add("drafter", models.drafter_weights());
         table.add("drafter", drafter->copied_memory());
-        table.add("drafter_context", drafter->context().memory());
+        table.add("drafter_context", drafter->ring().memory());
         table.add("drafter_compute", drafter->compute_memory());
     }
     if (const tap_store * taps = target.taps()) {
@@ -168,7 +168,7 @@ std::string info_json(const engine & e) {
     if (drafter) {
         const size_t copied            = total(drafter->copied_memory());
         j["memory"]["drafter"]         = llama_model_size(models.drafter()) + copied;
-        j["memory"]["drafter_context"] = total(drafter->context().memory());
+        j["memory"]["drafter_context"] = total(drafter->ring().memory());
         j["memory"]["taps"]            = target.taps() ? target.taps()->memory_bytes() : 0;
         j["drafter"]                   = describe_drafter(*drafter, models, target);
         j["drafter"]["head_copied"]    = copied > 0;
@@ -300,8 +300,8 @@ std::string stats_json(const engine & e) {
         { "kv_packs", access_packs(e.target().context()) },
         { "graphs_built_drafter", drafter ? drafter->n_graphs_built : 0 },
         { "graphs_reused_drafter", drafter ? drafter->n_graphs_reused : 0 },
-        { "draft_history", { { "bytes", drafter ? drafter->context().history_bytes() : 0 },
-                                                { "limit", drafter ? drafter->context().history_limit() : 0 } } },
+        { "draft_history", { { "bytes", drafter ? drafter->ring().history_bytes() : 0 },
+                                                { "limit", drafter ? drafter->ring().history_limit() : 0 } } },
     };
     for (const json & part : { totals_json(e), policy_json(e.controller()), cache_json(e.cache()) }) {
         for (const auto & [key, value] : part.items()) {

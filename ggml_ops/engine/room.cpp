@@ -14,7 +14,7 @@ static int32_t room_to_write(int32_t n_left, int32_t n_positions) {
     return std::min(std::clamp(n_left, 0, ROOM_TO_WRITE), n_positions);
 }
 
-// Cells that a slot still has to find to get somewhere.
+// Cells that a slot still has to find to make progress.
 int32_t engine::room_to_run(const slot & s) const {
     return s.n_unread() + room_to_write(s.n_left(), limits_.n_ctx_slot - s.n_past());
 }
@@ -56,7 +56,7 @@ bool engine::has_room(const request & r) const {
     return cache_.busy_cells() + promised_cells() + need <= cache_.size();
 }
 
-// Slots that were set aside go on, oldest request first, once they have room to get somewhere.
+// Slots that were set aside go on, oldest request first, once they have room to make progress.
 void engine::bring_back() {
     std::vector<slot *> waiting;
     for (slot & s : slots_) {

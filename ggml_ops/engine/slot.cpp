@@ -19,13 +19,13 @@ void experience::observe(const tree & verified, const std::vector<int32_t> & pat
     for (int32_t i = 1; i < verified.size(); ++i) {
         const node & n = verified.nodes[i];
         if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test
-            odds.observe(n.prob, n.first, n.depth, reached[i]);
+            calibration.observe(n.prob, n.first, n.depth, reached[i]);
         }
     }
 }
 
 void experience::fade() {
-    odds.fade(16);
+    calibration.fade(16);
     quotes.fade(16);
 }
 

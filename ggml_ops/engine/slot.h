@@ -1,5 +1,4 @@
-// A slot: one running sequence, with its request, its drafts, its part of a pass, and what came of it. No llama.cpp
-// types.
+// A slot: one running sequence, with its request, its drafts, its part of a pass, and its results. No llama.cpp types.
 
 #pragma once
 
@@ -24,9 +23,9 @@ namespace dflash {
 
 // What a slot has learned about its drafts.
 struct experience {
-    value_profile  values;   // what its trees were worth, by block length
-    calibration    odds;     // the drafter's probabilities against what was accepted
-    quotation_odds quotes;   // how often quotations go on
+    value_profile       values;        // what its trees were worth, by block length
+    dflash::calibration calibration;   // the drafter's probabilities against what was accepted
+    quote_priors        quotes;        // how often quotations go on
 
     void observe(const tree & verified, const std::vector<int32_t> & path);   // path: the accepted nodes
     // Where a new answer may start: what the last one learned counts as few observations.
@@ -61,7 +60,7 @@ struct slot_pass {
     int32_t sampled_row() const { return first_row + (reads ? n_rows - 1 : 0); }
 };
 
-// What came of this step.
+// Results of this step.
 struct slot_result {
     std::vector<int32_t> emitted;
     token_probs          probs;   // of a chunk of the prompt, then of the emitted tokens

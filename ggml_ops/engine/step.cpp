@@ -403,11 +403,11 @@ void engine::grow(const step_choice & choice) {
 
 // As large as the slot's tree may get: the controller takes its best nodes.
 void engine::grow_tree(slot & s, int32_t max_nodes) {
-    growth rules;
+    growth_limits rules;
     rules.budget       = max_nodes;
     rules.max_children = s.request.max_children;
     rules.depth        = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
-    rules.odds         = &s.learned.odds;
+    rules.calibration  = &s.learned.calibration;
     rules.quoted       = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
     s.drafts.tree      = dflash::grow(s.drafts.block, s.drafts.anchor, rules);
 }

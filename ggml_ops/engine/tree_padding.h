@@ -14,7 +14,7 @@ namespace dflash {
 
 class tree_padding {
   public:
-    // Both stay where they are.
+    // Both must outlive this.
     tree_padding(const pass_limits & limits, const pass_costs & costs) : limits_(limits), costs_(costs) {}
 
     // Rows of each slot's tree in this pass, padding counted; 0: it has none. room: most rows of all together.

@@ -43,7 +43,7 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
     drafter.run(jobs, length, drafts);
     const double ms = watch.ms();
     for (int32_t i = 0; i < n_seqs; ++i) {
-        drafter.context().rewind(i, 0);
+        drafter.ring().rewind(i, 0);
     }
     return ms;
 }

@@ -1,8 +1,8 @@
 // dflash.h - C API of libdflash, the native engine of dflash-local.
 //
 // One engine owns a target model, an optional drafter and `n_slots` running sequences. The caller submits requests to
-// idle slots and calls dflash_step() in a loop. Each call runs one plan-verify-walk-commit-draft-grow round over all
-// slots (docs/architecture.md, "One step, seen from above").
+// idle slots and calls dflash_step() in a loop. Each call runs one plan-verify-walk-commit-choose-draft-grow round over
+// all slots (docs/architecture.md, "One step, seen from above").
 //
 // Threads: one thread at a time may use an engine. While it is inside dflash_step(), other threads may call
 // dflash_engine_interrupt(), dflash_request_prepare(), dflash_prepared_free(), the tokenizer functions and the chat
@@ -161,8 +161,8 @@ typedef enum dflash_draft_mode {
 typedef enum dflash_accept_rule {
     DFLASH_ACCEPT_MATCH = 0,   // sample and match: accept a draft token if it is the target's own sample; with a seed,
                                // the text is that of plain decoding
-    DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a lattice (DFlash 2,
-                               // DSpark, Domino): same distribution, different text
+    DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a lattice (all kinds but
+                               // DFlash and DFlare): same distribution, different text
 } dflash_accept_rule;
 
 DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
@@ -175,8 +175,8 @@ DFLASH_API dflash_engine * dflash_engine_create(
 DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 
 // JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind
-// "dflash"|"dflash2"|"dspark"|"domino", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes},
-// bos/eos tokens, add_bos, chat_template.
+// "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots,
+// memory {...bytes}, bos/eos tokens, add_bos, chat_template.
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // What an engine with these parameters would allocate; nothing is allocated. devices: "NAME=BYTES,...", devices of
@@ -244,14 +244,9 @@ typedef struct dflash_request {
     const int32_t * tokens;   // prompt, at least one token
     int32_t         n_tokens;
     int32_t         n_predict;   // max. new tokens, >= 0; -1 = until the slot's context is full
-    // JSON object with llama-server's sampling fields: seed, temperature, dynatemp_range, dynatemp_exponent, top_k,
-    // top_p, min_p, typical_p, top_n_sigma, xtc_probability, xtc_threshold, repeat_last_n, repeat_penalty,
-    // frequency_penalty, presence_penalty, dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n,
-    // dry_sequence_breakers, mirostat, mirostat_tau, mirostat_eta, adaptive_target, adaptive_decay, min_keep, samplers,
-    // logit_bias ([[token, bias|false]...] or {"token": bias}), ignore_eos, grammar (GBNF), json_schema, grammar_type
-    // ("tool_calls"|"output_format"|"user"), grammar_lazy, grammar_triggers, preserved_tokens, generation_prompt,
-    // reasoning_budget_tokens, reasoning_budget_message, thinking_start_tag, thinking_end_tags. Unknown keys are
-    // errors. NULL or "" = llama.cpp's defaults.
+    // JSON object with llama-server's sampling fields; dflash_sampling_fields() lists them. logit_bias is
+    // [[token, bias|false]...] or {"token": bias}, grammar_type "tool_calls", "output_format" or "user". Unknown keys
+    // are errors. NULL or "" = llama.cpp's defaults.
     const char * sampling;
     int32_t      budget;         // as in dflash_engine_params; 0 = the engine's setting
     int32_t      draft;          // dflash_draft_mode, -1 = the engine's setting

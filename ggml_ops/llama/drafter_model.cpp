@@ -197,15 +197,10 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     }
 }
 
-// Throws for models that llama.cpp loads but the drafter's graph would compute wrongly.
+// Throws for models that llama.cpp loads but the drafter's graph would compute wrongly, beyond what check_gguf()
+// refuses.
 void refuse_unsupported(const llama_model & model, const drafter_model & m) {
     const llama_hparams & h = model.hparams;
-    if (m.head_dim != (int32_t) h.n_embd_head_v()) {
-        throw std::runtime_error("dflash.attention.key_length and value_length differ, which DFlash does not have");
-    }
-    if (!m.fc && !m.layer_fusion) {
-        throw std::runtime_error("the drafter has no tensor 'fc.weight', which fuses the taps");
-    }
     if (m.is_mrope() && m.tap_rope_base != m.rope_base) {
         throw std::runtime_error(
             "the drafter has dflash.backbone_rotary_base and M-RoPE (dflash.rope.dimension_sections), which no drafter "
@@ -216,9 +211,6 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
         if (l.wq_s || l.wk_s || l.wv_s || l.wo_s || l.ffn_gate_s || l.ffn_up_s || l.ffn_down_s || model.fc_s ||
             model.output_s || model.dspark_markov_w2_s) {
             throw std::runtime_error("the drafter's weights are NVFP4; convert it with --outtype q8_0 or f16");
-        }
-        if ((int32_t) h.n_head(il) != m.n_head || (int32_t) h.n_head_kv(il) != m.n_head_kv) {
-            throw std::runtime_error("dflash.attention.head_count differs between layers, which DFlash does not have");
         }
     }
 }

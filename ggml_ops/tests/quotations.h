@@ -6,9 +6,9 @@
 
 namespace dflash {
 
-// These tokens after the anchor, each with the same odds.
+// These tokens after the anchor, each with the same probability.
 inline quotation chain_quotation(
-    const std::vector<int32_t> & tokens, float odds, quote_source source = quote_source::text) {
+    const std::vector<int32_t> & tokens, float prob, quote_source source = quote_source::text) {
     quotation q;
     q.entries.emplace_back();
     for (const int32_t token : tokens) {
@@ -18,8 +18,8 @@ inline quotation chain_quotation(
         quotation::entry e;
         e.token = token;
         e.depth = before.depth + 1;
-        e.odds  = odds;
-        e.value = before.value * odds;
+        e.prob  = prob;
+        e.value = before.value * prob;
         e.kind  = { source, quote_rank::alone, e.depth };
         q.entries.push_back(e);
     }

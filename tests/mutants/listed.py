@@ -54,7 +54,7 @@ ENGINE = [
     ),
     *mutants_of(
         "ggml_ops/cache/draft_memory.cpp",
-        ("drafter_->context().put(to, drafter_->context().take(from, n_past));", ";"),
+        ("drafter_->ring().put(to, drafter_->ring().take(from, n_past));", ";"),
         ("taps_.clear(p.id, end);", ";"),
         tests=("tests/lossless/test_tokens.py", "tests/rpc/test_rpc.py -k drafter_that_fails", *CACHE),
     ),
@@ -160,11 +160,11 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/growth.cpp",
-        ("return n.parent > o.n.parent;", "return n.parent < o.n.parent;"),
-        ("next.n.value = std::min(next.n.value * n.value, max_value);", "next.n.value = next.n.value * n.value;"),
-        ("if (n.depth >= rules_.depth || c.children >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),
-        ("if (!(c.listed >> k & 1)) {", "if (c.listed == 0) {"),
-        ("k >= 0 && (c.listed >> k & 1)) {", "k > 0 && (c.listed >> k & 1)) {"),
+        (": a.parent > b.parent;", ": a.parent < b.parent;"),
+        ("next.value = std::min(next.value * n.value, max_value);", "next.value = next.value * n.value;"),
+        ("if (n.depth >= rules_.depth || c.n_pushed >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),
+        ("q = std::find_if_not(q, quoted_.end(), listed);", ";"),
+        ("c = std::find_if_not(c, candidates_.end(), listed);", ";"),
         tests=("native tree",),
     ),
     *mutants_of(
@@ -179,8 +179,8 @@ DRAFT = [
     *mutants_of(
         "ggml_ops/draft/choice.cpp",
         (
-            "double     ms   = fixed_ms + verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);",
-            "double     ms   = verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);",
+            "double     ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
+            "double     ms   = verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
         ),
         ("m.values[n] += NEWEST * (values[i] - m.values[n]);", "m.values[n] = values[i];"),
         ("if (c->rate == 0 || c->rate >= 0.99 * top) {", "if (c->rate >= 0.99 * top) {"),
@@ -209,8 +209,8 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/quotation.cpp",
-        ("e.odds  = std::min(e.odds, left);", "e.odds  = e.odds;"),
-        ("} else if (e.odds > same->odds) {", "} else if (e.odds < same->odds) {"),
+        ("e.prob  = std::min(e.prob, left);", "e.prob  = e.prob;"),
+        ("} else if (e.prob > same->prob) {", "} else if (e.prob < same->prob) {"),
         ("other.source == n.source && other.token != n.token", "other.token != n.token"),
         ("at = quoted.after(at, tokens[i]);", "at = before.first;"),
         tests=("native quotation",),

@@ -2,6 +2,7 @@
 
 #include "cpu/isa/kernels.h"
 #include "cpu/tensor_rows.h"
+#include "cpu/threads/tasks.h"
 #include "ggml-backend.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
@@ -168,7 +169,7 @@ size_t attention_no_flash_work_size(int n_threads, const ggml_tensor * op) {
         return 0;
     }
     const attention_no_flash_kernels & kernels = best_kernels()->attention_no_flash;
-    return n_threads * scratch_of(op, split_tasks(op, n_threads, kernels.block), kernels) * sizeof(float) + 64;
+    return n_threads * scratch_of(op, split_tasks(op, n_threads, kernels.block), kernels) * sizeof(float) + CACHE_LINE;
 }
 
 void attention_no_flash_compute(const ggml_compute_params * params, ggml_tensor * op) {
@@ -177,15 +178,10 @@ void attention_no_flash_compute(const ggml_compute_params * params, ggml_tensor 
         compute_softmax(params, op, kernels);
         return;
     }
-    const task_split split  = split_tasks(op, params->nth, kernels.block);
-    const bool       values = is_values(op);
-    float * const    scratch =
-        (float *) (((uintptr_t) params->wdata + 63) / 64 * 64) + params->ith * scratch_of(op, split, kernels);
-    if (params->ith == 0) {
-        ggml_threadpool_chunk_set(params->threadpool, params->nth);
-    }
-    ggml_barrier(params->threadpool);
-    for (int64_t i = params->ith; i < split.n_tasks; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+    const task_split split   = split_tasks(op, params->nth, kernels.block);
+    const bool       values  = is_values(op);
+    float * const    scratch = (float *) aligned_work(params) + params->ith * scratch_of(op, split, kernels);
+    for_each_task(params, split.n_tasks, [&](int64_t i) {
         const int64_t chunk = i % split.chunks, query_chunk = i / split.chunks % split.query_chunks,
                       kv_head = i / (split.chunks * split.query_chunks);
         if (values) {
@@ -193,7 +189,7 @@ void attention_no_flash_compute(const ggml_compute_params * params, ggml_tensor 
         } else {
             compute_scores(op, kernels, split, kv_head, chunk * split.chunk, scratch);
         }
-    }
+    });
 }
 
 }   // namespace dflash

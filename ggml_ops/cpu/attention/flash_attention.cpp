@@ -1,6 +1,7 @@
 #include "cpu/attention/flash_attention.h"
 
 #include "cpu/isa/kernels.h"
+#include "cpu/threads/tasks.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 
@@ -93,7 +94,7 @@ size_t flash_attention_work_size(int n_threads, const ggml_tensor * op) {
     const ggml_tensor *k = op->src[1], *v = op->src[2];
     const size_t       floats = flash_attention_scratch(
         best_kernels()->flash_attention, queries_of_task(op, n_threads), k->ne[1], k->ne[0], v->ne[0]);
-    return (size_t) n_threads * floats * sizeof(float) + 64;   // 64: aligned to a cache line
+    return (size_t) n_threads * floats * sizeof(float) + CACHE_LINE;
 }
 
 void flash_attention_compute(const ggml_compute_params * params, ggml_tensor * op) {
@@ -104,17 +105,13 @@ void flash_attention_compute(const ggml_compute_params * params, ggml_tensor * o
                   n_kv_heads    = op->src[1]->ne[2];
     const int64_t tasks_of_head = (n_queries + each - 1) / each, n_tasks = tasks_of_head * n_kv_heads * args.n_streams;
     const size_t  n_scratch = flash_attention_scratch(kernel, each, args.n_cells, args.dk, args.dv);
-    float *       scratch   = (float *) (((uintptr_t) params->wdata + 63) / 64 * 64) + params->ith * n_scratch;
+    float *       scratch   = (float *) aligned_work(params) + params->ith * n_scratch;
 
-    if (params->ith == 0) {
-        ggml_threadpool_chunk_set(params->threadpool, params->nth);
-    }
-    ggml_barrier(params->threadpool);
-    for (int64_t i = params->ith; i < n_tasks; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+    for_each_task(params, n_tasks, [&](int64_t i) {
         const int64_t first = i % tasks_of_head * each, kv_head = i / tasks_of_head % n_kv_heads,
                       stream = i / (tasks_of_head * n_kv_heads);
         kernel.compute(args, stream, kv_head, first, std::min(each, n_queries - first), scratch);
-    }
+    });
 }
 
 }   // namespace dflash

@@ -3,6 +3,7 @@
 #include "cpu/gemm/expert_rows.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/tensor_rows.h"
+#include "cpu/threads/tasks.h"
 #include "ggml-backend-impl.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
@@ -44,16 +45,11 @@ void float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op) {
     const int64_t      n_columns = w->ne[1], chunk = std::max<int64_t>(8, n_columns / (8 * params->nth) / 8 * 8),
                   n_chunks = (n_columns + chunk - 1) / chunk, n_matrices = is_mixture ? w->ne[2] : 1;
     expert_rows sorted(op, params->wdata);
-    if (params->ith == 0) {
-        ggml_threadpool_chunk_set(params->threadpool, params->nth);
-        if (is_mixture) {
-            sorted.sort(op);
-        }
+    if (params->ith == 0 && is_mixture) {
+        sorted.sort(op);
     }
-    ggml_barrier(params->threadpool);
-
     const float_gemm_kernel kernel = best_kernels()->float_gemm;
-    for (int64_t i = params->ith; i < n_chunks * n_matrices; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+    for_each_task(params, n_chunks * n_matrices, [&](int64_t i) {
         const int64_t matrix = i / n_chunks, begin = i % n_chunks * chunk, end = std::min(n_columns, begin + chunk);
         const int64_t first_row = is_mixture ? sorted.first[matrix] : 0,
                       end_row   = is_mixture ? sorted.first[matrix + 1] : ggml_nrows(x);
@@ -67,7 +63,7 @@ void float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op) {
             }
             kernel(w->type, (const char *) w->data + matrix * w->nb[2], w->nb[1], w->ne[0], begin, end, in, n, out);
         }
-    }
+    });
 }
 
 }   // namespace dflash

@@ -7,6 +7,7 @@
 #include "cpu/quantize_rows/quantize_rows.h"
 #include "cpu/switches.h"
 #include "cpu/tensor_rows.h"
+#include "cpu/threads/tasks.h"
 #include "ggml-backend-impl.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
@@ -57,14 +58,9 @@ struct tasks {
     }
 };
 
-// The work buffer: quantized rows, aligned to a cache line; for a mixture of experts, sorted by expert and followed by
-// expert_rows.
-char * rows_in(const ggml_compute_params * params) {
-    return (char *) params->wdata + (64 - (uintptr_t) params->wdata % 64);
-}
-
 size_t row_size_of(const ggml_tensor * op) { return quantized_row_size(op->src[0]->type, op->src[0]->ne[0]); }
 
+// The work buffer holds quantized rows; for a mixture of experts, sorted by expert and followed by expert_rows.
 size_t rows_size(const ggml_tensor * op) {
     const int64_t n = op->op == GGML_OP_MUL_MAT_ID ? ggml_nelements(op->src[2]) : ggml_nrows(op->src[1]);
     return ((size_t) n * row_size_of(op) + 7) / 8 * 8;
@@ -72,21 +68,6 @@ size_t rows_size(const ggml_tensor * op) {
 
 // The rows of gate and up come before the rows that are quantized from their SWIGLU.
 size_t swiglu_rows_size(const ggml_tensor * glu) { return (rows_size(glu->src[0]) + 63) / 64 * 64; }
-
-// Threads take tasks dynamically; a result does not depend on the thread that computes it. n_done: tasks of this op
-// that an earlier, completed round handed out (the counter has been increased once for each).
-void begin_tasks(const ggml_compute_params * params, int64_t n_done = 0) {
-    if (params->ith == 0 && n_done == 0) {
-        ggml_threadpool_chunk_set(params->threadpool, params->nth);
-    }
-    ggml_barrier(params->threadpool);
-}
-
-template <class F> void for_each_task(const ggml_compute_params * params, int64_t count, int64_t n_done, const F & f) {
-    for (int64_t i = params->ith; i < count; i = ggml_threadpool_chunk_add(params->threadpool, 1) - n_done) {
-        f(i);
-    }
-}
 
 // Multiplies panels [begin, end) of one matrix with n rows; results go to output(i).
 template <class F>
@@ -118,8 +99,8 @@ void multiply(
         n_panels += n_panels_of(ops[o]->src[0]);
     }
     const tasks all(n_panels, params->nth, panel_bytes(ops[0]->src[0]));
-    begin_tasks(params, n_done);
-    for_each_task(params, all.count(), n_done, [&](int64_t task) {
+
+    const auto compute = [&](int64_t task) {
         int64_t first = 0;   // the matrix's first panel among all panels
         for (int o = 0; o < n_ops; ++o) {
             ggml_tensor *       op    = ops[o];
@@ -138,14 +119,15 @@ void multiply(
                 }
             }
         }
-    });
+    };
+    for_each_task(params, all.count(), compute, n_done);
 }
 
 void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
     const ggml_tensor * w = op->src[0];
     const int64_t       k = w->ne[0], n_panels = n_panels_of(w);
     const size_t        row_size = row_size_of(op), expert_bytes = (size_t) n_panels * panel_bytes(w);
-    char *              rows = rows_in(params);
+    char *              rows = aligned_work(params);
     expert_rows         sorted(op, rows + rows_size(op));
     if (params->ith == 0) {
         sorted.sort(op);
@@ -155,8 +137,7 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
         quantize_row(w->type, expert_rows::input(op, sorted.pairs[i]), rows + i * row_size, k, 0, k);
     }
     const tasks all(n_panels, params->nth, panel_bytes(w));
-    begin_tasks(params);
-    for_each_task(params, all.count() * w->ne[2], 0, [&](int64_t c) {
+    for_each_task(params, all.count() * w->ne[2], [&](int64_t c) {
         const int64_t expert = c / all.count(), task = c % all.count(), end = sorted.first[expert + 1];
         for (int64_t i = sorted.first[expert]; i < end; i += MAX_ROWS) {
             multiply_to(w, (const char *) w->data + expert * expert_bytes, all.begin(task), all.begin(task + 1),
@@ -209,13 +190,13 @@ size_t packed_gemm_work_size(int, const ggml_tensor * op) {
     const ggml_tensor * x = op->src[1];
     // the rows of gate and up are still needed while those of their SWIGLU are written
     const bool after_swiglu = op->op == GGML_OP_MUL_MAT && x->op == GGML_OP_GLU && x->src[1] && packed_swiglu_fits(x);
-    return 64 + (after_swiglu ? swiglu_rows_size(x) : 0) + rows_size(op) +
+    return CACHE_LINE + (after_swiglu ? swiglu_rows_size(x) : 0) + rows_size(op) +
            (op->op == GGML_OP_MUL_MAT_ID ? expert_rows::size(op) : 0);
 }
 
 void packed_gemm_quantize(const ggml_compute_params * params, const ggml_tensor * op, int64_t i, const float * x,
     int64_t begin, int64_t end) {
-    quantize(op, rows_in(params), i, x, begin, end);
+    quantize(op, aligned_work(params), i, x, begin, end);
 }
 
 void packed_gemm_quantize(const ggml_compute_params * params, const ggml_tensor * op) {
@@ -226,7 +207,7 @@ void packed_gemm_quantize(const ggml_compute_params * params, const ggml_tensor 
 }
 
 void packed_gemm_multiply(const ggml_compute_params * params, ggml_tensor * const * ops, int n_ops) {
-    multiply(params, ops, n_ops, rows_in(params), 0);
+    multiply(params, ops, n_ops, aligned_work(params), 0);
 }
 
 void packed_gemm_multiply_swiglu(
@@ -234,14 +215,13 @@ void packed_gemm_multiply_swiglu(
     const ggml_tensor *      gate = glu->src[0]->src[0], *up = glu->src[1]->src[0];   // of the same type and shape
     const int64_t            n_rows = ggml_nrows(glu), n_blocks = n_blocks_of(gate);
     const size_t             bytes = panel_bytes(gate), row_size = row_size_of(glu->src[0]);
-    const char *             rows     = rows_in(params);
-    char *                   glu_rows = rows_in(params) + swiglu_rows_size(glu);
+    const char *             rows     = aligned_work(params);
+    char *                   glu_rows = aligned_work(params) + swiglu_rows_size(glu);
     const packed_gemm_kernel kernel   = choose_packed_gemm(gate->type);
     // a task has to be whole blocks of the type that it is quantized to
     const int   grain = std::max(4, panel_block_size(ops[0]->src[0]->type) / PANEL);
     const tasks all(n_panels_of(gate), params->nth, 2 * bytes, grain);
-    begin_tasks(params);
-    for_each_task(params, all.count(), 0, [&](int64_t task) {
+    for_each_task(params, all.count(), [&](int64_t task) {
         static thread_local std::vector<float> results;   // are read back while they are in L1 or L2
         results.resize(2 * SWIGLU_VALUES);
         float *const gate_out = results.data(), *const up_out = gate_out + SWIGLU_VALUES;

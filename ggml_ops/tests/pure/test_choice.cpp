@@ -51,7 +51,7 @@ static void cells() {
     CHECK(std::fabs(c.at(4, 4 * 200.0) - (14.0 + 4.0)) < 0.5);   // a width that was never measured
     // a long context makes wide passes expensive
     const std::vector<float> values(15, 0.8f);
-    CHECK(choose_nodes({ values }, c, 100, 5, 16).n_nodes >= choose_nodes({ values }, c, 3000, 5, 16).n_nodes);
+    CHECK(best_nodes({ values }, c, 100, 5, 16).n_nodes >= best_nodes({ values }, c, 3000, 5, 16).n_nodes);
     for (int i = 0; i < 300; ++i) {
         c.observe(16, 16 * 200.0, 34.9);
     }   // another device has another price
@@ -103,7 +103,7 @@ static void nodes_against_brute_force() {
         }
         const int32_t     S     = (int32_t) values.size();
         const double      fixed = 1.0 + round % 7;
-        const node_choice got   = choose_nodes(values, curve, 0, fixed, 1000);
+        const node_choice got   = best_nodes(values, curve, 0, fixed, 1000);
         int32_t           used  = 0;
         double            gain  = S;
         for (int32_t s = 0; s < S; ++s) {
@@ -133,13 +133,13 @@ static void nodes_against_brute_force() {
         }
         CHECK(std::fabs(best - got.rate) < 1e-6);
     }
-    CHECK(choose_nodes({ { 1, 1, 1, 1 } }, curve, 0, 0, 3).n_nodes <= 3);
-    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, cost_curve(), 0, 0, 16).n_nodes ==
+    CHECK(best_nodes({ { 1, 1, 1, 1 } }, curve, 0, 0, 3).n_nodes <= 3);
+    CHECK(best_nodes({ { 0.9f, 0.8f, 0.7f } }, cost_curve(), 0, 0, 16).n_nodes ==
           4);   // nothing measured: take the likely ones
     // the last pass's count needs no new graph
-    CHECK(choose_nodes({ std::vector<float>(15, 0.6f) }, curve, 0, 5, 16, { 13, 100.0 }).n_nodes == 13);
+    CHECK(best_nodes({ std::vector<float>(15, 0.6f) }, curve, 0, 5, 16, { 13, 100.0 }).n_nodes == 13);
     // 3 rows cost more than 4: the scan must look past the bump
-    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 0, 5, 16).n_nodes == 4);
+    CHECK(best_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 0, 5, 16).n_nodes == 4);
 }
 
 // Padded passes: rows within the same width are free, and only full widths are chosen.
@@ -155,11 +155,11 @@ static void padded_widths() {
     c.observe(13, 0, 24);
     CHECK(!c.points().count(13) && c.at(16) > 12);
     const std::vector<float> values(15, 0.3f);
-    CHECK(choose_nodes({ values }, c, 0, 5, 16).n_nodes == 16);
-    CHECK(choose_nodes({ values }, c, 0, 5, 13).n_nodes == 13);   // there is no room for more
+    CHECK(best_nodes({ values }, c, 0, 5, 16).n_nodes == 16);
+    CHECK(best_nodes({ values }, c, 0, 5, 13).n_nodes == 13);   // there is no room for more
     // another width needs another graph, another count within the same width does not
-    CHECK(choose_nodes({ values }, c, 0, 5, 16, { 7, 100.0 }).n_nodes == 8);
-    CHECK(choose_nodes({ values }, c, 0, 5, 16, { 11, 100.0 }).n_nodes == 16);
+    CHECK(best_nodes({ values }, c, 0, 5, 16, { 7, 100.0 }).n_nodes == 8);
+    CHECK(best_nodes({ values }, c, 0, 5, 16, { 11, 100.0 }).n_nodes == 16);
 }
 
 // A drafter whose every block is worth `values`, one node per depth.
@@ -184,15 +184,15 @@ static void lengths() {
     draft.set(16, 9);
     const std::vector<int32_t> all = { 4, 8, 16 };
     value_profile              fresh;
-    CHECK(choose_length({}, all, verify, 0, draft, 0, 64).length == 1);
-    CHECK(choose_length({ &fresh }, all, verify, 0, draft, 0, 64).length == 16);   // a new slot takes the whole block
+    CHECK(best_length({}, all, verify, 0, draft, 0, 64).length == 1);
+    CHECK(best_length({ &fresh }, all, verify, 0, draft, 0, 64).length == 16);   // a new slot takes the whole block
     const value_profile good = profile(all, 16, 0.97f), bad = profile(all, 16, 0.2f);
     CHECK(good.at(4) && good.at(8) && good.at(4)->size() == 3);   // shorter blocks are known from longer ones
-    CHECK(choose_length({ &good }, all, verify, 0, draft, 0, 64).length == 16);
-    CHECK(choose_length({ &bad }, all, verify, 0, draft, 0, 64).length == 4);   // the cheapest, if any
-    CHECK(choose_length({ &good, &bad }, all, verify, 0, draft, 0, 64).length >= 4);
-    CHECK(choose_length({ &good, &fresh }, all, verify, 0, draft, 0, 64).length == 16);
-    const length_choice c = choose_length({ &good }, all, verify, 0, draft, 1, 64);
+    CHECK(best_length({ &good }, all, verify, 0, draft, 0, 64).length == 16);
+    CHECK(best_length({ &bad }, all, verify, 0, draft, 0, 64).length == 4);   // the cheapest, if any
+    CHECK(best_length({ &good, &bad }, all, verify, 0, draft, 0, 64).length >= 4);
+    CHECK(best_length({ &good, &fresh }, all, verify, 0, draft, 0, 64).length == 16);
+    const length_choice c = best_length({ &good }, all, verify, 0, draft, 1, 64);
     CHECK(std::fabs(c.rate - c.gain / (draft.at(16) + verify.at(c.nodes) + 1)) < 1e-9);
     // the expected yield of the choice is that of the observed values
     double gain = 1, value = 1;
@@ -206,13 +206,13 @@ static void lengths() {
     CHECK(std::fabs((*mixed.at(4))[0] - 0.6f) < 1e-6f && std::fabs((*mixed.at(4))[2] - 0.5f) < 1e-6f);
     value_profile p          = bad;   // after many short blocks the long one is tried again
     int           until_long = 0;
-    for (; until_long < 100 && choose_length({ &p }, all, verify, 0, draft, 0, 64).length == 4; ++until_long) {
+    for (; until_long < 100 && best_length({ &p }, all, verify, 0, draft, 0, 64).length == 4; ++until_long) {
         p.observe(4, all, { 1, 2, 3 }, { 0.2f, 0.04f, 0.008f });
     }
     CHECK(until_long > 20 && until_long < 60);
     value_profile stuck = bad;   // a short block that is good to its end asks for a longer one
     stuck.observe(4, all, { 1, 2, 3 }, { 0.95f, 0.9f, 0.85f });
-    CHECK(choose_length({ &stuck }, all, verify, 0, draft, 0, 64).length == 16);
+    CHECK(best_length({ &stuck }, all, verify, 0, draft, 0, 64).length == 16);
     for (int i = 0; i < 30; ++i) {   // adapts quickly to another text
         p.observe(16, all, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, std::vector<float>(10, 0.95f));
     }

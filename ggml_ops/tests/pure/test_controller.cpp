@@ -57,11 +57,11 @@ static void draft_chain(controller & c, const step_choice & choice, slot & s, in
     s.drafts.block.top_k  = 1;
     s.drafts.block.ids.assign(length - 1, 3);
     s.drafts.block.probs.assign(length - 1, prob);
-    growth rules;
+    growth_limits rules;
     rules.budget       = c.max_nodes(s, choice);
     rules.max_children = s.request.max_children;
     rules.depth        = std::min(c.max_depth(s), s.request.depth);
-    rules.odds         = &s.learned.odds;
+    rules.calibration  = &s.learned.calibration;
     s.drafts.tree      = grow(s.drafts.block, s.drafts.anchor, rules);
 }
 
@@ -341,11 +341,11 @@ static void quotations_that_suffice() {
         const int32_t n_nodes = draft_step(c, slots, 0.9f, 5.0);
         verify(c, slots, 9, 10.0 + n_nodes);
     }
-    const auto choose = [&](float odds, int32_t n_tokens) {
+    const auto choose = [&](float prob, int32_t n_tokens) {
         for (slot & s : slots) {
             s.drafts.begin(7);
         }
-        slots[0].drafts.quoted = chain_quotation(std::vector<int32_t>(n_tokens, 3), odds);
+        slots[0].drafts.quoted = chain_quotation(std::vector<int32_t>(n_tokens, 3), prob);
         return c.choose_length(slots).length;
     };
     CHECK(choose(0.99f, 60) == 1 && c.reason() == reason::quotes);
@@ -388,7 +388,7 @@ static void memory() {
     slot              s = writer(0);
     c.begin_answer(s);
     for (int i = 0; i < 200; ++i) {
-        s.learned.odds.observe(0.9f, true, 1, false);
+        s.learned.calibration.observe(0.9f, true, 1, false);
     }
     s.stats.n_drafted = 200;
     c.end_answer(s);
@@ -396,9 +396,9 @@ static void memory() {
     greedy.request.greedy = true;
     c.begin_answer(next);
     c.begin_answer(greedy);
-    CHECK(next.learned.odds.apply(0.9f, true, 1) < 0.5f);
-    CHECK(next.learned.odds.apply(0.9f, true, 1) > s.learned.odds.apply(0.9f, true, 1));
-    CHECK(std::fabs(greedy.learned.odds.apply(0.9f, true, 1) - 0.9f) < 1e-6);
+    CHECK(next.learned.calibration.apply(0.9f, true, 1) < 0.5f);
+    CHECK(next.learned.calibration.apply(0.9f, true, 1) > s.learned.calibration.apply(0.9f, true, 1));
+    CHECK(std::fabs(greedy.learned.calibration.apply(0.9f, true, 1) - 0.9f) < 1e-6);
 }
 
 // Cells are short: the last tree gives way, a drawn chain whole, no anchor.

@@ -37,8 +37,9 @@ static const quotation::entry & entry(const quotation & q, const tokens & path) 
 
 // Continuations share what they have in common, and part where they differ.
 static void branches() {
-    const quotation_odds odds;
-    const quotation q = quote(9, found_at({ { 5, { 1, 2, 3, 4 } }, { 5, { 1, 2, 7, 8 } }, { 3, { 6, 6 } } }), odds, 3);
+    const quote_priors priors;
+    const quotation    q =
+        quote(9, found_at({ { 5, { 1, 2, 3, 4 } }, { 5, { 1, 2, 7, 8 } }, { 3, { 6, 6 } } }), priors, 3);
     CHECK(q.entries[0].token == 9 && q.entries[0].value == 1);
     CHECK((after(q, 0) == tokens{ 1, 6 }));   // longer matches first
     CHECK(entry(q, { 1 }).kind.rank == quote_rank::leading && entry(q, { 6 }).kind.rank == quote_rank::behind);
@@ -49,29 +50,29 @@ static void branches() {
     for (size_t i = 1; i < q.entries.size(); ++i) {
         CHECK(q.entries[i].kind.source == quote_source::text);
     }
-    const float first = odds.at({ quote_source::text, quote_rank::leading, 5 });
+    const float first = priors.at({ quote_source::text, quote_rank::leading, 5 });
     CHECK(
-        entry(q, { 1 }).odds == first && std::fabs(entry(q, { 1, 2 }).value - first * entry(q, { 1, 2 }).odds) < 1e-6);
-    CHECK(quote(9, {}, odds, 8).empty() && quote(9, found_at({ { 5, { 1 } } }), odds, 0).empty());
-    CHECK(quote(9, found_at({ { 5, {} } }), odds, 8).empty());
+        entry(q, { 1 }).prob == first && std::fabs(entry(q, { 1, 2 }).value - first * entry(q, { 1, 2 }).prob) < 1e-6);
+    CHECK(quote(9, {}, priors, 8).empty() && quote(9, found_at({ { 5, { 1 } } }), priors, 0).empty());
+    CHECK(quote(9, found_at({ { 5, {} } }), priors, 8).empty());
 }
 
 static void several_sources() {
-    const quotation_odds odds;
-    continuations        found = found_at({ { 4, { 1, 2 } } });
+    const quote_priors priors;
+    continuations      found = found_at({ { 4, { 1, 2 } } });
     found.begin(quote_source::prediction, 12);
     found.push(1);
     found.push(3);
     found.begin(quote_source::corpus, 5);
     found.push(5);
-    const quotation q = quote(9, found, odds, 8);
+    const quotation q = quote(9, found, priors, 8);
     CHECK(entry(q, { 1 }).kind.source == quote_source::prediction);   // the likelier of the two that say so
     CHECK(entry(q, { 1, 2 }).kind.source == quote_source::text);
     CHECK(entry(q, { 1, 3 }).kind.source == quote_source::prediction);
     CHECK(entry(q, { 5 }).kind.rank == quote_rank::alone);   // in its source
     float sum = 0;   // each source has no other continuation, but together they are no likelier than certain
     for (const int32_t token : after(q, 0)) {
-        sum += entry(q, { token }).odds;
+        sum += entry(q, { token }).prob;
     }
     CHECK(sum <= 1.0001f && (after(q, 0) == tokens{ 1, 5 }));
 }
@@ -95,9 +96,9 @@ static void random_trees() {
             for (int32_t i = 0; i < e.n_after; ++i) {
                 const quotation::entry & next = q.entries[e.first + i];
                 CHECK(seen.insert(next.token).second && next.depth == e.depth + 1 && next.depth <= 16);
-                CHECK(next.odds <= last + 1e-6f && std::fabs(next.value - e.value * next.odds) < 1e-6f);
-                last = next.odds;
-                sum += next.odds;
+                CHECK(next.prob <= last + 1e-6f && std::fabs(next.value - e.value * next.prob) < 1e-6f);
+                last = next.prob;
+                sum += next.prob;
             }
             CHECK(sum <= 1.0001f && e.n_after <= quotation::MAX_AFTER);
             n += (size_t) e.n_after;
@@ -109,50 +110,53 @@ static void random_trees() {
     }
 }
 
-static float odds_of(const quotation_odds & odds, int32_t matched, quote_rank rank = quote_rank::alone,
+static float prior_of(const quote_priors & priors, int32_t matched, quote_rank rank = quote_rank::alone,
     quote_source source = quote_source::text) {
-    return odds.at({ source, rank, matched });
+    return priors.at({ source, rank, matched });
 }
 
 static void priors() {
-    const quotation_odds odds;
+    const quote_priors priors;
     for (const quote_source source : { quote_source::text, quote_source::corpus, quote_source::answers }) {
         for (const quote_rank rank : { quote_rank::alone, quote_rank::leading }) {
-            CHECK(odds_of(odds, 4, rank, source) < odds_of(odds, 24, rank, source));
+            CHECK(prior_of(priors, 4, rank, source) < prior_of(priors, 24, rank, source));
         }
         for (const int32_t matched : { 7, 12, 24 }) {   // competition makes a quotation doubtful
-            CHECK(odds_of(odds, matched, quote_rank::leading, source) <
-                  odds_of(odds, matched, quote_rank::alone, source));
-            CHECK(
-                odds_of(odds, matched, quote_rank::tied, source) < odds_of(odds, matched, quote_rank::leading, source));
-            CHECK(
-                odds_of(odds, matched, quote_rank::behind, source) < odds_of(odds, matched, quote_rank::tied, source));
+            CHECK(prior_of(priors, matched, quote_rank::leading, source) <
+                  prior_of(priors, matched, quote_rank::alone, source));
+            CHECK(prior_of(priors, matched, quote_rank::tied, source) <
+                  prior_of(priors, matched, quote_rank::leading, source));
+            CHECK(prior_of(priors, matched, quote_rank::behind, source) <
+                  prior_of(priors, matched, quote_rank::tied, source));
         }
     }
-    CHECK(odds_of(odds, 4, quote_rank::alone, quote_source::corpus) < odds_of(odds, 4));   // less is known of a corpus
-    CHECK(odds_of(odds, 1000) < 1 && odds_of(odds, 17) == odds_of(odds, 24) && odds_of(odds, 16) < odds_of(odds, 17));
+    CHECK(prior_of(priors, 4, quote_rank::alone, quote_source::corpus) <
+          prior_of(priors, 4));   // less is known of a corpus
+    CHECK(prior_of(priors, 1000) < 1 && prior_of(priors, 17) == prior_of(priors, 24) &&
+          prior_of(priors, 16) < prior_of(priors, 17));
 }
 
 // What came true counts, whether it was drafted or not; what comes after a wrong token says nothing.
 static void learning() {
-    quotation_odds  odds;
-    const float     before = odds_of(odds, 5), deeper = odds_of(odds, 7);
-    const quotation q = quote(9, found_at({ { 5, { 1, 2, 3, 4 } } }), odds, 8);
+    quote_priors    priors;
+    const float     before = prior_of(priors, 5), deeper = prior_of(priors, 7);
+    const quotation q = quote(9, found_at({ { 5, { 1, 2, 3, 4 } } }), priors, 8);
     for (int i = 0; i < 60; ++i) {
-        observe(odds, q, { 8, 2, 3 });
+        observe(priors, q, { 8, 2, 3 });
     }
-    CHECK(odds_of(odds, 5) < 0.4f * before && odds_of(odds, 7) == deeper);
-    CHECK(odds_of(odds, 5, quote_rank::again) > 0.9f && odds_of(odds, 5, quote_rank::alone, quote_source::answers) ==
-                                                            odds_of({}, 5, quote_rank::alone, quote_source::answers));
-    odds.fade(4);
+    CHECK(prior_of(priors, 5) < 0.4f * before && prior_of(priors, 7) == deeper);
+    CHECK(prior_of(priors, 5, quote_rank::again) > 0.9f &&
+          prior_of(priors, 5, quote_rank::alone, quote_source::answers) ==
+              prior_of({}, 5, quote_rank::alone, quote_source::answers));
+    priors.fade(4);
     for (int i = 0; i < 60; ++i) {
-        observe(odds, q, { 1, 2, 3, 4, 5, 6 });
+        observe(priors, q, { 1, 2, 3, 4, 5, 6 });
     }
-    CHECK(odds_of(odds, 5) > 0.9f && odds_of(odds, 7) > deeper);
-    quotation_odds untouched;
+    CHECK(prior_of(priors, 5) > 0.9f && prior_of(priors, 7) > deeper);
+    quote_priors untouched;
     observe(untouched, {}, { 1, 2 });
     observe(untouched, q, {});
-    CHECK(odds_of(untouched, 5) == before);
+    CHECK(prior_of(untouched, 5) == before);
 }
 
 int main() {

@@ -26,9 +26,9 @@ static void only_nodes_below_reached_ones_are_tested() {
         accepted.observe(chain_of_three(), { 0, 1 });
     }
     for (const int32_t depth : { 1, 2, 3 }) {
-        CHECK(of_chain.odds.apply(0.9f, true, depth) == of_first_node.odds.apply(0.9f, true, depth));
+        CHECK(of_chain.calibration.apply(0.9f, true, depth) == of_first_node.calibration.apply(0.9f, true, depth));
     }
-    CHECK(accepted.odds.apply(0.9f, true, 1) > accepted.odds.apply(0.9f, true, 2));
+    CHECK(accepted.calibration.apply(0.9f, true, 1) > accepted.calibration.apply(0.9f, true, 2));
 }
 
 // A step without a drafter pass must not grow the last pass's drafts again.
@@ -47,7 +47,7 @@ static void a_new_tree_has_no_drafts() {
     CHECK(s.drafts.tree.size() == 1 && s.drafts.tree.nodes[0].token == 9 && s.drafts.anchor == 9);
     CHECK(s.drafts.block.length == 0 && s.drafts.block.ids.empty() && s.drafts.quoted.empty());
     CHECK(s.drafts.n_denoised == 0 && s.drafts.pass_ms == 0);
-    growth rules;
+    growth_limits rules;
     rules.budget = 8;
     rules.depth  = 8;
     CHECK(grow(s.drafts.block, s.drafts.anchor, rules).size() == 1);

@@ -13,8 +13,8 @@
 
 using namespace dflash;
 
-static growth limits(int32_t budget, int32_t max_children) {
-    growth g;
+static growth_limits limits(int32_t budget, int32_t max_children) {
+    growth_limits g;
     g.budget       = budget;
     g.max_children = max_children;
     return g;
@@ -121,7 +121,7 @@ static void chains() {
             CHECK(t.nodes[depth].token == d.id(depth, pred));
         }
         CHECK(!grow(d, 1, limits(9, 5)).is_chain() || lattice);
-        CHECK(grow(d, 1, growth{ 100, 5, 3, nullptr, nullptr }).depth() == 3);
+        CHECK(grow(d, 1, growth_limits{ 100, 5, 3, nullptr, nullptr }).depth() == 3);
     }
     CHECK(grow(draft{}, 5, limits(16, 8)).size() == 1);                         // nothing drafted
     CHECK(grow(random_draft(rng, 4, 3, false), 5, limits(1, 8)).size() == 1);   // budget 1 is plain decoding
@@ -160,7 +160,7 @@ static void quotations() {
             }
         }
         const quotation q                = quote(1, found, {}, 9);
-        growth          g                = limits(2 + round % 30, 4);
+        growth_limits   g                = limits(2 + round % 30, 4);
         g.quoted                         = &q;
         const tree                     t = grow(d, 1, g);
         std::set<std::vector<int32_t>> seen;
@@ -188,7 +188,7 @@ static void quotations() {
     }
     // nothing drafted: the quotation alone
     const quotation q = chain_quotation({ 7, 8, 9 }, 0.5f);
-    growth          g = limits(16, 8);
+    growth_limits   g = limits(16, 8);
     g.quoted          = &q;
     const tree t      = grow(draft{}, 1, g);
     CHECK(t.size() == 4 && t.is_chain() && t.nodes[3].token == 9 && std::fabs(t.nodes[3].value - 0.125f) < 1e-6);
@@ -208,16 +208,16 @@ static void quotations() {
 // Calibrated values order the tree; they never exceed those of a better sibling or a parent.
 static void calibrated() {
     std::mt19937 rng(11);
-    calibration  odds;
+    calibration  learned;
     for (int i = 0; i < 400; ++i) {
-        odds.observe(0.9f, true, 1 + i % 5, i % 4 == 0);    // an overconfident drafter
-        odds.observe(0.2f, false, 1 + i % 5, i % 2 == 0);   // whose second candidates are better than it claims
+        learned.observe(0.9f, true, 1 + i % 5, i % 4 == 0);    // an overconfident drafter
+        learned.observe(0.2f, false, 1 + i % 5, i % 2 == 0);   // whose second candidates are better than it claims
     }
     for (const bool lattice : { false, true }) {
-        const draft d = random_draft(rng, 8, 6, lattice);
-        growth      g = limits(40, 6);
-        g.odds        = &odds;
-        const tree t  = grow(d, 1, g);
+        const draft   d = random_draft(rng, 8, 6, lattice);
+        growth_limits g = limits(40, 6);
+        g.calibration   = &learned;
+        const tree t    = grow(d, 1, g);
         CHECK(t.size() == 40);
         for (int32_t i = 2; i < t.size(); ++i) {
             CHECK(t.nodes[i].value <= t.nodes[i - 1].value + 1e-7 &&

@@ -42,11 +42,11 @@ static draft random_draft(std::mt19937 & rng, int32_t k, bool lattice, float sha
 
 static void measure(int32_t k, bool lattice, float sharpness) {
     constexpr int32_t DRAFTS = 16, RUNS = 100;
-    const calibration odds;   // with its look-ups, as in the engine
-    growth            how;
+    const calibration learned;   // with its look-ups, as in the engine
+    growth_limits     how;
     how.budget       = 64;
     how.max_children = 64;
-    how.odds         = &odds;
+    how.calibration  = &learned;
     std::mt19937       rng(1);
     std::vector<draft> drafts;
     for (int32_t i = 0; i < DRAFTS; ++i) {

@@ -48,9 +48,9 @@ static double seconds(const std::function<void()> & work) {
 // A conversation goes on token by token; find() looks for places to quote.
 static void measure(const char * what, double limit_us, const tokens & text, int32_t n_before,
     const std::function<void(const tokens &, int32_t, continuations &)> & find) {
-    tokens               before(text.begin(), text.begin() + n_before);
-    continuations        found;
-    const quotation_odds odds;
+    tokens             before(text.begin(), text.begin() + n_before);
+    continuations      found;
+    const quote_priors priors;
     find(before, text[n_before], found);   // reads the text so far
     std::vector<double> us;
     size_t              n_places = 0, n_entries = 0;
@@ -58,7 +58,7 @@ static void measure(const char * what, double limit_us, const tokens & text, int
         us.push_back(1e6 * seconds([&] {
             found.clear();
             find(before, text[i], found);
-            n_entries += quote(text[i], found, odds, LENGTH).entries.size();
+            n_entries += quote(text[i], found, priors, LENGTH).entries.size();
         }));
         n_places += found.places().size();
         before.push_back(text[i]);
