@@ -266,8 +266,8 @@ class Generation:
         self._chunks: list[Chunk] = []
         self.outcome: Completion | DFlashError | None = None  # the result or the error; None while the request runs
         # No wake-up is lost: a consumer sets its waiter, then looks again; the engine appends, then takes the waiter.
-        self._waiter: Waiter | None = None
-        self._wakes_per_chunk = False
+        # One value says whom to wake and whether a chunk does, so that none takes the waiter of a result.
+        self._waiting: tuple[Waiter, bool] | None = None
 
     @property
     def done(self) -> bool:
@@ -286,19 +286,15 @@ class Generation:
             TimeoutError: `timeout` seconds have passed.
             ComputeError, EngineDeadError: the request failed.
         """
-        end = None if timeout is None else time.monotonic() + timeout
         event = threading.Event()
-        # Woken early after an iteration that was left: a chunk came while this waiter took the iteration's place.
-        while self._must_wait(event, len(self._chunks), per_chunk=False):
-            if not event.wait(None if end is None else max(end - time.monotonic(), 0)):
-                raise TimeoutError(f"no result after {timeout} s")
-            event.clear()
+        if self._must_wait(event, len(self._chunks), per_chunk=False) and not event.wait(timeout):
+            raise TimeoutError(f"no result after {timeout} s")
         return self._completion()
 
     async def completed(self) -> Completion:
         """`result()` for asyncio."""
-        loop = asyncio.get_running_loop()
-        while self._must_wait(future := loop.create_future(), len(self._chunks), per_chunk=False):
+        future = asyncio.get_running_loop().create_future()
+        if self._must_wait(future, len(self._chunks), per_chunk=False):
             await future
         return self._completion()
 
@@ -331,8 +327,7 @@ class Generation:
 
     def _must_wait(self, waiter: Waiter, seen: int, *, per_chunk: bool) -> bool:
         """Register `waiter`; False if there is already something to read."""
-        self._wakes_per_chunk = per_chunk
-        self._waiter = waiter
+        self._waiting = (waiter, per_chunk)
         return not self.done and not (per_chunk and len(self._chunks) > seen)
 
     def _completion(self) -> Completion:
@@ -345,7 +340,7 @@ class Generation:
 
     def add(self, chunk: Chunk) -> Waiter | None:
         self._chunks.append(chunk)
-        return self._take_waiter() if self._wakes_per_chunk else None
+        return self._take_waiter(by_chunk=True)
 
     def finish(
         self,
@@ -384,9 +379,12 @@ class Generation:
     def n_tokens(self) -> int:
         return sum(len(chunk.tokens) for chunk in self._chunks)
 
-    def _take_waiter(self) -> Waiter | None:
-        waiter, self._waiter = self._waiter, None
-        return waiter
+    def _take_waiter(self, *, by_chunk: bool = False) -> Waiter | None:
+        waiting = self._waiting
+        if waiting is None or (by_chunk and not waiting[1]):
+            return None
+        self._waiting = None
+        return waiting[0]
 
 
 class Stream(Iterator[Item]):
