@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from dflash_local.bench import Run, answer, speed
 from dflash_local.engine import Engine
@@ -15,6 +14,7 @@ from dflash_local.train.examples import Example
 
 N_TOKENS = 160  # of an answer
 N_SLOTS = 4  # answers at once where their speed does not matter
+SERVED_RUNS = 3  # of measure_served()
 
 
 @dataclass(frozen=True)
@@ -52,30 +52,29 @@ class Served:
     al: float
 
 
-class Measurement(NamedTuple):
-    runs: list[Run]  # of the drafter alone
-    served: Served | None
+def measure_alone(engine: Engine, examples: Sequence[Example], budget: int) -> list[Run]:
+    """Answers with trees of `budget` nodes from the drafter alone, on an engine of N_SLOTS."""
+    return _answers(engine, examples, budget, lookup=False, at_once=N_SLOTS)
 
 
-def measure(
-    model: Path, drafter: Path, held_out: Sequence[Example], budget: int, options: dict[str, Any], *, served: bool
-) -> Measurement:
-    """Answers to the held-out prompts with trees of `budget` nodes; with `served`, also as a user gets them."""
+def measure_served(engine: Engine, examples: Sequence[Example], budget: int) -> Served:
+    """What a user gets: all examples are answered SERVED_RUNS times."""
+    with_lookup = _answers(engine, examples, budget, lookup=True, at_once=N_SLOTS)
+    plain = _answers(engine, examples, 1, lookup=True, at_once=1)
+    usual = _answers(engine, examples, "auto", lookup=True, at_once=1)
+    return Served(speed(plain), speed(usual), acceptance_length(with_lookup))
+
+
+def _answers(
+    engine: Engine, examples: Sequence[Example], nodes: int | Literal["auto"], *, lookup: bool, at_once: int
+) -> list[Run]:
     sampling = SamplingParams(temperature=0.0, seed=1)
-    with Engine(model, drafter, cost_cache=False, warmup=served, n_slots=N_SLOTS, **options) as engine:
 
-        def run(nodes: int | Literal["auto"], lookup: bool, at_once: int) -> list[Run]:
-            def of(example: Example) -> Run:
-                return answer(engine, example.prompt, sampling, N_TOKENS, nodes, lookup=lookup)
+    def of(example: Example) -> Run:
+        return answer(engine, example.prompt, sampling, N_TOKENS, nodes, lookup=lookup)
 
-            with ThreadPoolExecutor(at_once) as pool:
-                return list(pool.map(of, held_out))
-
-        alone = run(budget, False, N_SLOTS)
-        if not served:
-            return Measurement(alone, None)
-        with_lookup, plain, usual = run(budget, True, N_SLOTS), run(1, True, 1), run("auto", True, 1)
-        return Measurement(alone, Served(speed(plain), speed(usual), acceptance_length(with_lookup)))
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(of, examples))
 
 
 def acceptance_length(runs: Sequence[Run]) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local import __version__
-from dflash_local.bench import read_prompts
+from dflash_local.bench import Run, read_prompts
 from dflash_local.convert.conversion import convert
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype
@@ -23,7 +23,15 @@ from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
 from dflash_local.train.draft_vocabulary import enough_tokens, may_be_reduced, write_reduced
 from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps
-from dflash_local.train.evaluation import N_SLOTS, N_TOKENS, Evaluation, Measurement, Served, measure
+from dflash_local.train.evaluation import (
+    N_SLOTS,
+    N_TOKENS,
+    SERVED_RUNS,
+    Evaluation,
+    Served,
+    measure_alone,
+    measure_served,
+)
 from dflash_local.train.examples import (
     Example,
     Examples,
@@ -45,7 +53,6 @@ if TYPE_CHECKING:
 _ANSWER_SHARE = 0.3  # of a run's minutes, for answering
 _LEAST_FIT = 0.3  # of a run's minutes, whatever the other stages took
 _MANY_SLOTS = 8  # with so many answers at once a pass has rows enough, and drafting for them costs more than it brings
-_SERVED_RUNS = 3  # answers to all held-out prompts besides the drafter's own, before and after (evaluation.measure)
 _MEASURED_ANSWER = 1.5  # seconds, where nothing is known
 _LAYERS = 3  # of a new drafter
 _CELLS = 256
@@ -169,7 +176,7 @@ class _Run:
         check_targets(recorded, identity(s.model))
         self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
         drafter = self._init_gguf() if s.slots < _MANY_SLOTS else None
-        with self._engine(drafter, n_slots=s.slots, n_ctx=s.slots * _whole_cells(s.length), warmup=True) as engine:
+        with self._engine(drafter, n_slots=s.slots, length=s.length, warmup=True) as engine:
             found = self._examples(engine, prompts) if prompts else recorded_examples(recorded)
             learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
             learned = learned if prompts else []  # what is recorded is answered
@@ -210,7 +217,7 @@ class _Run:
             )
         n_tokens = sum(len(text.answer) for text in texts)
         self.watcher.stage("tap", f"{len(texts)} answers of {n_tokens} tokens pass through {s.model.name}")
-        with self._engine(None, n_slots=1, n_ctx=s.length + 1, warmup=False) as engine, workspace.timed("tap"):
+        with self._engine(None, n_slots=1, length=s.length + 1, warmup=False) as engine, workspace.timed("tap"):
             shards = tap_all(engine, texts, layout, workspace, s, self.watcher)
         return texts, shards
 
@@ -271,30 +278,31 @@ class _Run:
         drafter = self._init_gguf()
         if drafter is None:
             return
-        runs, served = self._measured(drafter, self.examples.held_out, served=True)
+        held_out, budget = self.examples.held_out, self.settings.budget
+        with self._measuring_engine(drafter, warmup=True) as engine:
+            runs, served = measure_alone(engine, held_out, budget), measure_served(engine, held_out, budget)
         evaluation = Evaluation.of(runs, 0.0, 0, self._minutes())
         state["evaluations"].append(evaluation.to_json())
-        state["before"] = None if served is None else vars(served)
+        state["before"] = vars(served)
         for path in self.settings.checks:
             state["checks"][path.name][0] = self._check_al(drafter, path)
         self.workspace.save()
-        self.watcher.note(f"AL of the drafter to go on from: {evaluation.al:.2f} with {self.settings.budget} nodes")
+        self.watcher.note(f"AL of the drafter to go on from: {evaluation.al:.2f} with {budget} nodes")
 
     def _check_al(self, drafter: Path, path: Path) -> float:
         prompts = [Example("", prompt, []) for prompt in read_prompts(path)]
-        return Evaluation.of(self._measured(drafter, prompts, served=False).runs, 0, 0, 0).al
+        return Evaluation.of(self._alone(drafter, prompts), 0, 0, 0).al
 
-    def _measured(self, drafter: Path, examples: Sequence[Example], *, served: bool) -> Measurement:
-        s = self.settings
-        options = {
-            "n_ctx": N_SLOTS * _whole_cells(s.length + N_TOKENS),
-            "share_ctx": False,
-            "kv_unified": False,
-            "cache_ram": 0,
-            **s.engine,
-            "n_threads": s.threads,
-        }
-        return measure(s.model, drafter, examples, s.budget, options, served=served)
+    def _alone(self, drafter: Path, examples: Sequence[Example]) -> list[Run]:
+        with self._measuring_engine(drafter, warmup=False) as engine:
+            return measure_alone(engine, examples, self.settings.budget)
+
+    def _served(self, drafter: Path) -> Served:
+        with self._measuring_engine(drafter, warmup=True) as engine:
+            return measure_served(engine, self.examples.held_out, self.settings.budget)
+
+    def _measuring_engine(self, drafter: Path, *, warmup: bool) -> Engine:
+        return self._engine(drafter, n_slots=N_SLOTS, length=self.settings.length + N_TOKENS, warmup=warmup)
 
     def _evaluate(self, fit: Fit, share: float) -> None:
         """Measure the drafter as it is, and keep it if none was better."""
@@ -304,7 +312,7 @@ class _Run:
         values = {name: value.numpy() for name, value in fit.network.numbers().items()}
         fit.file.write(candidate, values, s.outtype, self._history(fit, None), _quantizer(s.outtype))
         with fit.parked():
-            runs = self._measured(candidate, self.examples.held_out, served=False).runs
+            runs = self._alone(candidate, self.examples.held_out)
         evaluation = Evaluation.of(runs, share, fit.step, self._minutes())
         best = max((e["al"] for e in self._own_evaluations()), default=0.0)
         if evaluation.al > best or not workspace.best.exists():
@@ -323,20 +331,20 @@ class _Run:
             return None
         spent = workspace.seconds("answer") + workspace.seconds("tap") + workspace.seconds("measure")
         left = max(s.evaluations - len(self._own_evaluations()), 0)
-        to_come: float = left * len(self.examples.held_out) + self._answers_measured(heads=1 + (s.draft_vocab is None))
-        to_come *= self._measured_answer()
+        heads = 1 if s.draft_vocab is not None else 2
+        to_come = self._answers_measured(alone=left + 1, served=heads) * self._measured_answer()
         return max(60 * s.minutes - spent - to_come, 60 * s.minutes * _LEAST_FIT)
 
     def _measured_answer(self) -> float:
         """Seconds of one answer that is measured, by those of the drafter to go on from."""
         if not self.workspace.state.get("before"):
             return _MEASURED_ANSWER
-        return float(self.workspace.state["measured_first"]) / self._answers_measured(heads=1)
+        return float(self.workspace.state["measured_first"]) / self._answers_measured(alone=1, served=1)
 
-    def _answers_measured(self, heads: int) -> int:
-        """How many, before the fit or after it, where so many heads are compared."""
+    def _answers_measured(self, *, alone: int, served: int) -> int:
+        """Those of so many measurements of each kind, and of all checks."""
         checked = sum(len(read_prompts(path)) for path in self.settings.checks)
-        return heads * (1 + _SERVED_RUNS) * len(self.examples.held_out) + checked
+        return (alone + served * SERVED_RUNS) * len(self.examples.held_out) + checked
 
     def _own_evaluations(self) -> list[dict[str, Any]]:
         """Those of what was fitted."""
@@ -404,24 +412,20 @@ class _Run:
         reduced = self.workspace.folder / "best-reduced.gguf"
         write_reduced(best, reduced, s.model, counts, n_tokens)
         with_few = self._served(reduced)
-        with_all = None if s.draft_vocab else self._served(best)
-        if with_all is None:
+        if s.draft_vocab:
             return reduced, with_few
+        with_all = self._served(best)
         self.watcher.note(
             f"with a head of {n_tokens} of {n_vocab} tokens {with_few.drafted:.0f} tok/s, AL {with_few.al:.2f}; with "
             f"all {with_all.drafted:.0f} tok/s, AL {with_all.al:.2f}: the faster one is kept (--draft-vocab)"
         )
         return (reduced, with_few) if with_few.drafted > with_all.drafted else (best, with_all)
 
-    def _served(self, drafter: Path) -> Served:
-        served = self._measured(drafter, self.examples.held_out, served=True).served
-        assert served
-        return served
-
     # ---- engines ----
 
-    def _engine(self, drafter: Path | None, *, n_slots: int, n_ctx: int, warmup: bool) -> Engine:
-        s = self.settings
+    def _engine(self, drafter: Path | None, *, n_slots: int, length: int, warmup: bool) -> Engine:
+        """Slots for `length` tokens each, in whole steps, so that llama.cpp need not round."""
+        s, n_ctx = self.settings, n_slots * -(-length // _CELLS) * _CELLS
         # In a KV cache of its own, a slot's row attends to no other slot's cells.
         return Engine(
             s.model, drafter, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, kv_unified=False, n_threads=s.threads,
@@ -437,11 +441,6 @@ class _Run:
         if not path.exists():
             convert(init, self.target.path, path)
         return path
-
-
-def _whole_cells(n: int) -> int:
-    """A KV cache's size that llama.cpp need not round."""
-    return -(-n // _CELLS) * _CELLS
 
 
 def _quantizer(outtype: str) -> RowQuantizer | None:
