@@ -76,7 +76,7 @@ class Engine(Inspection):
     """
 
     options: EngineOptions | None
-    _cost_file: Path | None = None  # of this pair, if anything is kept
+    _cost_file: Path | None = None  # of this pair, if what its drafts bring is kept beside it
 
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
@@ -96,8 +96,9 @@ class Engine(Inspection):
             params = options.native_params()
             params["host_memory"] = options.host_memory or free_memory()
             if options.cost_cache is True:
-                self._cost_file = costs.cost_file(options.model, options.drafter, vars(options))
-                params["cost_cache"] = costs.usable(self._cost_file)
+                file = costs.cost_file(options.model, options.drafter, vars(options))
+                self._cost_file = file if options.drafter else None
+                params["cost_cache"] = costs.usable(file)
             native = NativeEngine(params, options.progress)
             try:
                 _index_corpus(native, options.lookup_corpus)
@@ -128,7 +129,7 @@ class Engine(Inspection):
 
     def close(self) -> None:
         """Stop and free everything; requests in flight get an EngineDeadError. Idempotent."""
-        if self._cost_file and self.options and self.options.drafter:
+        if self._cost_file:
             acceptance.keep(self._cost_file, self.throughput.total)
         super().close()
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir
+from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.demo.shapes import SHAPES
 from dflash_local.errors import RequestError
 from dflash_local.machine.hardware import this_machine, usable_cores
@@ -176,9 +176,9 @@ def keep(table: Table) -> Path:
     before, _ = read_table()
     rows = {device: {**before.get(device, {}), **table.get(device, {})} for device in {**before, **table}}
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({"format": FORMAT, "build": build_identity(), "rows": rows}, indent=1), encoding="utf-8")
-    part.replace(file)
+    text = json.dumps({"format": FORMAT, "build": build_identity(), "rows": rows}, indent=1)
+    with complete_or_absent(file) as written:
+        written.write(text.encode())
     return file
 
 
