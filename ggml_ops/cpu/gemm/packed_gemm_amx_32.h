@@ -58,25 +58,26 @@ ISA_INLINE __m512 unpack_nibbles_16(const panel_of_32<scales_of_32<ggml_half>, 4
 ISA_INLINE __m512 load_scales(const ggml_half * d) { return simd::load_f16(d); }
 ISA_INLINE __m512 load_scales(const uint8_t * exponents) { return simd::load_e8m0(exponents); }
 
-template <class T, class Scales> ISA_INLINE __m512 unpack_block(const panel_of_32<Scales, 4> & x, uint8_t * q) {
+// What nibbles stand for.
+template <class T> ISA_INLINE __m512i signed_value_of(__m512i nibbles) {
     if constexpr (HAS_VALUES<T>) {
-        const __m512i low    = _mm512_set1_epi8(15);
-        const __m512i values = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) NIBBLE_VALUES<T, 0>.at));
-        for (int i = 0; i < 4; ++i) {
-            const __m512i v = _mm512_loadu_si512(x.q[i]);
-            store_line(q + 64 * i, _mm512_shuffle_epi8(values, _mm512_and_si512(v, low)));
-            store_line(q + 64 * i + 256, _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(v, 4), low)));
-        }
-        return load_scales(x.d);
-    } else if constexpr (T::ZERO_POINT == 8) {
+        const __m128i values = _mm_load_si128((const __m128i *) NIBBLE_VALUES<T, 0>.at);
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), nibbles);
+    } else {
+        return nibbles;
+    }
+}
+
+template <class T, class Scales> ISA_INLINE __m512 unpack_block(const panel_of_32<Scales, 4> & x, uint8_t * q) {
+    if constexpr (!HAS_VALUES<T> && T::ZERO_POINT == 8) {
         return unpack_nibbles_16(x, q);
     } else {
-        static_assert(T::ZERO_POINT == 0);
+        static_assert(HAS_VALUES<T> || T::ZERO_POINT == 0);
         const __m512i low = _mm512_set1_epi8(15);
         for (int i = 0; i < 4; ++i) {
             const __m512i v = _mm512_loadu_si512(x.q[i]);
-            store_line(q + 64 * i, _mm512_and_si512(v, low));
-            store_line(q + 64 * i + 256, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+            store_line(q + 64 * i, signed_value_of<T>(_mm512_and_si512(v, low)));
+            store_line(q + 64 * i + 256, signed_value_of<T>(_mm512_and_si512(_mm512_srli_epi16(v, 4), low)));
         }
         return load_scales(x.d);
     }
