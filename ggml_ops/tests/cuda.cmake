@@ -47,6 +47,8 @@ target_link_libraries(emulated_cuda PUBLIC checked)
 dflash_programs(built/cuda emulated_cuda built)
 dflash_tests(built/cuda)
 dflash_whole_test(gdn_cuda all)
+dflash_whole_test(few_rows all)
+target_compile_options(test_few_rows PRIVATE -Wno-unknown-pragmas)   # unroll
 
 # Every missing barrier is detected, and so are accesses past the end of shared memory.
 if(n_barriers EQUAL 0)

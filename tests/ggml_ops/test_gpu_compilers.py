@@ -19,6 +19,7 @@ from .native import REPO, llama_source
 
 SOURCE = REPO / "ggml_ops" / "gdn" / "cuda" / "gdn_tree_cuda.cu"
 KERNELS = ("gdn_tree_kernel", "gdn_commit_kernel")
+FEW_ROWS = REPO / "ggml_ops" / "tests" / "cuda" / "few_rows_kernels.cu"
 HIP_PACKAGES = "apt install hipcc libamdhip64-dev rocm-device-libs"
 
 
@@ -34,13 +35,30 @@ def compiled(command: list[str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("arch", ["86", "90"])
-def test_nvcc(arch: str, tmp_path: Path) -> None:
+def by_nvcc(arch: str, source: Path, out: Path) -> str:
+    """What nvcc tells of the kernels."""
     nvcc = shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
     if nvcc is None:
         pytest.skip("needs nvcc: the CUDA toolkit, on PATH or in /usr/local/cuda")
     target = [f"-gencode=arch=compute_{arch},code=sm_{arch}", "-use_fast_math", "-Xptxas", "-v"]
-    told = compiled([nvcc, *flags(), *target, "-c", str(SOURCE), "-o", str(tmp_path / "kernels.o")])
+    return compiled([nvcc, *flags(), *target, "-c", str(source), "-o", str(out / "kernels.o")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["80", "86", "90", "120"])
+def test_few_rows_by_nvcc(arch: str, tmp_path: Path) -> None:
+    told = by_nvcc(arch, FEW_ROWS, tmp_path)
+    spilled = re.findall(r"(\d+) bytes spill", told)
+    assert len(spilled) == 2 * (3 + 7 * 8) and set(spilled) == {"0"}
+    for n_tiles, most in ((1, 128), (2, 128), (4, 128), (8, 184)):  # 128 registers: four blocks on a multiprocessor
+        kernels = rf"entry function .\S*few_rows_kernelIL13few_rows_type\dELi{n_tiles}E.*?Used (\d+) registers"
+        used = [int(n) for n in re.findall(kernels, told, re.DOTALL)]
+        assert len(used) == 14 and max(used) <= most, (n_tiles, used)
+
+
+@pytest.mark.parametrize("arch", ["86", "90"])
+def test_nvcc(arch: str, tmp_path: Path) -> None:
+    told = by_nvcc(arch, SOURCE, tmp_path)
     for kernel in KERNELS:
         assert re.search(rf"Compiling entry function '\S*{kernel}\S*' for 'sm_{arch}'", told)
     assert re.findall(r"(\d+) bytes spill", told) == ["0"] * 2 * len(KERNELS)

@@ -1,5 +1,5 @@
-// Replaces ggml-cuda's common.cuh for gdn/cuda: in the emulation, and if there is a GPU compiler without the libraries
-// that ggml-cuda's own header needs (cuBLAS, hipBLAS).
+// Replaces ggml-cuda's common.cuh for gdn/cuda and gemm/cuda: in the emulation, and if there is a GPU compiler without
+// the libraries that ggml-cuda's own header needs (cuBLAS, hipBLAS).
 
 #pragma once
 
@@ -14,6 +14,10 @@ using cudaStream_t = hipStream_t;
 #endif
 
 #define CUDA_CHECK(call) ((void) (call))
+
+// Kernels may start before the one ahead of them has ended; here they do not.
+static __device__ __forceinline__ void ggml_cuda_pdl_sync() {}
+static __device__ __forceinline__ void ggml_cuda_pdl_lc() {}
 
 struct ggml_backend_cuda_context {
     cudaStream_t stream() { return nullptr; }

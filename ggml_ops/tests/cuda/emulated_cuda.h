@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <tuple>
 #include <type_traits>
 
@@ -49,6 +50,10 @@ constexpr int WARP = 32;
 
 enum class turn_order { ascending, descending };
 extern turn_order order;
+
+// Source lines of the barriers that launches have met, and a fault for tests: the barrier in this line does nothing.
+extern std::set<int> barrier_lines;
+extern int           missing_line;
 
 // Throws std::runtime_error if a GPU would hang or its behaviour is undefined: if a block's threads wait at different
 // barriers, or have ended while others wait for them; also for a warp's lanes.

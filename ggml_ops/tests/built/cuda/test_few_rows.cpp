@@ -1,0 +1,189 @@
+// Products of few rows on CUDA, emulated on the CPU: right for each type, and a row's bits are the same in every pass.
+
+#include "common.cuh"
+
+#include "check.h"
+
+template <typename Kernel, typename Args>
+static void start_kernel(Kernel kernel, dim3 grid, int threads, size_t shared, cudaStream_t stream, int, Args args) {
+    emulated_cuda::launch(kernel, grid, dim3(threads), shared, stream, args);
+}
+
+#include "gemm/cuda/few_rows_launch.cuh"
+
+#include "ggml.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct kind {
+    ggml_type     type;
+    few_rows_type few;
+};
+constexpr kind KINDS[] = {
+    { GGML_TYPE_Q4_K, few_rows_type::q4_K },
+    { GGML_TYPE_Q5_K, few_rows_type::q5_K },
+    { GGML_TYPE_Q6_K, few_rows_type::q6_K },
+    { GGML_TYPE_Q8_0, few_rows_type::q8_0 },
+    { GGML_TYPE_Q4_0, few_rows_type::q4_0 },
+    { GGML_TYPE_Q4_1, few_rows_type::q4_1 },
+    { GGML_TYPE_IQ4_XS, few_rows_type::iq4_xs },
+};
+
+void multiply(const few_rows_product & p, char * memory, int splits) {
+    switch (p.type) {
+        case few_rows_type::q4_K: few_rows_launch<few_rows_type::q4_K, false>(p, memory, splits, nullptr); break;
+        case few_rows_type::q5_K: few_rows_launch<few_rows_type::q5_K, false>(p, memory, splits, nullptr); break;
+        case few_rows_type::q6_K: few_rows_launch<few_rows_type::q6_K, false>(p, memory, splits, nullptr); break;
+        case few_rows_type::q8_0: few_rows_launch<few_rows_type::q8_0, false>(p, memory, splits, nullptr); break;
+        case few_rows_type::q4_0: few_rows_launch<few_rows_type::q4_0, false>(p, memory, splits, nullptr); break;
+        case few_rows_type::q4_1: few_rows_launch<few_rows_type::q4_1, false>(p, memory, splits, nullptr); break;
+        case few_rows_type::iq4_xs: few_rows_launch<few_rows_type::iq4_xs, false>(p, memory, splits, nullptr); break;
+    }
+}
+
+std::vector<float> normal(size_t n, float scale, int seed) {
+    std::mt19937                    random(seed);
+    std::normal_distribution<float> one(0.0f, scale);
+    std::vector<float>              x(n);
+    for (float & value : x) {
+        value = one(random);
+    }
+    return x;
+}
+
+// A matrix as it is in a file, on 16 bytes, and what it means.
+struct matrix {
+    int                n_columns, n_k;
+    int64_t            row_bytes;
+    std::vector<char>  memory;
+    char *             data;
+    std::vector<float> values;
+
+    matrix(ggml_type type, int n_columns, int n_k) :
+        n_columns(n_columns), n_k(n_k), row_bytes((int64_t) ggml_row_size(type, n_k)),
+        memory(n_columns * row_bytes + 64), values((size_t) n_columns * n_k) {
+        data                       = (char *) (((uintptr_t) memory.data() + 15) / 16 * 16);
+        const std::vector<float> x = normal(values.size(), 0.02f, 1);
+        ggml_quantize_chunk(type, x.data(), data, 0, n_columns, n_k, nullptr);
+        ggml_get_type_traits(type)->to_float(data, values.data(), (int64_t) values.size());
+    }
+};
+
+// Out of a product with NaN where nothing was written.
+std::vector<float> product(
+    few_rows_type type, const matrix & m, const std::vector<float> & rows, int n_rows, int splits) {
+    std::vector<float>     out((size_t) n_rows * m.n_columns, NAN);
+    const few_rows_product p = { type, m.data, rows.data(), out.data(), m.row_bytes, m.n_k, m.n_columns, m.n_columns,
+        n_rows, m.n_k };
+    const few_rows_scratch scratch = few_rows_scratch_of(p, splits, false);
+    std::vector<char>      memory(scratch.bytes + 16);
+    multiply(p, (char *) (((uintptr_t) memory.data() + 15) / 16 * 16), splits);
+    return out;
+}
+
+// The squared error over the squared result.
+double error(const matrix & m, const std::vector<float> & rows, int n_rows, const std::vector<float> & out) {
+    double of_error = 0, of_result = 0;
+    for (int row = 0; row < n_rows; ++row) {
+        for (int column = 0; column < m.n_columns; ++column) {
+            double sum = 0;
+            for (int k = 0; k < m.n_k; ++k) {
+                sum += (double) m.values[(size_t) column * m.n_k + k] * rows[(size_t) row * m.n_k + k];
+            }
+            const double off = out[(size_t) row * m.n_columns + column] - sum;
+            of_error += off * off;
+            of_result += sum * sum;
+        }
+    }
+    return of_error / of_result;
+}
+
+void test_kind(const kind & kind, bool whole) {
+    const std::string name = ggml_type_name(kind.type);
+    for (const int n_k : whole ? std::vector<int>{ 256, 768, 1280 } : std::vector<int>{ 768 }) {
+        const matrix             m(kind.type, whole ? 300 : 40, n_k);
+        const std::vector<float> rows = normal((size_t) 64 * n_k, 1.0f, 2);
+        for (const int splits : { 1, 2 }) {
+            if (splits > n_k / CHUNK) {
+                continue;
+            }
+            const std::vector<float> one = product(kind.few, m, rows, 1, splits);
+            for (const int n_rows : whole ? std::vector<int>{ 1, 7, 8, 13, 16, 31, 64 } : std::vector<int>{ 13 }) {
+                const std::vector<float> out   = product(kind.few, m, rows, n_rows, splits);
+                const double             wrong = error(m, rows, n_rows, out);
+                std::printf("%s, k %d, splits %d, %d rows: %.2e\n", name.c_str(), n_k, splits, n_rows, wrong);
+                CHECK(wrong < 2e-6);   // of halves; activations of 8 bits: 2e-5
+                CHECK(std::equal(one.begin(), one.end(), out.begin()));
+            }
+        }
+    }
+}
+
+// Values that halves do not have: a row of the largest activations seen in models, one of tiny ones, and a NaN.
+void test_range() {
+    const matrix       m(GGML_TYPE_Q4_K, 40, 256);
+    std::vector<float> rows = normal(4 * 256, 1.0f, 3);
+    for (int k = 0; k < 256; ++k) {
+        rows[k] *= 2e5f;
+        rows[256 + k] *= 1e-3f;
+    }
+    for (int row = 0; row < 2; ++row) {
+        const std::vector<float> one(rows.begin() + row * 256, rows.begin() + (row + 1) * 256);
+        CHECK(error(m, one, 1, product(few_rows_type::q4_K, m, one, 1, 1)) < 2e-5);
+    }
+    rows[3 * 256 + 100]          = NAN;
+    const std::vector<float> out = product(few_rows_type::q4_K, m, rows, 4, 1);
+    CHECK(std::isnan(out[3 * 40 + 7]) && !std::isnan(out[2 * 40 + 7]));
+}
+
+// A kernel without one of its barriers, or that does not wait for its copies, is noticed in one of the orders. One
+// barrier orders what a block writes and what others read; here they run one after another.
+void test_faults() {
+    const matrix             m(GGML_TYPE_Q4_1, 40, 1280);   // as many chunks as stages are used again
+    const std::vector<float> rows  = normal((size_t) 16 * 1280, 1.0f, 2);
+    const auto               fails = [&] {
+        for (const auto order : { emulated_cuda::turn_order::ascending, emulated_cuda::turn_order::descending }) {
+            emulated_cuda::order = order;
+            for (const int splits : { 1, 2 }) {
+                if (!(error(m, rows, 16, product(few_rows_type::q4_1, m, rows, 16, splits)) < 2e-6)) {
+                    return true;
+                }
+            }
+        }
+        return false;
+    };
+    emulated_cuda::barrier_lines.clear();
+    CHECK(!fails());
+    const std::set<int> lines = emulated_cuda::barrier_lines;
+    CHECK(lines.size() >= 4);   // tiles, stages, and two where parts are added
+    int n_unnoticed = 0;
+    for (const int line : lines) {
+        emulated_cuda::missing_line = line;
+        n_unnoticed += !fails();
+    }
+    CHECK(n_unnoticed == 1);
+    emulated_cuda::missing_line = 0;
+    emulated_cuda::late_copies  = true;
+    CHECK(fails());
+    emulated_cuda::late_copies = false;
+}
+
+}   // namespace
+
+int main(int argc, char ** argv) {
+    const bool whole = argc > 1 && std::string(argv[1]) == "all";
+    for (const kind & kind : KINDS) {
+        test_kind(kind, whole);
+    }
+    test_range();
+    test_faults();
+    return TEST_RESULT;
+}

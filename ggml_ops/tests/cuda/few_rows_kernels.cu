@@ -1,0 +1,24 @@
+// All kernels of gemm/cuda, for compilers of GPU code that are tested without a GPU (tests/ggml_ops).
+
+#include "gemm/cuda/few_rows_kernel.cuh"
+
+template __global__ void tile_rows_kernel<k_order::halves_of_64>(rows_args);
+template __global__ void tile_rows_kernel<k_order::halves_of_32>(rows_args);
+template __global__ void tile_rows_kernel<k_order::strides_of_32>(rows_args);
+
+#define WIDTHS(type)                                                                        \
+    template __global__ void few_rows_kernel<few_rows_type::type, 1, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 2, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 4, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 8, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 1, false>(few_rows_args); \
+    template __global__ void few_rows_kernel<few_rows_type::type, 2, false>(few_rows_args); \
+    template __global__ void few_rows_kernel<few_rows_type::type, 4, false>(few_rows_args); \
+    template __global__ void few_rows_kernel<few_rows_type::type, 8, false>(few_rows_args);
+WIDTHS(q4_K)
+WIDTHS(q5_K)
+WIDTHS(q6_K)
+WIDTHS(q8_0)
+WIDTHS(q4_0)
+WIDTHS(q4_1)
+WIDTHS(iq4_xs)
