@@ -16,16 +16,27 @@ constexpr float SUM_SCALE    = 1.0f / MIN_SCALE;
 constexpr int   TILE_ROWS    = 8;
 constexpr int   TILE_SUMS    = 8 * 32 * 16;   // bytes before the sums
 constexpr int   TILE_BYTES   = TILE_SUMS + 32 * 4;
-constexpr int   TILE_THREADS = 256;   // that write a tile: one for each group and lane
+constexpr int   TILE_THREADS = 256;
+constexpr int   NORM_THREADS = 1024;
 
 struct rows_args {
     const float * rows;
     int64_t       stride;   // of rows, in floats
-    int           n_rows, n_tiles;
-    char *        tiles;    // [chunk][n_tiles][TILE_BYTES]
-    int *         counts;   // set to zero for few_rows_kernel()
-    int           n_counts;
+    int           n_rows, n_k;
+    char *        tiles;   // [chunk][tile][TILE_BYTES]
 };
+
+// The same with an RMS norm and its weight ahead: out gets what ggml's RMS_NORM and MUL would compute.
+struct norm_args {
+    rows_args     rows;
+    const float * weight;
+    float *       out;
+    int64_t       out_stride;
+    float         eps;
+};
+
+// Of a pass with n rows.
+static __host__ __device__ constexpr int few_rows_tiles(int n) { return n <= 8 ? 1 : n <= 16 ? 2 : n <= 32 ? 4 : 8; }
 
 // A NaN remains one.
 static __device__ __forceinline__ float within_halves(float x) {
@@ -34,50 +45,82 @@ static __device__ __forceinline__ float within_halves(float x) {
 }
 static __device__ __forceinline__ float row_value(float x) { return within_halves(x * ROW_SCALE); }
 
-// The pairs (0, 2) and (1, 3) of four values; returns their sum as they were rounded.
-static __device__ __forceinline__ float make_pairs(const float4 x, half_pair & even, half_pair & odd) {
-    even = pair_of(row_value(x.x), row_value(x.z));
-    odd  = pair_of(row_value(x.y), row_value(x.w));
-    return (low_float(even) + high_float(even)) + (low_float(odd) + high_float(odd));
+// Writes four values of a row. Eight lanes in a row have the 32 values of a sub-block, so they add its sum.
+template <k_order order>
+static __device__ __forceinline__ void write_values(char * tiles, int n_tiles, int row, int k, const float4 x) {
+    int group, t, second;
+    place_of<order>(k, group, t, second);
+    char * const tile = tiles + ((int64_t) (k / CHUNK) * n_tiles + row / TILE_ROWS) * TILE_BYTES;
+    const int    g    = row % TILE_ROWS;
+    uint2        pairs;
+    pairs.x                                                 = pair_of(row_value(x.x), row_value(x.z));
+    pairs.y                                                 = pair_of(row_value(x.y), row_value(x.w));
+    ((uint2 *) tile)[(group * 32 + 4 * g + t) * 2 + second] = pairs;
+
+    // Of the values as they were rounded, so that they cancel against the products.
+    float sum = (low_float(pairs.x) + high_float(pairs.x)) + (low_float(pairs.y) + high_float(pairs.y));
+#pragma unroll
+    for (int by = 4; by; by /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, by);
+    }
+    if (k % 32 == 0) {
+        const int       sub_block = k % CHUNK / 32;
+        const half_pair both_sums = pair_of(within_halves(sum * SUM_SCALE), 0.0f);
+        ((uint16_t *) (tile + TILE_SUMS))[(4 * g + sub_block / 2) * 2 + sub_block % 2] = (uint16_t) both_sums;
+    }
 }
 
-// One block for each chunk (x) and tile (y).
+// One block for 4 * TILE_THREADS values (x) of a row (y). Whole warps work, since n_k is a multiple of 256.
 template <k_order order> static __global__ void __launch_bounds__(TILE_THREADS) tile_rows_kernel(const rows_args args) {
-    __shared__ float sums[8][32][2];
-    const int        chunk = blockIdx.x, tile = blockIdx.y;
-    const int        group = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4, row = TILE_ROWS * tile + lane / 4;
-    char * const     to = args.tiles + ((int64_t) chunk * args.n_tiles + tile) * TILE_BYTES;
-
+    const int n_tiles = few_rows_tiles(args.n_rows), row = blockIdx.y;
+    const int k = 4 * ((int) blockIdx.x * TILE_THREADS + (int) threadIdx.x);
     ggml_cuda_pdl_lc();
     ggml_cuda_pdl_sync();
-    if (tile == 0) {
-        for (int i = chunk * TILE_THREADS + threadIdx.x; i < args.n_counts; i += gridDim.x * TILE_THREADS) {
-            args.counts[i] = 0;
+    if (k < args.n_k) {
+        float4 x = { 0, 0, 0, 0 };
+        if (row < args.n_rows) {
+            x = *(const float4 *) (args.rows + row * args.stride + k);
         }
+        write_values<order>(args.tiles, n_tiles, row, k, x);
     }
-    float4 first = { 0, 0, 0, 0 }, second = { 0, 0, 0, 0 };
-    if (row < args.n_rows) {
-        const float * const from = args.rows + row * args.stride + chunk * CHUNK;
-        first                    = *(const float4 *) (from + k_of<order>(t, group, 0));
-        second                   = *(const float4 *) (from + k_of<order>(t, group, 1));
-    }
-    uint4       out;
-    const float first_sum = make_pairs(first, out.x, out.y), second_sum = make_pairs(second, out.z, out.w);
-    ((uint4 *) to)[group * 32 + lane] = out;
+}
 
-    // By sub-block: the two operands, or the two halves of the groups. The third order has no mins.
-    const bool by_operand = order == k_order::halves_of_64;
-    sums[group][lane][0]  = by_operand || group < 4 ? first_sum + (by_operand ? 0.0f : second_sum) : 0.0f;
-    sums[group][lane][1]  = by_operand ? second_sum : group < 4 ? 0.0f : first_sum + second_sum;
-    __syncthreads();
-    if (group == 0) {
-        float low = 0, high = 0;
+// One block for each row (y).
+template <k_order order>
+static __global__ void __launch_bounds__(NORM_THREADS) tile_norms_kernel(const norm_args args) {
+    __shared__ float of_warps[NORM_THREADS / 32];
+    const int        n_tiles = few_rows_tiles(args.rows.n_rows), row = blockIdx.y, lane = threadIdx.x % 32;
+    const bool       is_row = row < args.rows.n_rows;
+    const float *    from   = args.rows.rows + row * args.rows.stride;
+    ggml_cuda_pdl_lc();
+    ggml_cuda_pdl_sync();
+    float sum = 0;
+    for (int k = 4 * threadIdx.x; is_row && k < args.rows.n_k; k += 4 * NORM_THREADS) {
+        const float4 x = *(const float4 *) (from + k);
+        sum += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+    }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            low += sums[i][lane][0];
-            high += sums[i][lane][1];
+    for (int by = 16; by; by /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, by);
+    }
+    if (lane == 0) {
+        of_warps[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    sum = of_warps[lane % (NORM_THREADS / 32)];
+#pragma unroll
+    for (int by = NORM_THREADS / 64; by; by /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, by);
+    }
+    const float scale = rsqrtf(sum / args.rows.n_k + args.eps);
+    for (int k = 4 * threadIdx.x; k < args.rows.n_k; k += 4 * NORM_THREADS) {
+        float4 x = { 0, 0, 0, 0 };
+        if (is_row) {
+            x              = *(const float4 *) (from + k);
+            const float4 w = *(const float4 *) (args.weight + k);
+            x              = { scale * x.x * w.x, scale * x.y * w.y, scale * x.z * w.z, scale * x.w * w.w };
+            *(float4 *) (args.out + row * args.out_stride + k) = x;
         }
-        ((half_pair *) (to + TILE_SUMS))[lane] =
-            pair_of(within_halves(low * SUM_SCALE), within_halves(high * SUM_SCALE));
+        write_values<order>(args.rows.tiles, n_tiles, row, k, x);
     }
 }

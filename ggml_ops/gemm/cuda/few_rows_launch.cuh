@@ -7,69 +7,127 @@
 
 #include <algorithm>
 
+// out = rows * weights, + added; with `up`: silu(rows * weights) * (rows * up). Strides are in floats.
 struct few_rows_product {
     few_rows_type type;
     const void *  weights;
-    const float * rows;
+    const void *  up;   // or null
     float *       out;
-    int64_t       row_bytes;                 // of the weights
-    int64_t       rows_stride, out_stride;   // in floats
+    const float * added;   // or null
+    int64_t       row_bytes, out_stride, added_stride;
     int           n_columns, n_rows, n_k;
 };
 
+static inline int few_rows_blocks(const few_rows_product & p) {
+    const int n = p.up ? columns_of_block<true>() : columns_of_block<false>();
+    return (p.n_columns + n - 1) / n;
+}
+
 // How k is split: by the matrix and the device, never by the number of rows. A power of two, as clusters like it.
-static inline int few_rows_splits(int n_columns, int n_k, int n_multiprocessors) {
-    const int n_blocks = (n_columns + COLUMNS - 1) / COLUMNS;
-    int       splits   = 1;
-    while (splits < MOST_SPLITS && 2 * splits <= n_k / CHUNK && n_blocks * splits < 2 * n_multiprocessors) {
+static inline int few_rows_splits(const few_rows_product & p, int n_multiprocessors) {
+    int splits = 1;
+    while (splits < MOST_SPLITS && 2 * splits <= p.n_k / CHUNK && few_rows_blocks(p) * splits < 2 * n_multiprocessors) {
         splits *= 2;
     }
     return splits;
 }
 
-static int few_rows_tiles(int n_rows) { return n_rows <= 8 ? 1 : n_rows <= 16 ? 2 : n_rows <= 32 ? 4 : 8; }
-
-// Scratch memory: the tiles, the parts of split sums and the counts, in this order.
-struct few_rows_scratch {
-    size_t tiles, parts, counts, bytes;   // offsets, and the whole
-};
-static few_rows_scratch few_rows_scratch_of(const few_rows_product & p, int splits, bool cluster) {
-    const size_t     n_tiles = few_rows_tiles(p.n_rows), n_blocks = (p.n_columns + COLUMNS - 1) / COLUMNS;
-    const bool       shared = splits > 1 && !cluster;
-    few_rows_scratch s      = {};
-    s.parts                 = p.n_k / CHUNK * n_tiles * TILE_BYTES;
-    s.counts                = s.parts + (shared ? n_blocks * splits * 2 * n_tiles * 32 * WARPS * sizeof(float4) : 0);
-    s.bytes                 = s.counts + (shared ? n_blocks * sizeof(int) : 0);
-    return s;
+// Bytes of the tiles of rows; of the parts of sums if blocks form no cluster, and of the counts.
+static inline size_t few_rows_tile_bytes(int n_rows, int n_k) {
+    return (size_t) n_k / CHUNK * few_rows_tiles(n_rows) * TILE_BYTES;
+}
+static inline size_t few_rows_part_bytes(const few_rows_product & p, int splits) {
+    return splits > 1
+               ? (size_t) few_rows_blocks(p) * splits * 2 * few_rows_tiles(p.n_rows) * 32 * WARPS * sizeof(float4)
+               : 0;
 }
 
-template <few_rows_type type, int n_tiles, bool cluster>
-static void few_rows_launch(const few_rows_args & args, int splits, cudaStream_t stream) {
-    const int     ahead = n_tiles > 2 ? 2 : 3;
-    const int     n     = (args.n_chunks + splits - 1) / splits;
-    few_rows_args all   = args;
-    all.n_stages        = std::min(n, ahead + 1);
+// What a product needs beside its own operands.
+struct few_rows_memory {
+    char *   tiles;    // of its rows, in its weights' order
+    float4 * parts;    // or null: blocks form clusters
+    int *    counts;   // one for each block, zero between products
+};
+
+template <few_rows_type type, int n_tiles, bool cluster, bool gated>
+static void few_rows_start(
+    const few_rows_product & p, const few_rows_memory & memory, int splits, cudaStream_t stream) {
+    const int           n_chunks = p.n_k / CHUNK, n = (n_chunks + splits - 1) / splits;
+    const int           n_stages = std::min(n, few_rows_ahead(n_tiles) + 1);
+    const few_rows_args args     = { (const char *) p.weights, (const char *) p.up, memory.tiles, p.out, p.added,
+            memory.parts, memory.counts, p.row_bytes, p.out_stride, p.added_stride, p.n_columns, p.n_rows, n_chunks,
+            n_stages };
     // The last column's words are read four bytes too far.
-    const size_t shared = all.n_stages * stage_bytes<type>(n_tiles) + 16;
-    start_kernel(few_rows_kernel<type, n_tiles, cluster>, dim3((args.n_columns + COLUMNS - 1) / COLUMNS, splits),
-        32 * WARPS, shared, stream, cluster ? splits : 1, all);
+    const size_t shared = n_stages * stage_bytes<type>(n_tiles) + 16;
+    start_kernel(few_rows_kernel<type, n_tiles, cluster, gated>, dim3(few_rows_blocks(p), splits), 32 * WARPS, shared,
+        stream, cluster ? splits : 1, args);
+}
+
+template <few_rows_type type, bool cluster, bool gated>
+static void few_rows_start(
+    const few_rows_product & p, const few_rows_memory & memory, int splits, cudaStream_t stream) {
+    switch (few_rows_tiles(p.n_rows)) {
+        case 1: few_rows_start<type, 1, cluster, gated>(p, memory, splits, stream); break;
+        case 2: few_rows_start<type, 2, cluster, gated>(p, memory, splits, stream); break;
+        case 4: few_rows_start<type, 4, cluster, gated>(p, memory, splits, stream); break;
+        default: few_rows_start<type, 8, cluster, gated>(p, memory, splits, stream); break;
+    }
 }
 
 template <few_rows_type type, bool cluster>
-static void few_rows_launch(const few_rows_product & p, char * memory, int splits, cudaStream_t stream) {
-    const few_rows_scratch scratch = few_rows_scratch_of(p, splits, cluster);
-    const int              n_tiles = few_rows_tiles(p.n_rows), n_chunks = p.n_k / CHUNK;
-    int * const            counts = (int *) (memory + scratch.counts);
-    const rows_args        rows   = { p.rows, p.rows_stride, p.n_rows, n_tiles, memory, counts,
-                 (int) ((scratch.bytes - scratch.counts) / sizeof(int)) };
-    start_kernel(
-        tile_rows_kernel<lane_weights<type>::ORDER>, dim3(n_chunks, n_tiles), TILE_THREADS, 0, stream, 1, rows);
-    const few_rows_args args = { (const char *) p.weights, memory, p.out, (float4 *) (memory + scratch.parts), counts,
-        p.row_bytes, p.out_stride, p.n_columns, p.n_rows, n_chunks, 0 };
-    switch (n_tiles) {
-        case 1: few_rows_launch<type, 1, cluster>(args, splits, stream); break;
-        case 2: few_rows_launch<type, 2, cluster>(args, splits, stream); break;
-        case 4: few_rows_launch<type, 4, cluster>(args, splits, stream); break;
-        default: few_rows_launch<type, 8, cluster>(args, splits, stream); break;
+static void few_rows_start(
+    const few_rows_product & p, const few_rows_memory & memory, int splits, cudaStream_t stream) {
+    if (p.up) {
+        few_rows_start<type, cluster, true>(p, memory, splits, stream);
+    } else {
+        few_rows_start<type, cluster, false>(p, memory, splits, stream);
+    }
+}
+
+static inline k_order order_of(few_rows_type type) {
+    switch (type) {
+        case few_rows_type::q6_K: return lane_weights<few_rows_type::q6_K>::ORDER;
+        case few_rows_type::q4_0: return lane_weights<few_rows_type::q4_0>::ORDER;
+        case few_rows_type::q4_1: return lane_weights<few_rows_type::q4_1>::ORDER;
+        case few_rows_type::iq4_xs: return lane_weights<few_rows_type::iq4_xs>::ORDER;
+        default: return lane_weights<few_rows_type::q4_K>::ORDER;
+    }
+}
+
+template <k_order order> static void start_tiles(const rows_args & rows, cudaStream_t stream) {
+    const dim3 grid((rows.n_k + 4 * TILE_THREADS - 1) / (4 * TILE_THREADS), TILE_ROWS * few_rows_tiles(rows.n_rows));
+    start_kernel(tile_rows_kernel<order>, grid, TILE_THREADS, 0, stream, 1, rows);
+}
+static inline void few_rows_tile(k_order order, const rows_args & rows, cudaStream_t stream) {
+    switch (order) {
+        case k_order::halves_of_64: start_tiles<k_order::halves_of_64>(rows, stream); break;
+        case k_order::halves_of_32: start_tiles<k_order::halves_of_32>(rows, stream); break;
+        case k_order::strides_of_32: start_tiles<k_order::strides_of_32>(rows, stream); break;
+    }
+}
+
+template <k_order order> static void start_norms(const norm_args & norm, cudaStream_t stream) {
+    const dim3 grid(1, TILE_ROWS * few_rows_tiles(norm.rows.n_rows));
+    start_kernel(tile_norms_kernel<order>, grid, NORM_THREADS, 0, stream, 1, norm);
+}
+static inline void few_rows_norm(k_order order, const norm_args & norm, cudaStream_t stream) {
+    switch (order) {
+        case k_order::halves_of_64: start_norms<k_order::halves_of_64>(norm, stream); break;
+        case k_order::halves_of_32: start_norms<k_order::halves_of_32>(norm, stream); break;
+        case k_order::strides_of_32: start_norms<k_order::strides_of_32>(norm, stream); break;
+    }
+}
+
+template <bool cluster>
+static void few_rows_multiply(
+    const few_rows_product & p, const few_rows_memory & memory, int splits, cudaStream_t stream) {
+    switch (p.type) {
+        case few_rows_type::q4_K: few_rows_start<few_rows_type::q4_K, cluster>(p, memory, splits, stream); break;
+        case few_rows_type::q5_K: few_rows_start<few_rows_type::q5_K, cluster>(p, memory, splits, stream); break;
+        case few_rows_type::q6_K: few_rows_start<few_rows_type::q6_K, cluster>(p, memory, splits, stream); break;
+        case few_rows_type::q8_0: few_rows_start<few_rows_type::q8_0, cluster>(p, memory, splits, stream); break;
+        case few_rows_type::q4_0: few_rows_start<few_rows_type::q4_0, cluster>(p, memory, splits, stream); break;
+        case few_rows_type::q4_1: few_rows_start<few_rows_type::q4_1, cluster>(p, memory, splits, stream); break;
+        case few_rows_type::iq4_xs: few_rows_start<few_rows_type::iq4_xs, cluster>(p, memory, splits, stream); break;
     }
 }

@@ -2,7 +2,7 @@
 //
 // A *chunk* is 256 weights of a row, whatever the type's block is. A lane (g = lane / 4, t = lane % 4) has 64 weights
 // of a chunk of row g, in eight *groups* of eight. A group is two operands of mma.m16n8k16: four weights whose values
-// of k follow each other (`k_of`) as the pairs (0, 2) and (1, 3), because bytes 0 and 2 of a word become a pair of
+// of k follow each other (`place_of`) as the pairs (0, 2) and (1, 3), because bytes 0 and 2 of a word become a pair of
 // halves with one mask. The rows of the pass are laid out to match (activations.cuh).
 //
 // An unsigned integer of up to 10 bits under the bits 0x6400 is the half 1024 + q, so unpacking needs no conversion. A
@@ -19,14 +19,21 @@ constexpr int   CHUNK        = 256;
 constexpr float WEIGHT_SCALE = 64.0f;
 constexpr float MIN_SCALE    = 8.0f;   // sums of values are divided by it, and mins multiplied
 
-// Which values of k a group has: `second` of its two operands, first of four in a row.
+// Which values of k a lane's groups have, and in which of a group's two operands: as the types' blocks ask for it.
 enum class k_order { halves_of_64, halves_of_32, strides_of_32 };
 
-template <k_order order> static __host__ __device__ constexpr int k_of(int t, int group, int second) {
-    return order == k_order::halves_of_64 ? 64 * t + 4 * group + 32 * second
-           : order == k_order::halves_of_32
-               ? 64 * t + 32 * (group / 4) + 4 * (group % 4) + 16 * second
-               : 128 * (group / 4) + 64 * (group % 2) + 8 * t + 4 * (group / 2 % 2) + 32 * second;
+// Of the four values from k on (a multiple of 4).
+template <k_order order> static __device__ __forceinline__ void place_of(int k, int & group, int & t, int & second) {
+    const int sub_block = k % CHUNK / 32, four = k / 4 % 8;
+    if (order == k_order::strides_of_32) {
+        t      = four / 2;
+        group  = 4 * (sub_block / 4) + 2 * (four % 2) + sub_block / 2 % 2;
+        second = sub_block % 2;
+    } else {
+        t      = sub_block / 2;
+        group  = order == k_order::halves_of_64 ? four : 4 * (sub_block % 2) + four % 4;
+        second = order == k_order::halves_of_64 ? sub_block % 2 : four / 4;
+    }
 }
 
 constexpr half_pair MAGIC = 0x64006400;   // 1024, 1024

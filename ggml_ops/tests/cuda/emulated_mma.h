@@ -6,9 +6,13 @@
 #include "cuda/emulated_cuda.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
+struct uint2 {
+    uint32_t x, y;
+};
 struct uint4 {
     uint32_t x, y, z, w;
 };
@@ -18,6 +22,7 @@ struct float4 {
 
 using half_pair = uint32_t;
 using std::min;
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 namespace emulated_cuda {
 
