@@ -86,13 +86,15 @@ class Engine(Inspection):
             pair.check_options(options)
         shares = options.share_ctx
         self.options = options = fitted(options)
-        tuned: tuning.Table = {}
+        tuned: dict[str, tuning.Table] = {}
 
         if options.n_gpu_layers != 0:
             warn_of_software_devices()
 
         def create() -> NativeEngine:
-            tuned.update(tuning.apply())  # before pass times are measured
+            if options.n_gpu_layers != 0 and options.warmup:
+                tuning.tune_missing(Path(options.model))
+            tuned.update(tuning.apply()._asdict())  # before pass times are measured
             params = options.native_params()
             params["host_memory"] = options.host_memory or free_memory()
             if options.cost_cache is True:
@@ -108,7 +110,7 @@ class Engine(Inspection):
             return native
 
         self._attach(create, options.n_slots, max_queue=options.max_queue)
-        self._info["tuned_rows"] = tuned
+        self._info["tuned_rows"], self._info["few_rows"] = tuned["matrix"], tuned["few"]
         if shares and not self._info["ctx_shared"] and self.n_slots > 1:
             log.warning(
                 "slots do not share the context: the sparse attention of %s needs a KV cache for each, %d tokens",

@@ -31,16 +31,20 @@ def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
 
 def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
     """Were the row counts measured here? No finding if no device has two kernels and nothing is kept."""
-    table, ignored = tuning.read_table()
+    kept, ignored = tuning.read_counts()
     if ignored:
         yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")
-    elif table:
-        rows = "; ".join(
-            f"{device} {', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items()
-        )
-        yield ok("tuned rows", f"{rows}; kept in {tuning.tuned_file()}")
+    elif kept.matrix or kept.few:
+        parts = [_told(kept.matrix, ""), _told(kept.few, "our kernel ")]
+        yield ok("tuned rows", f"{'; '.join(filter(None, parts))}; kept in {tuning.tuned_file()}")
     elif two := [device["name"] for device in info["devices"] if tuning.choices(device["name"])]:
         yield ok("tuned rows", f"the defaults of {', '.join(two)}; dflash-local doctor --tune measures them here")
+
+
+def _told(table: tuning.Table, kernel: str) -> str:
+    return "; ".join(
+        f"{device} {kernel}{', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items()
+    )
 
 
 def look_at_costs(options: EngineOptions) -> Finding:

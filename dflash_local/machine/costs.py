@@ -33,7 +33,7 @@ def cost_file(
         "files": [model_identity(Path(path)) for path in (model, drafter) if path is not None],
         "abi": native.ABI_VERSION,
         "build": build_identity(),
-        "tuned": tuning.read_table()[0],
+        "tuned": tuning.read_counts()[0],
         "machine": [
             machine.cpu,
             usable_cores(),

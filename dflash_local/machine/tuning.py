@@ -1,10 +1,10 @@
-"""The number of rows from which a device's matrix kernel beats its vector kernel: measured, kept on disk, set at every
-start.
+"""The numbers of rows from which a device's kernels beat one another: measured, kept on disk, set at every start.
 
-A device may have two kernels for products with quantized weights, one for few rows and one for many
-(ggml_ops/tune/kernel_timing.h). The backend guesses where they cross, or has measured it elsewhere; `dflash-local
-doctor --tune` measures it here. The result is kept in one small file per machine, valid for one build, and every engine
-sets it before it measures its pass times.
+A device may have a vector kernel for products of a row or a few with quantized weights, a matrix kernel for many, and
+one of ours for up to 64 (ggml_ops/tune/kernel_timing.h). The backend guesses where the first two cross, or has measured
+it elsewhere; ours serves only where it was measured to be faster. `dflash-local doctor --tune` measures here, and an
+engine does so by itself for types with a kernel of ours. The result is kept in one small file per machine, valid for
+one build, and every engine sets it before it measures its pass times.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.demo.shapes import SHAPES
-from dflash_local.errors import RequestError
+from dflash_local.errors import DFlashError, RequestError
 from dflash_local.machine.hardware import this_machine, usable_cores
 from dflash_local.machine.identity import build_identity
 
@@ -35,9 +37,23 @@ TYPES = (
 # One more than the rows of the widest timed pass: means never.
 MOST_ROWS = native.MAX_NODES + 1
 _MOST_BYTES = 1 << 16
+_SMALLEST_SIDE, _MOST_ELEMENTS = 256, 1 << 28  # of matrices that are timed at a start
+
+# Squared error of our kernel's products over their square, against the matrix kernel's: beyond it something is wrong.
+MOST_DIFFERENCE = 1e-3
+# At a start: bytes of weights in MiB, more than most caches hold, and milliseconds for each number of rows.
+_BRIEF = {"coarse": True, "megabytes": 192, "ms": 8}
 
 Table = dict[str, dict[str, int]]
-"""Device -> type -> rows from which the matrix kernel is used."""
+"""Device -> type -> rows from which a kernel is used."""
+
+
+class Counts(NamedTuple):
+    """From how many rows on the matrix kernel and ours are used; ours serves up to 64 rows, before all others."""
+
+    matrix: Table
+    few: Table
+
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +82,12 @@ def matrices(shape: str) -> list[tuple[int, int]]:
 def measure(
     device: str, weights: str, shape: str, *, progress: Callable[[float], None] = lambda done: None, **params: int
 ) -> dict[str, Any]:
-    """Time both kernels of `device` on the matrices of `shape`; `params` are further fields of native.TuneParams.
+    """Time the kernels of `device` on the matrices of `shape`; `params` are further fields of native.TuneParams.
 
     Returns:
-        device, type, shape, now (the current count), rows_max (means never), vector_ms and matrix_ms: milliseconds of
-        a product with each of the matrices, for 1, 2, ... rows; None where the vector kernel cannot be used.
+        device, type, shape, now (the current count), rows_max (means never), few_now (0: no kernel of ours),
+        difference (of our kernel's products), vector_ms, matrix_ms and few_ms: milliseconds of a product with each of
+        the matrices, for 1, 2, ... rows; None where a kernel cannot be used or was not timed.
     """
     sizes = matrices(shape)
     interrupted = False
@@ -93,8 +110,8 @@ def measure(
         raise
     first_run = runs[0]
     times = {
-        name: [None if None in row else sum(row) for row in zip(*(run[name] for run in runs), strict=True)]
-        for name in ("vector_ms", "matrix_ms")
+        name: [None if None in row else sum(row) for row in zip(*(run[field] for run in runs), strict=True)]
+        for name, field in (("vector_ms", "vector_ms"), ("matrix_ms", "matrix_ms"), ("few_ms", "few_rows_ms"))
     }
     return {
         "device": device,
@@ -102,6 +119,8 @@ def measure(
         "shape": shape,
         "now": first_run["rows"],
         "rows_max": first_run["rows_max"],
+        "few_now": first_run["few_rows"],
+        "difference": max(run["few_rows_difference"] for run in runs),
         **times,
     }
 
@@ -118,7 +137,7 @@ def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
         (n, vector / matrix, matrix / vector)
         for run in runs
         for n, (vector, matrix) in enumerate(zip(run["vector_ms"], run["matrix_ms"], strict=True), 1)
-        if vector is not None
+        if vector is not None and matrix is not None
     ]
 
     def loss(rows: int) -> float:
@@ -127,6 +146,25 @@ def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
     counts = range(1, max((n for n, *_ in ratios), default=0) + 2)
     best = min(counts, key=loss)
     return now if loss(now) <= loss(best) else best
+
+
+def few_rows_from(runs: Iterable[Mapping[str, Any]], matrix_from: int) -> int:
+    """From how many rows on our kernel should be used, if the others cross at `matrix_from`: with the least loss, as in
+    crossover(). MOST_ROWS: never, which is also the answer if its products are wrong."""
+    rows: list[tuple[int, float, float]] = []  # rows, milliseconds of the kernel that serves without ours, and of ours
+    for run in runs:
+        if not run["difference"] <= MOST_DIFFERENCE:
+            return MOST_ROWS
+        for n, times in enumerate(zip(run["vector_ms"], run["matrix_ms"], run["few_ms"], strict=True), 1):
+            vector, matrix, few = times
+            other = vector if n < matrix_from and vector is not None else matrix
+            if other is not None and few is not None:
+                rows.append((n, other, few))
+
+    def loss(count: int) -> float:
+        return sum(max(0.0, (few / other if n >= count else other / few) - 1 - MARGIN) for n, other, few in rows)
+
+    return min((MOST_ROWS, *range(1, MOST_ROWS)), key=loss)
 
 
 # ---- on disk ---------------------------------------------------------------------------------------------------------
@@ -147,60 +185,127 @@ def tuned_file() -> Path:
     return cache_dir() / "tuned" / f"{name}.json"
 
 
-def read_table() -> tuple[Table, str]:
-    """The kept table of this machine and build, and the reason if it is ignored, else "". An empty table without a
-    reason: none is kept."""
-    file = tuned_file()
+def read_counts() -> tuple[Counts, str]:
+    """The kept counts of this machine and build, and the reason if they are ignored, else "". Empty tables without a
+    reason: none are kept."""
+    file, nothing = tuned_file(), Counts({}, {})
     try:
         document = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
     except FileNotFoundError:
-        return {}, ""
+        return nothing, ""
     except OSError as error:
-        return {}, f"{file} cannot be read: {error.strerror}"
+        return nothing, f"{file} cannot be read: {error.strerror}"
     except (ValueError, RecursionError):
-        return {}, f"{file} is damaged"
-    if not isinstance(document, dict) or document.get("format") != FORMAT or not _is_table(document.get("rows")):
-        return {}, f"{file} is damaged"
+        return nothing, f"{file} is damaged"
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        return nothing, f"{file} is damaged"
+    kept = Counts(document.get("rows", 0), document.get("few_rows", {}))
+    if not all(map(_is_table, kept)):
+        return nothing, f"{file} is damaged"
     if document.get("build") != build_identity():
-        return {}, f"{file} was measured with another build"
-    return document["rows"], ""
+        return nothing, f"{file} was measured with another build"
+    return kept, ""
 
 
-def keep(table: Table) -> Path:
-    """Add to the kept table, and return its file.
+def keep(matrix: Table, few: Table | None = None) -> Path:
+    """Add to the kept counts, and return their file.
 
     Raises:
         OSError: the cache folder cannot be written.
     """
     file = tuned_file()
-    before, _ = read_table()
-    rows = {device: {**before.get(device, {}), **table.get(device, {})} for device in {**before, **table}}
+    before, _ = read_counts()
+    document = {
+        "format": FORMAT,
+        "build": build_identity(),
+        "rows": _merged(before.matrix, matrix),
+        "few_rows": _merged(before.few, few or {}),
+    }
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"format": FORMAT, "build": build_identity(), "rows": rows}, indent=1)
     with complete_or_absent(file) as written:
-        written.write(text.encode())
+        written.write(json.dumps(document, indent=1).encode())
     return file
 
 
-def apply() -> Table:
-    """Set the counts of the kept table, for the whole process, and reset all others to the devices' defaults. Returns
-    the counts that were set."""
-    table, ignored = read_table()
+def _merged(before: Table, table: Table) -> Table:
+    return {device: {**before.get(device, {}), **table.get(device, {})} for device in {**before, **table}}
+
+
+def apply() -> Counts:
+    """Set the kept counts, for the whole process, and reset all others to the devices' defaults. Returns the counts
+    that were set."""
+    kept, ignored = read_counts()
     if ignored:
         log.warning("%s: ignored (run: dflash-local doctor --tune)", ignored)
+    return Counts(_set(kept.matrix, native.matrix_rows), _set(kept.few, native.few_rows))
+
+
+def _set(table: Table, function: Callable[[str, str, int], int]) -> Table:
     counts: Table = {}
     for device in _devices():
         device_counts = table.get(device["name"], {})
         for weights in TYPES:
-            rows = native.matrix_rows(device["name"], weights, device_counts.get(weights, 0))
+            rows = function(device["name"], weights, device_counts.get(weights, 0))
             if rows and weights in device_counts:
                 counts.setdefault(device["name"], {})[weights] = rows
     return counts
 
 
+# ---- at a start ------------------------------------------------------------------------------------------------------
+
+
+def tune_missing(model: Path) -> None:
+    """Measure, briefly, what is not kept for the types of `model` on devices with kernels of ours, and keep it. A
+    measurement that fails leaves the defaults."""
+    devices = [device["name"] for device in _devices() if any(native.few_rows(device["name"], t) for t in TYPES)]
+    kept = read_counts()[0].few
+    shapes = _largest_matrices(model) if devices else {}
+    for device in devices:
+        matrix: Table = {device: {}}
+        few: Table = {device: {}}
+        for weights, shape in shapes.items():
+            if weights in kept.get(device, {}) or not native.few_rows(device, weights):
+                continue
+            try:
+                run = measure(device, weights, shape, **_BRIEF)
+            except DFlashError as error:
+                log.warning("%s: the kernels for %s could not be timed: %s", device, weights, error)
+                continue
+            if not run["difference"] <= MOST_DIFFERENCE:
+                log.warning("%s: our kernel for %s computes something else there, and is not used", device, weights)
+            matrix[device][weights] = rows = crossover([run], run["now"])
+            few[device][weights] = few_rows_from([run], rows)
+        if few[device]:
+            _try_to_keep(matrix, few)
+
+
+def _try_to_keep(matrix: Table, few: Table) -> None:
+    try:
+        keep(matrix, few)
+    except OSError as error:
+        log.warning("measured numbers of rows could not be kept: %s", error)
+
+
+def _largest_matrices(model: Path) -> dict[str, str]:
+    """By type, the shape (MxK) of which a model's file has the most bytes."""
+    from dflash_local.convert.gguf_metadata import read_header  # numpy, which few starts need
+
+    sizes: Counter[tuple[str, str]] = Counter()
+    for tensor in read_header(model)[1].values():
+        weights = next((name for name in TYPES if name.lower() == tensor.type.name.lower()), "")
+        if (
+            weights
+            and len(tensor.shape) == 2
+            and min(tensor.shape) >= _SMALLEST_SIDE
+            and prod(tensor.shape) <= _MOST_ELEMENTS
+        ):
+            sizes[weights, "x".join(map(str, tensor.shape))] += tensor.n_bytes
+    return {weights: shape for (weights, shape), _ in reversed(sizes.most_common())}
+
+
 def choices(device: str, types: Sequence[str] = TYPES) -> list[str]:
-    """The `types` for which the device has two kernels."""
-    return [weights for weights in types if native.matrix_rows(device, weights)]
+    """The `types` for which the device has more than one kernel."""
+    return [weights for weights in types if native.matrix_rows(device, weights) or native.few_rows(device, weights)]
 
 
 def in_force() -> Table:
@@ -216,7 +321,7 @@ def _devices() -> list[dict[str, Any]]:
     return list(native.library_info()["devices"])
 
 
-def _is_table(rows: object) -> bool:
+def _is_table(rows: object) -> TypeGuard[Table]:
     return isinstance(rows, dict) and all(
         isinstance(types, dict)
         and all(weights in TYPES and type(count) is int and 1 <= count <= MOST_ROWS for weights, count in types.items())

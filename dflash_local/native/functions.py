@@ -132,6 +132,12 @@ def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
     return _call("dflash_matrix_rows", device.encode(), weights.encode(), rows)
 
 
+def few_rows(device: str, weights: str, rows: int = -1) -> int:
+    """The smallest number of rows, up to 64, for which `device` uses the kernels of ggml_ops/gemm with `weights`; 65:
+    never, 0: it has none. `rows` as for matrix_rows(), whose kernels serve where these do not."""
+    return _call("dflash_few_rows", device.encode(), weights.encode(), rows)
+
+
 def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> dict[str, Any]:
     """dflash_tune(): milliseconds of one product by each of a device's two kernels, for 1, 2, ... rows.
 

@@ -64,6 +64,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_rpc_server_params_default": (None, [POINTER(RPCServerParams)]),
     "dflash_rpc_serve": (c_int, [POINTER(RPCServerParams)]),
     "dflash_matrix_rows": (c_int32, [c_char_p, c_char_p, c_int32]),
+    "dflash_few_rows": (c_int32, [c_char_p, c_char_p, c_int32]),
     "dflash_tune_params_default": (None, [POINTER(TuneParams)]),
     "dflash_plan": (c_void_p, [POINTER(EngineParams), c_char_p, POINTER(c_int)]),
     "dflash_tune": (c_void_p, [POINTER(TuneParams), ProgressCallback, c_void_p, POINTER(c_int)]),
@@ -159,6 +160,7 @@ def load() -> ctypes.CDLL:
     path = library_path()
     try:
         lib = ctypes.CDLL(str(path))
+        lib.dflash_abi_version.restype = c_uint32  # of any library with this function
         abi = int(lib.dflash_abi_version())
     except (OSError, AttributeError) as error:
         raise NativeLibraryError(f"cannot load {path}: {error}", hint=BUILD_HINT) from error

@@ -195,6 +195,7 @@ class TuneParams(ctypes.Structure):
         ("n_threads", c_int32),
         ("megabytes", c_int32),
         ("ms", c_int32),
+        ("coarse", c_bool),
     ]
 
 

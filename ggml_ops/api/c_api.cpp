@@ -294,11 +294,22 @@ int dflash_rpc_serve(const dflash_rpc_server_params * p) {
 int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows) {
     return attempt_number([&] {
         backends_init();
-        const matrix_rows kernel(device, type);
+        const device_kernels kernels(device, type);
         if (rows >= 0) {
-            kernel.set(rows);
+            kernels.set_matrix(rows);
         }
-        return kernel.get();
+        return kernels.get().matrix;
+    });
+}
+
+int32_t dflash_few_rows(const char * device, const char * type, int32_t rows) {
+    return attempt_number([&] {
+        backends_init();
+        const device_kernels kernels(device, type);
+        if (rows >= 0) {
+            kernels.set_few(rows);
+        }
+        return kernels.get().few;
     });
 }
 

@@ -32,7 +32,7 @@
 // A hash of the names and types of all fields of this header's structs: dflash_local/native/structs.py computes it, and
 // tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the
 // function another name.
-#define DFLASH_ABI_VERSION 0x229272f5u
+#define DFLASH_ABI_VERSION 0xe0c1677au
 
 #ifdef __cplusplus
 extern "C" {
@@ -216,6 +216,9 @@ DFLASH_API int dflash_rpc_serve(const dflash_rpc_server_params * params);
 // only queries. device, type: ggml's names ("CUDA0", "q4_K"). Returns the count in force, 0 if there is nothing to
 // choose, < 0 on error.
 DFLASH_API int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows);
+// The same for our own kernels of CUDA devices, which serve up to 64 rows from this count on, whatever the others do.
+// 65: never, which is also what 0 restores.
+DFLASH_API int32_t dflash_few_rows(const char * device, const char * type, int32_t rows);
 
 typedef struct dflash_tune_params {
     const char * device;      // "CPU", "CUDA0", ...
@@ -227,14 +230,17 @@ typedef struct dflash_tune_params {
     int32_t      megabytes;   // total size of the weights used in rotation: more than the caches hold, at least two
                               // weights
     int32_t ms;               // time budget per row count; each kernel runs at least three times
+    bool    coarse;           // time 1 to 8, 12, 16, 32, 48 and 64 rows alone
 } dflash_tune_params;
 
 DFLASH_API void dflash_tune_params_default(dflash_tune_params * params);
 
-// Time both kernels of a device. progress: as in dflash_engine_create. JSON: {"device", "type", "m", "k", "weights",
-// "buffer", "rows": the count in force, "rows_max": the largest that can be set, "vector_ms": [n_max], "matrix_ms":
-// [n_max]}: median milliseconds of one product of 1, 2, ... rows; null where the vector kernel does not apply. NULL on
-// failure; `status` (may be NULL) says why.
+// Time the kernels of a device. progress: as in dflash_engine_create. JSON: {"device", "type", "m", "k", "weights",
+// "buffer", "rows": the count in force, "rows_max": the largest that can be set, "few_rows": the count in force, 0 if
+// there are none, "vector_ms": [n_max], "matrix_ms": [n_max], "few_rows_ms": [n_max], "few_rows_difference"}: median
+// milliseconds of one product of 1, 2, ... rows, null where it was not timed or the kernel does not apply; and the
+// largest squared error of a product, over its square, against the matrix kernel's. NULL on failure; `status` (may be
+// NULL) says why.
 DFLASH_API char * dflash_tune(
     const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status);
 

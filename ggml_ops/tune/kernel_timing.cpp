@@ -79,7 +79,7 @@ std::vector<char> random_weight(ggml_type type, int32_t m, int32_t k) {
 // Weights of one shape, larger than the caches in total, and passes of products with them.
 class bench {
   public:
-    bench(const matrix_rows & kernel, const dflash_tune_params & p) :
+    bench(const device_kernels & kernel, const dflash_tune_params & p) :
         kernel_(kernel), k_(p.k), backend_(ggml_backend_dev_init(kernel.device(), nullptr)) {
         if (!backend_) {
             throw status_error(DFLASH_ERROR_MEMORY, "the device ", p.device, " could not be started: ", logged_error());
@@ -111,9 +111,8 @@ class bench {
         }
     }
 
-    // Median milliseconds of one product of n rows, with the kernels in turns. The matrix kernel is used from `from[1]`
-    // rows on.
-    void time(int32_t n, const std::vector<int> & from, int32_t limit_ms, std::vector<double> & ms) {
+    // Median milliseconds of one product of n rows with each choice of kernels, in turns.
+    std::vector<double> time(int32_t n, const std::vector<kernel_rows> & from, int32_t limit_ms) {
         std::vector<std::vector<double>> all(from.size());
         for (size_t i = 0; i < from.size(); ++i) {
             build(passes_[i], n);
@@ -131,11 +130,23 @@ class bench {
                 spent += all[i].back() * per_pass_;
             }
         }
-        ms.clear();
+        std::vector<double> ms;
         for (auto & times : all) {
             std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
             ms.push_back(times[times.size() / 2]);
         }
+        return ms;
+    }
+
+    // How far the last products with one choice are from those with another: squared error over squared result.
+    double difference(size_t one, size_t other) const {
+        const std::vector<float> a = result(passes_[one]), b = result(passes_[other]);
+        double                   error = 0, all = 0;
+        for (size_t i = 0; i < a.size(); ++i) {
+            error += ((double) a[i] - b[i]) * ((double) a[i] - b[i]);
+            all += (double) b[i] * b[i];
+        }
+        return error / all;
     }
 
     size_t       n_weights() const { return weights_.size(); }
@@ -155,7 +166,11 @@ class bench {
         ggml_tensor * x = ggml_new_tensor_2d(p.ctx.get(), GGML_TYPE_F32, k_, n);
         ggml_set_input(x);
         for (size_t i = 0; i < per_pass_; ++i, next_ = (next_ + 1) % weights_.size()) {
-            ggml_build_forward_expand(p.graph, ggml_mul_mat(p.ctx.get(), weights_[next_], x));
+            ggml_tensor * product = ggml_mul_mat(p.ctx.get(), weights_[next_], x);
+            if (i == 0) {
+                ggml_set_output(product);   // its memory is not used again
+            }
+            ggml_build_forward_expand(p.graph, product);
         }
         if (!ggml_gallocr_alloc_graph(p.alloc.get(), p.graph)) {
             throw status_error(DFLASH_ERROR_MEMORY, "no memory for the products of ", n, " rows: ", logged_error());
@@ -163,7 +178,15 @@ class bench {
         ggml_backend_tensor_set(x, x_.data(), 0, ggml_nbytes(x));
     }
 
-    double run(pass & p, int from) {
+    // Of the first product.
+    static std::vector<float> result(const pass & p) {
+        ggml_tensor *      out = ggml_graph_node(p.graph, 0);
+        std::vector<float> x(ggml_nelements(out));
+        ggml_backend_tensor_get(out, x.data(), 0, ggml_nbytes(out));
+        return x;
+    }
+
+    double run(pass & p, kernel_rows from) {
         kernel_.set(from);
         const abort_guard guard(abort_guard::phase::pass);
         const int64_t     t = ggml_time_us();
@@ -173,7 +196,7 @@ class bench {
         return (ggml_time_us() - t) / 1000.0 / per_pass_;
     }
 
-    const matrix_rows &        kernel_;
+    const device_kernels &     kernel_;
     int64_t                    k_;
     ggml_backend_ptr           backend_;
     ggml_context_ptr           weights_ctx_;
@@ -181,15 +204,16 @@ class bench {
     ggml_backend_buffer_ptr    buffer_;
     std::vector<float>         x_;
     size_t                     per_pass_ = 1, next_ = 0;
-    pass                       passes_[2];
+    pass                       passes_[3];
 };
 
 }   // namespace
 
-matrix_rows::matrix_rows(const char * device, const char * type) :
+device_kernels::device_kernels(const char * device, const char * type) :
     device_(ggml_backend_dev_by_name(device ? device : "")), type_(quantized_type(type ? type : "")) {
     refuse_if(!device_, "device is '", (device ? device : ""), "', which is not here");
     gpu_rows_              = backend_function<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
+    gpu_few_rows_          = backend_function<int(int, ggml_type, int)>(device_, "dflash_cuda_set_few_rows");
     tile_rows_             = backend_function<int(ggml_type)>(device_, "dflash_tile_rows");
     set_tile_rows_         = backend_function<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device_);
@@ -202,21 +226,53 @@ matrix_rows::matrix_rows(const char * device, const char * type) :
     }
 }
 
-int matrix_rows::get() const { return gpu_rows_ ? gpu_rows_(index_, type_, -1) : tile_rows_ ? tile_rows_(type_) : 0; }
+kernel_rows device_kernels::get() const {
+    return { gpu_rows_    ? gpu_rows_(index_, type_, -1)
+             : tile_rows_ ? tile_rows_(type_)
+                          : 0,
+        gpu_few_rows_ ? gpu_few_rows_(index_, type_, -1) : 0 };
+}
 
-void matrix_rows::set(int rows) const {
+void device_kernels::set_matrix(int rows) const {
     if (gpu_rows_) {
         gpu_rows_(index_, type_, rows);
-    } else if (set_tile_rows_ && get() > 0) {
+    } else if (set_tile_rows_ && get().matrix > 0) {
         set_tile_rows_(type_, rows > 0 ? std::min(rows, MAX_TILE_ROWS) : own_tile_rows(tile_rows_)[type_]);
     }
 }
 
-std::string tune(const dflash_tune_params & p, dflash_progress_callback progress, void * user) {
-    const matrix_rows kernel(p.device, p.type);
-    const int         before = kernel.get();
-    refuse_if(before == 0, p.device, " has one kernel only for ", ggml_type_name(kernel.type()),
-        ", or none that can be chosen");
+void device_kernels::set_few(int rows) const {
+    if (gpu_few_rows_) {
+        gpu_few_rows_(index_, type_, rows);
+    }
+}
+
+void device_kernels::set(kernel_rows rows) const {
+    set_matrix(rows.matrix);
+    set_few(rows.few);
+}
+
+namespace {
+
+// Milliseconds by rows; null: not timed, or the kernel does not serve so many.
+struct times {
+    json vector = json::array(), matrix = json::array(), few = json::array();
+
+    void add(const json & of_vector, const json & of_matrix, const json & of_few) {
+        vector.push_back(of_vector);
+        matrix.push_back(of_matrix);
+        few.push_back(of_few);
+    }
+};
+
+// Coarse, these rows alone are timed.
+bool is_timed(int32_t n, bool coarse) {
+    return !coarse || n <= 8 || n == 12 || n == 16 || (n < 64 && n % 16 == 0) || n == 64;
+}
+
+void check_tune(const dflash_tune_params & p, const kernel_rows & now, const char * type) {
+    refuse_if(
+        now.matrix == 0 && now.few == 0, p.device, " has one kernel only for ", type, ", or none that can be chosen");
     check_range("m", p.m, 16, 1 << 20);
     check_range("k", p.k, 256, 1 << 20);
     check_range("m * k", (int64_t) p.m * p.k, 0, (int64_t) 1 << 30);
@@ -225,33 +281,51 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     check_range("megabytes", p.megabytes, 0, 1 << 16);
     check_range("ms", p.ms, 0, 60'000);
     refuse_if(p.k % 256 != 0, "k is ", p.k, ", must be a multiple of 256");
+}
+
+}   // namespace
+
+std::string tune(const dflash_tune_params & p, dflash_progress_callback progress, void * user) {
+    const device_kernels kernel(p.device, p.type);
+    const kernel_rows    before = kernel.get();
+    check_tune(p, before, ggml_type_name(kernel.type()));
     logged_error();   // clear earlier errors
     const abort_guard guard(abort_guard::phase::load);
     struct rows_guard {
-        const matrix_rows & kernel;
-        int                 rows;
+        const device_kernels & kernel;
+        kernel_rows            rows;
         ~rows_guard() { kernel.set(rows); }
     } restore{ kernel, before };
-    bench b(kernel, p);
-    kernel.set(1 << 20);
-    const int widest = kernel.get();   // one more than the vector kernel supports
+    bench     b(kernel, p);
+    const int never = DFLASH_MAX_NODES + 1;
+    kernel.set_matrix(1 << 20);
+    const int widest = kernel.get().matrix;   // one more than the vector kernel supports
 
-    json                vector_ms = json::array(), matrix_ms = json::array();
-    std::vector<double> ms;
+    times  found;
+    double difference = 0;
     for (int32_t n = 1; n <= p.n_max; ++n) {
-        if (n < widest) {
-            b.time(n, { 1, widest }, p.ms, ms);
-            vector_ms.push_back(ms[1]);
+        if (is_timed(n, p.coarse)) {
+            std::vector<kernel_rows> choices = { { 1, never } };
+            if (before.few) {
+                choices.push_back({ 1, 1 });
+            }
+            if (n < widest) {
+                choices.push_back({ widest, never });
+            }
+            const std::vector<double> ms = b.time(n, choices, p.ms);
+            found.add(n < widest ? json(ms.back()) : json(), ms[0], before.few ? json(ms[1]) : json());
+            if (before.few) {
+                difference = std::max(difference, b.difference(1, 0));
+            }
         } else {
-            b.time(n, { 1 }, p.ms, ms);
-            vector_ms.push_back(nullptr);
+            found.add(nullptr, nullptr, nullptr);
         }
-        matrix_ms.push_back(ms[0]);
         refuse_if(progress && !progress((float) n / p.n_max, user), "the measurement was cancelled");
     }
     const json result = { { "device", p.device }, { "type", ggml_type_name(kernel.type()) }, { "m", p.m }, { "k", p.k },
-        { "weights", b.n_weights() }, { "buffer", b.buffer() }, { "rows", before }, { "rows_max", widest },
-        { "vector_ms", vector_ms }, { "matrix_ms", matrix_ms } };
+        { "weights", b.n_weights() }, { "buffer", b.buffer() }, { "rows", before.matrix }, { "rows_max", widest },
+        { "few_rows", before.few }, { "vector_ms", found.vector }, { "matrix_ms", found.matrix },
+        { "few_rows_ms", found.few }, { "few_rows_difference", difference } };
     return result.dump();
 }
 

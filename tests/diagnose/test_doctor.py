@@ -18,7 +18,9 @@ from dflash_local import cli, native
 from dflash_local.build import installation, recipe
 from dflash_local.build.commit import running_commit
 from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
+from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import SHAPES
 from dflash_local.diagnose import build, kernels, memory
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_costs, look_at_machine, look_at_tuning
@@ -229,6 +231,10 @@ class FakeGpu:
     def __init__(self) -> None:
         self.even = {"q4_K": 4.5, "q6_K": 2.5, "q8_0": 20.0}
         self.rows: dict[str, int] = {}
+        # A kernel of ours, which takes as long as 1.5 rows of the vector kernel.
+        self.few_types: tuple[str, ...] = ()
+        self.few, self.difference = 1.5, 1e-6
+        self.ours: dict[str, int] = {}
 
     def matrix_rows(self, device: str, weights: str, rows: int = -1) -> int:
         known = next((name for name in self.even if name.lower() == weights.lower()), "")
@@ -239,7 +245,7 @@ class FakeGpu:
         return self.rows.get(known) or 9
 
     def tune(self, params: dict[str, Any], progress: Any) -> dict[str, Any]:
-        name = next(name for name in self.even if name.lower() == params["type"])
+        name = next(name for name in self.even if name.lower() == params["type"].lower())
         one = params["m"] * params["k"] / 1e9
         return {
             "type": name,
@@ -247,7 +253,18 @@ class FakeGpu:
             "rows_max": 9,
             "vector_ms": [n * one if n <= 8 else None for n in range(1, 65)],
             "matrix_ms": [max(n / 16, 1) * self.even[name] * one for n in range(1, 65)],
+            "few_rows": self.few_rows("CUDA0", name),
+            "few_rows_ms": [self.few * one if name in self.few_types else None for n in range(1, 65)],
+            "few_rows_difference": self.difference,
         }
+
+    def few_rows(self, device: str, weights: str, rows: int = -1) -> int:
+        known = next((name for name in self.few_types if name.lower() == weights.lower()), "")
+        if device != "CUDA0" or not known:
+            return 0
+        if rows >= 0:
+            self.ours[known] = rows
+        return self.ours.get(known) or 65
 
 
 @pytest.fixture
@@ -259,6 +276,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeGpu:
     )
     monkeypatch.setattr(native, "library_path", lambda: tmp_path / "libdflash.so")
     monkeypatch.setattr(native, "matrix_rows", fake.matrix_rows)
+    monkeypatch.setattr(native, "few_rows", fake.few_rows)
     monkeypatch.setattr(native, "tune", fake.tune)
     return fake
 
@@ -284,9 +302,52 @@ def test_one_command_tunes_a_gpu(gpu: FakeGpu, tmp_path: Path, capsys: pytest.Ca
         "CUDA0 q4_K: matrix kernel from 9 rows on -> from 5 (8b: 5, 27b: 5)" in printed
         and "     9           -" in printed
     )
-    assert tuning.apply() == {"CUDA0": {"q4_K": 5, "q6_K": 3, "q8_0": 9}} and gpu.rows["q6_K"] == 3
+    assert tuning.apply() == ({"CUDA0": {"q4_K": 5, "q6_K": 3, "q8_0": 9}}, {}) and gpu.rows["q6_K"] == 3
     assert cli.main([*command[:2], "--types", "q8_0,q5_k"]) == 0  # what was kept stays; now is what is in force
-    assert "one kernel only for q5_k" in capsys.readouterr().out and tuning.read_table()[0]["CUDA0"]["q4_K"] == 5
+    assert (
+        "one kernel only for q5_k" in capsys.readouterr().out and tuning.read_counts()[0].matrix["CUDA0"]["q4_K"] == 5
+    )
+
+
+def test_our_kernel_serves_from_where_it_is_faster(gpu: FakeGpu, capsys: pytest.CaptureFixture[str]) -> None:
+    gpu.few_types = ("q4_K",)
+    assert cli.main(["doctor", "--tune", "--types", "q4_k", "--shape", "8b"]) == 0
+    printed = capsys.readouterr().out
+    assert "CUDA0 q4_K: our kernel from 2 rows on" in printed and "few ms" in printed
+    assert tuning.apply() == ({"CUDA0": {"q4_K": 5}}, {"CUDA0": {"q4_K": 2}}) and gpu.ours["q4_K"] == 2
+    gpu.difference = 0.1
+    assert cli.main(["doctor", "--tune", "--types", "q4_k", "--shape", "8b"]) == 0
+    assert "our kernel not at all" in capsys.readouterr().out and tuning.apply().few == {"CUDA0": {"q4_K": 65}}
+
+
+def test_a_start_measures_what_is_not_kept(
+    gpu: FakeGpu, pocket: dict[str, Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each type of the model that has a kernel of ours, once."""
+    asked: list[tuple[str, bool]] = []
+    measure = gpu.tune
+
+    def tune(params: dict[str, Any], progress: Any) -> dict[str, Any]:
+        asked.append((params["type"], params["coarse"]))
+        return measure(params, progress)
+
+    monkeypatch.setattr(native, "tune", tune)
+    monkeypatch.setattr(tuning, "_largest_matrices", lambda model: {"q4_K": "512x256", "q8_0": "512x256"})
+    tuning.tune_missing(pocket["target"])
+    assert asked == [] and tuning.read_counts()[0] == ({}, {})  # nothing to choose
+    gpu.few_types = ("q4_K", "q6_K")
+    tuning.tune_missing(pocket["target"])
+    tuning.tune_missing(pocket["target"])
+    assert asked == [("q4_K", True)] and tuning.apply() == ({"CUDA0": {"q4_K": 5}}, {"CUDA0": {"q4_K": 2}})
+    tuning.tuned_file().unlink()
+    gpu.difference = float("nan")
+    tuning.tune_missing(pocket["target"])
+    assert "computes something else" in caplog.text and tuning.apply().few == {"CUDA0": {"q4_K": 65}}
+
+
+def test_largest_matrices(tmp_path: Path) -> None:
+    inflate(bundled_pair(), tmp_path, SHAPES["0.1b"], "q4_k_m")
+    assert tuning._largest_matrices(tmp_path / "target.gguf") == {"q4_K": "1536x512", "q6_K": "512x1536"}
 
 
 def test_tuned_rows_are_told(gpu: FakeGpu) -> None:
@@ -299,7 +360,7 @@ def test_tuned_rows_are_told(gpu: FakeGpu) -> None:
     assert look().text == f"CUDA0 q8_0 from 4; kept in {file}"
     file.write_text(file.read_text().replace('"build": [', '"build": ["other",'))
     assert look().level is Level.WARN and "another build" in look().text
-    assert tuning.apply() == {} and gpu.matrix_rows("CUDA0", "q8_0") == 9
+    assert tuning.apply() == ({}, {}) and gpu.matrix_rows("CUDA0", "q8_0") == 9
 
 
 def test_a_machine_with_one_kernel_has_nothing_to_tune(

@@ -131,6 +131,24 @@ def test_crossover_of_several_shapes_is_one() -> None:
     assert tuning.crossover([first, second], 4) == 3
 
 
+@pytest.mark.parametrize(
+    ("vector", "matrix", "few", "expected"),
+    [
+        ([1, 2, 3, 4], [3, 3, 3, 3], [1.5] * 4, 2),
+        ([1, 2, 3, 4], [3, 3, 3, 3], [0.9] * 4, 1),
+        ([1, 2, 3, 4], [3, 3, 3, 3], [9] * 4, 65),  # never
+        ([1, 2, None, None], [3, 3, 3, None], [2.5, 2.5, 2.5, None], 3),  # what was not timed does not count
+        ([1, 2, 3, 4], [3, 3, 3, 3], [1.5, 1.5, 1.5, 3.05], 2),  # one row that is slower within the noise
+    ],
+)
+def test_few_rows_from(
+    vector: list[float | None], matrix: list[float | None], few: list[float | None], expected: int
+) -> None:
+    run = {"vector_ms": vector, "matrix_ms": matrix, "few_ms": few, "difference": 1e-6}
+    assert tuning.few_rows_from([run], 3) == expected
+    assert tuning.few_rows_from([{**run, "difference": 0.01}], 3) == tuning.MOST_ROWS, "it is wrong"
+
+
 def test_matrices() -> None:
     assert tuning.matrices("8b") == [(12288, 4096), (4096, 12288)]
     assert tuning.matrices("27b") == [(21504, 5376), (5376, 21504)]
@@ -178,6 +196,7 @@ def test_the_next_engine_uses_what_is_kept(pocket: dict[str, Path], own: int) ->
         '{"format": 1, "rows": {"CPU": {"q4_K": 99999999999999999999}}}',
         '{"format": 1, "rows": {"CPU": {"no such type": 5}}}',
         '{"format": 1, "rows": {"CPU": [5]}}',
+        '{"format": 1, "rows": {}, "few_rows": {"CPU": {"q4_K": 66}}}',
         '{"format": 1, "build": [], "rows": {"CPU": {"q4_K": 5}}}',
         b"\xff\xfe",
     ],
@@ -189,7 +208,7 @@ def test_a_damaged_or_stale_file_is_ignored_in_one_line(
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     with caplog.at_level(logging.WARNING):
-        assert tuning.apply() == {}
+        assert tuning.apply() == ({}, {})
     (line,) = caplog.messages
     assert str(file) in line and ("damaged" in line or "another build" in line) and "doctor --tune" in line
     assert native.matrix_rows("CPU", "q4_K") == own
@@ -216,6 +235,6 @@ def test_doctor_tunes_this_cpu(
     assert (run["type"], run["now"], len(run["vector_ms"]), len(run["matrix_ms"])) == ("q4_K", own, 64, 64)
     assert "vector ms" in printed and "one kernel only for iq1_s" in printed
     assert f"CPU q4_K: matrix kernel from {own} rows on -> from {run['measured']}" in printed
-    assert tuning.read_table() == ({"CPU": {"q4_K": run["measured"]}}, "")
+    assert tuning.read_counts() == (({"CPU": {"q4_K": run["measured"]}}, {}), "")
     cli.main(["doctor"])
     assert f"CPU q4_K from {run['measured']}; kept in {tuning.tuned_file()}" in capsys.readouterr().out

@@ -132,6 +132,7 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
         )
         return
     table: tuning.Table = {device: {}}
+    few: tuning.Table = {}
     for weights in types:
         type_runs = []
         for shape in args.shape:
@@ -150,10 +151,19 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
             f"{device} {type_runs[0]['type']}: matrix kernel from {type_runs[0]['now']} rows on -> from {rows} "
             f"({crossovers})",
         )
+        if type_runs[0]["few_now"]:
+            ours = few.setdefault(device, {})[type_runs[0]["type"]] = tuning.few_rows_from(type_runs, rows)
+            yield ok("tuned rows", f"{device} {type_runs[0]['type']}: our kernel {_from(ours)}")
     try:
-        yield ok("tuned rows", f"kept in {tuning.keep(table)}")
+        yield ok("tuned rows", f"kept in {tuning.keep(table, few)}")
     except OSError as error:
         yield warn("tuned rows", f"could not be kept: {error}", "point DFLASH_CACHE elsewhere")
+
+
+def _from(rows: int) -> str:
+    from dflash_local.machine import tuning
+
+    return f"from {rows} rows on" if rows < tuning.MOST_ROWS else "not at all: it is slower, or wrong"
 
 
 def _progress(what: str) -> Callable[[float], None]:
@@ -169,8 +179,9 @@ def _progress(what: str) -> Callable[[float], None]:
 def _time_table(run: dict[str, Any]) -> Iterator[str]:
     kernel = f"matrix kernel from {run['now']} rows on -> from {run['measured']}"
     yield f"{run['type']}, {run['shape']}, {run['device']}: {kernel}"
-    yield f"{'rows':>6}{'vector ms':>12}{'matrix ms':>12}"
+    kernels = [name for name in ("vector", "matrix", "few") if any(run[f"{name}_ms"])]
+    yield f"{'rows':>6}" + "".join(f"{f'{name} ms':>12}" for name in kernels)
     listed_rows = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 40, 48, 56, 64, run["now"], run["measured"]}
-    for n, (vector, matrix) in enumerate(zip(run["vector_ms"], run["matrix_ms"], strict=True), 1):
+    for n, times in enumerate(zip(*(run[f"{name}_ms"] for name in kernels), strict=True), 1):
         if n in listed_rows:
-            yield f"{n:>6}{'-' if vector is None else f'{vector:.3f}':>12}{matrix:>12.3f}"
+            yield f"{n:>6}" + "".join("           -" if ms is None else f"{ms:>12.3f}" for ms in times)
