@@ -146,7 +146,8 @@ class bench {
             error += ((double) a[i] - b[i]) * ((double) a[i] - b[i]);
             all += (double) b[i] * b[i];
         }
-        return error / all;
+        const double share = error / std::max(all, 1e-30);
+        return share <= 1 ? share : 1;   // a NaN is as wrong as can be
     }
 
     size_t       n_weights() const { return weights_.size(); }
