@@ -55,7 +55,7 @@ def part(name: str, code: str, limit: float = PATIENCE, pair: PairName | None = 
     return Part(name, f"does {name}", limit, (sys.executable, "-c", code), pair)
 
 
-def run(tmp_path: Path, plan: Sequence[Part], seconds: float = PATIENCE) -> tuple[dict[str, Outcome], Made]:
+def run(tmp_path: Path, plan: Sequence[Part], seconds: float = 100 * PATIENCE) -> tuple[dict[str, Outcome], Made]:
     inflater, told = Made(tmp_path / "pairs"), list[str]()
     outcomes = run_parts(
         plan, Clock(seconds), os.environ, cast(Inflater, inflater), tmp_path / "logs", lambda o: told.append(o.name)
@@ -110,18 +110,31 @@ def test_a_pair_that_cannot_be_made_fails_its_part_alone(tmp_path: Path) -> None
 
 def test_the_plan_for_a_gpu() -> None:
     plan = parts.plan("cuda", Path("out"), 2, {"ops": 7.0})
-    assert [p.name for p in plan] == [
-        "equality",
-        *(f"compare-{shape}-{ftype}" for ftype in ("q4_k_m", "q8_0") for shape in ("8b", "27b", "hybrid-27b")),
-        "ops",
-        "tuned",
-        "steps",
-    ]
-    cells = sum((p.command[p.command.index("--temperatures") + 2] == "1") + 1 for p in plan[1:7])
+    compare = [f"compare-{s}-{ftype}" for ftype in ("q4_k_m", "q8_0") for s in ("8b", "27b", "hybrid-27b")]
+    assert [p.name for p in plan] == ["equality", "ops", "tuned", compare[0], "steps", *compare[1:]]
+    cells = sum(
+        (p.command[p.command.index("--temperatures") + 2] == "1") + 1 for p in plan if p.name.startswith("compare")
+    )
     assert cells == 8
-    assert sum(p.limit for p in parts.plan("cuda", Path("out"), 2, {})) <= 25 * 60
+    assert sum(p.limit for p in parts.plan("cuda", Path("out"), 2, {})) <= 60 * parts.FULL_MINUTES
     assert next(p.limit for p in plan if p.name == "ops") == 7.0
     assert all("CUDA0" in p.command for p in plan if p.name in ("ops", "tuned"))
+
+
+def test_limits_are_shares_of_the_minutes() -> None:
+    """All parts have their turn in fewer minutes; what a part leaves is the next ones', but none gets more than its
+    own limit, and one that the user set stays."""
+    plan = parts.plan("cuda", Path("out"), 2, {"ops": 50.0})
+    full = [parts.share(p, plan, 60 * parts.FULL_MINUTES) for p in plan]
+    assert full == [p.limit for p in plan]
+    short = [parts.share(p, plan, 720.0) for p in plan]
+    assert sum(short) == pytest.approx(720) and short[1] == 50 and min(short) > 40
+    assert parts.share(plan[3], plan[3:], 600.0) > short[3]
+    left, limits = 720.0, []
+    for i, p in enumerate(plan):
+        limits.append(parts.share(p, plan[i:], left))
+        left -= limits[-1]
+    assert limits == pytest.approx(short) and left == pytest.approx(0)
 
 
 def outcome(name: str, status: str = Outcome.DONE, detail: str = "") -> Outcome:
@@ -132,10 +145,11 @@ def test_the_summary_tells_every_part_and_goes_on(tmp_path: Path) -> None:
     plan = [("a", "first"), ("b", "second"), ("c", "third")]
     record = Record(tmp_path, "cuda", "key", Found("H100"), plan)
     record.add(outcome("a"))
-    record.add(outcome("b", Outcome.FAILED, "x | y\nz"))
+    record.add(outcome("b", Outcome.FAILED, "x | y\nz"), {"dflash 8b-q4_k_m": 12.4})
     text = (tmp_path / "summary.md").read_text()
     assert "# H100" in text and "rehearsal" not in text
     assert "| b | second | failed: x \\| y z | 3 | 90 |" in text and "| c | third | not run | | |" in text
+    assert "Inflated: dflash 8b-q4_k_m in 12 s." in text
     assert f"commit {running_commit()}, build key" in text and str(this_machine()) in text
     again = Record(tmp_path, "cuda", "key", Found("H100"), plan)
     assert again.is_done("a") and not again.is_done("b")
@@ -220,15 +234,45 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- what parts judge ------------------------------------------------------------------------------------------------
 
 
+def numbers(lattice: bool) -> equality.Arrays:
+    """A block of three places, with four candidates each."""
+    rng = np.random.default_rng(3)
+    ids = np.array([[1, 2, 3, 4], [4, 5, 6, 7], [7, 8, 9, 1]])
+    scores = rng.uniform(-9, -1, (3, 4, 4) if lattice else (3, 4))
+    if lattice:
+        scores[0] = scores[0][0]  # all rows are the anchor's
+    return {
+        "logits": np.array([20.0, -3.0]), "hidden": np.array([4.0, 1.0]), "ids": ids[None], "scores": scores[None]
+    }  # fmt: skip
+
+
 def test_parity_is_a_share_of_the_largest_number() -> None:
-    cpu = {"logits": np.array([20.0, -3.0]), "hidden": np.array([4.0, 1.0]), "first": np.array([1, 2])}
-    close = {"logits": np.array([20.1, -3.1]), "hidden": np.array([4.0, 1.02]), "first": np.array([1, 2])}
+    cpu = numbers(lattice=False)
+    close = {**cpu, "logits": np.array([20.1, -3.1]), "hidden": np.array([4.0, 1.02]), "scores": cpu["scores"] + 0.01}
     assert equality.compare(close, cpu)["parity"] is True
     assert equality.compare(close, cpu)["same_first"] == 1.0
     wrong = equality.compare({**close, "hidden": np.array([4.0, 2.0])}, cpu)
     assert wrong["parity"] is False and wrong["hidden_off"] == 0.25
+    assert equality.compare({**close, "scores": cpu["scores"] - 1}, cpu)["parity"] is False
     assert equality.sound({"lossless": True, "parity": True})
     assert not equality.sound({"lossless": True, "parity": False}) and not equality.sound({"error": "x"})
+
+
+@pytest.mark.parametrize("lattice", [False, True])
+def test_the_order_of_candidates_does_not_matter(lattice: bool) -> None:
+    """A device returns the largest of a row in any order, and another last one where two are nearly equal."""
+    cpu, rng = numbers(lattice), np.random.default_rng(4)
+    orders = [rng.permutation(4) for _ in range(3)]
+    ids, scores = cpu["ids"].copy(), cpu["scores"].copy()
+    for i, order in enumerate(orders):
+        ids[0, i] = cpu["ids"][0, i, order]
+        rows = cpu["scores"][0, i]
+        scores[0, i] = rows[np.ix_(orders[i - 1] if i else np.arange(4), order)] if lattice else rows[order]
+    found = equality.compare({**cpu, "ids": ids, "scores": scores}, cpu)
+    assert (found["same_candidates"], found["same_first"], found["scores_off"]) == (1.0, 1.0, 0.0)
+    ids[0, 2, int(scores[0, 2].reshape(-1, 4).max(0).argmin())] = 99
+    found = equality.compare({**cpu, "ids": ids, "scores": scores}, cpu)
+    assert found["same_candidates"] == pytest.approx(11 / 12) and found["scores_off"] == 0.0
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -244,6 +288,45 @@ def test_cases_of_an_op_are_counted(tmp_path: Path, status: int) -> None:
     text = ops.markdown([op], ["MUL"], "Here.")
     assert "Not tested, the time was over: MUL." in text
     assert ("status 1" in text) == bool(status)
+
+
+PROGRAM = """#!/usr/bin/env python3
+import os, sys, time
+cases = {{"ADD": 40, "MUL": 3, "LARGE": 900, "BAD": 1}}
+which = sys.argv[sys.argv.index("-o") + 1] if "-o" in sys.argv else ",".join(cases)
+with open({told!r}, "a") as file:
+    print(which, file=file)
+for entry in which.replace("),", ") ").replace(",", " ").split():
+    name, _, case = entry.partition("(")
+    if name == "BAD" and sys.argv[1] == "test":
+        os.abort()
+    for n in [case.rstrip(")")[2:]] if case else range(cases[name]):
+        print(f"  {{name}}(n={{n}}): " + ("SUPPORTED" if sys.argv[1] == "support" else "OK"), flush=True)
+        if name == "LARGE" and sys.argv[1] == "test" and not case and n == 500:
+            time.sleep(600)
+"""
+
+
+def test_some_cases_of_each_op_come_first(tmp_path: Path) -> None:
+    """Then all, small ops together, the largest last. One that ends its process is told and takes no other along."""
+    told = tmp_path / "told"
+    programs = {"test-backend-ops": PROGRAM.format(told=str(told)), "test_gdn_ops": "#!/bin/sh\necho 'S 1'\n"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    tests = ops.Tests(ops.Programs(tmp_path, "CUDA0"), 20 * PATIENCE, 3.0, lambda tests: None)
+    names = ["LARGE", "ADD", "BAD", "MUL"]
+    tests.sample(names)
+    found = {op.name: op for op in tests.found}
+    assert found["ADD"].right == ops.SAMPLE_OF_FIRST and found["LARGE"].right == ops.SAMPLE
+    assert found["MUL"].right == 3 and found["BAD"].failed and not found["ADD"].failed
+    assert "| ADD | 40 | 16 | 0 | 0 | a sample |" in ops.markdown(tests.found, [], "Here.")
+    tests.all(names)
+    found = {op.name: op for op in tests.found}
+    assert (found["ADD"].right, found["ADD"].how, found["MUL"].how) == (40, "", "")
+    assert 400 < found["LARGE"].right < 900 and found["LARGE"].how == "stopped after 3 s"
+    assert found["BAD"].how.startswith("status -") and not found["LARGE"].failed
+    assert told.read_text().splitlines()[-1] == "LARGE"
 
 
 def test_an_op_that_takes_too_long_keeps_what_it_has(tmp_path: Path) -> None:
@@ -292,7 +375,7 @@ def test_rehearsal_in_a_fresh_clone(repo: Path, cache: Path, tmp_path: Path) -> 
     environment["PATH"] = "/usr/bin:/bin"
 
     def prove(*arguments: str) -> tuple[int, dict[str, Any]]:
-        words = " ".join(["--device cpu -t 1 --from", str(packed), *arguments])
+        words = " ".join(["--device cpu -t 1 --minutes 25 --from", str(packed), *arguments])
         done = subprocess.run(
             ["make", f"PYTHON={python}", "gpu-proof", f"GPU_PROOF_ARGS={words}"],
             cwd=clone, env=environment, capture_output=True, text=True, timeout=1500,
