@@ -159,11 +159,11 @@ def groups(names: Iterable[str], size: Callable[[str], int], most: int) -> Itera
 
 
 class Tests:
-    """What is tested so far, `seconds` at most. `tell` is called after each process."""
+    """What is tested so far. No process runs after `end`, by the monotonic clock, or longer than `each` seconds; `tell`
+    is called after each."""
 
-    def __init__(self, programs: Programs, seconds: float, each: float, tell: Callable[[Tests], None]) -> None:
-        self._programs, self._each, self._tell = programs, each, tell
-        self._end = time.monotonic() + seconds
+    def __init__(self, programs: Programs, end: float, each: float, tell: Callable[[Tests], None]) -> None:
+        self._programs, self._end, self._each, self._tell = programs, end, each, tell
         self._listed = programs.cases()
         self._results: dict[str, Results] = {}
         self._seconds, self._ended = defaultdict[str, float](float), dict[str, str]()
@@ -247,7 +247,7 @@ def markdown(found: Sequence[Op], left: Sequence[str], footer: str) -> str:
 def parser() -> argparse.ArgumentParser:
     ap = record.parser(__doc__, "ops", n_predict=0, repeats=1)
     ap.add_argument("--device", default="CUDA0", metavar="NAME", help="ggml's name of the device")
-    seconds = float(os.environ.get("GPU_PROOF_SECONDS", 96)) - 6  # what is left is for the end of the last process
+    seconds = float(os.environ.get("GPU_PROOF_SECONDS", 96)) - 6  # the rest is for start and end
     ap.add_argument("--seconds", type=float, default=seconds, metavar="N", help="start nothing after this time")
     ap.add_argument("--each", type=float, default=25.0, metavar="N", help="most seconds of one process")
     ap.add_argument("--ops", nargs="+", metavar="OP", help="these alone, besides ours")
@@ -257,6 +257,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     ap = parser()
     args: argparse.Namespace = ap.parse_args()
+    end = time.monotonic() + args.seconds
     env = record.environment(ap, args)
     folder = os.environ.get("GPU_PROOF_TESTS")
     if not folder:
@@ -270,7 +271,7 @@ def main() -> int:
         figures = {**env, "ops": [asdict(op) for op in found], "not_tested": untested}
         record.save(args.out, figures, markdown(found, untested, record.footer(env)))
 
-    tests = Tests(programs, args.seconds, args.each, save)
+    tests = Tests(programs, end, args.each, save)
     tests.sample(names)
     tests.all(names)
     save(tests)

@@ -10,9 +10,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -290,32 +290,34 @@ def test_cases_of_an_op_are_counted(tmp_path: Path, status: int) -> None:
     assert ("status 1" in text) == bool(status)
 
 
-PROGRAM = """#!/usr/bin/env python3
-import os, sys, time
-cases = {{"ADD": 40, "MUL": 3, "LARGE": 900, "BAD": 1}}
-which = sys.argv[sys.argv.index("-o") + 1] if "-o" in sys.argv else ",".join(cases)
-with open({told!r}, "a") as file:
-    print(which, file=file)
-for entry in which.replace("),", ") ").replace(",", " ").split():
-    name, _, case = entry.partition("(")
-    if name == "BAD" and sys.argv[1] == "test":
-        os.abort()
-    for n in [case.rstrip(")")[2:]] if case else range(cases[name]):
-        print(f"  {{name}}(n={{n}}): " + ("SUPPORTED" if sys.argv[1] == "support" else "OK"), flush=True)
-        if name == "LARGE" and sys.argv[1] == "test" and not case and n == 500:
-            time.sleep(600)
-"""
+class Scripted(ops.Programs):
+    """Ops with this many cases. All are right, but BAD ends its process, and LARGE takes too long."""
+
+    listed: ClassVar[dict[str, int]] = {"ADD": 40, "MUL": 3, "LARGE": 900, "BAD": 1}
+
+    def __init__(self) -> None:
+        self.asked = list[list[str]]()
+
+    def cases(self) -> dict[str, list[str]]:
+        return {name: [f"{name}(n={i})" for i in range(n)] for name, n in self.listed.items()}
+
+    def ours(self, seconds: float) -> Op:
+        return Op(ops.OURS, 1, [], 0, 0.0)
+
+    def test(self, which: Iterable[str], seconds: float, like: str = "") -> tuple[ops.Results, str]:
+        self.asked.append(list(which))
+        results: ops.Results = {}
+        for entry in self.asked[-1]:
+            if entry.startswith("BAD"):
+                return results, "status -6"
+            results |= dict.fromkeys(self.cases().get(entry, [entry])[:500], "OK")
+        return results, "stopped after 25 s" if "LARGE" in self.asked[-1] else ""
 
 
-def test_some_cases_of_each_op_come_first(tmp_path: Path) -> None:
-    """Then all, small ops together, the largest last. One that ends its process is told and takes no other along."""
-    told = tmp_path / "told"
-    programs = {"test-backend-ops": PROGRAM.format(told=str(told)), "test_gdn_ops": "#!/bin/sh\necho 'S 1'\n"}
-    for name, text in programs.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    tests = ops.Tests(ops.Programs(tmp_path, "CUDA0"), 20 * PATIENCE, 3.0, lambda tests: None)
-    names = ["LARGE", "ADD", "BAD", "MUL"]
+def test_some_cases_of_each_op_come_first() -> None:
+    """Then all, small ops together, the largest last. One that ends its process takes no other along."""
+    programs, names = Scripted(), ["LARGE", "ADD", "BAD", "MUL"]
+    tests = ops.Tests(programs, time.monotonic() + 10 * PATIENCE, PATIENCE, lambda tests: None)
     tests.sample(names)
     found = {op.name: op for op in tests.found}
     assert found["ADD"].right == ops.SAMPLE_OF_FIRST and found["LARGE"].right == ops.SAMPLE
@@ -324,9 +326,32 @@ def test_some_cases_of_each_op_come_first(tmp_path: Path) -> None:
     tests.all(names)
     found = {op.name: op for op in tests.found}
     assert (found["ADD"].right, found["ADD"].how, found["MUL"].how) == (40, "", "")
-    assert 400 < found["LARGE"].right < 900 and found["LARGE"].how == "stopped after 3 s"
-    assert found["BAD"].how.startswith("status -") and not found["LARGE"].failed
-    assert told.read_text().splitlines()[-1] == "LARGE"
+    assert (found["LARGE"].right, found["LARGE"].how) == (502, "stopped after 25 s")  # two of its sample
+    assert found["BAD"].how == "status -6" and not found["LARGE"].failed
+    assert programs.asked[-5:] == [["ADD", "BAD", "MUL"], ["ADD"], ["BAD"], ["MUL"], ["LARGE"]]
+
+
+def test_nothing_starts_when_the_time_is_over() -> None:
+    programs = Scripted()
+    tests = ops.Tests(programs, time.monotonic(), PATIENCE, lambda tests: None)
+    tests.sample(["ADD"])
+    tests.all(["ADD"])
+    assert programs.asked == [] and [op.name for op in tests.found] == [ops.OURS]
+
+
+def test_cases_are_listed_by_op(tmp_path: Path) -> None:
+    """Those that can be asked for by their name: none with parentheses in its parameters."""
+    program = tmp_path / "test-backend-ops"
+    lines = [
+        "ADD(n=1): \\033[1;32mSUPPORTED\\033[0m",
+        "ADD(n=2): \\033[1;31mNOT SUPPORTED\\033[0m",
+        "MUL(n=(3)): SUPPORTED",
+    ]
+    program.write_text("#!/bin/sh\n" + "".join(f"printf '  {line}\\n'\n" for line in lines))
+    program.chmod(0o755)
+    assert ops.Programs(tmp_path, "CUDA0").cases() == {"ADD": ["ADD(n=1)", "ADD(n=2)"]}
+    assert ops.spread(list("abcdefghij"), 3) == ["a", "d", "g"] and ops.spread(["a"], 3) == ["a"]
+    assert list(ops.groups("abcd", lambda name: 9 if name == "b" else 1, 5)) == [["a"], ["b"], ["c", "d"]]
 
 
 def test_an_op_that_takes_too_long_keeps_what_it_has(tmp_path: Path) -> None:
