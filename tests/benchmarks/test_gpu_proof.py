@@ -291,9 +291,9 @@ def test_cases_of_an_op_are_counted(tmp_path: Path, status: int) -> None:
 
 
 class Scripted(ops.Programs):
-    """Ops with this many cases. All are right, but BAD ends its process, and LARGE takes too long."""
+    """Ops with this many cases. All are right, but WRONG is not, BAD ends its process, and LARGE takes too long."""
 
-    listed: ClassVar[dict[str, int]] = {"ADD": 40, "MUL": 3, "LARGE": 900, "BAD": 1}
+    listed: ClassVar[dict[str, int]] = {"ADD": 40, "MUL": 3, "LARGE": 900, "BAD": 1, "WRONG": 1}
 
     def __init__(self) -> None:
         self.asked = list[list[str]]()
@@ -310,8 +310,10 @@ class Scripted(ops.Programs):
         for entry in self.asked[-1]:
             if entry.startswith("BAD"):
                 return results, "status -6"
-            results |= dict.fromkeys(self.cases().get(entry, [entry])[:500], "OK")
-        return results, "stopped after 25 s" if "LARGE" in self.asked[-1] else ""
+            found = "FAIL" if entry.startswith("WRONG") else "OK"
+            results |= dict.fromkeys(self.cases().get(entry, [entry])[:500], found)
+        ended = "status 1" if "FAIL" in results.values() else ""
+        return results, "stopped after 25 s" if "LARGE" in self.asked[-1] else ended
 
 
 def test_some_cases_of_each_op_come_first() -> None:
@@ -329,6 +331,18 @@ def test_some_cases_of_each_op_come_first() -> None:
     assert (found["LARGE"].right, found["LARGE"].how) == (502, "stopped after 25 s")  # two of its sample
     assert found["BAD"].how == "status -6" and not found["LARGE"].failed
     assert programs.asked[-5:] == [["ADD", "BAD", "MUL"], ["ADD"], ["BAD"], ["MUL"], ["LARGE"]]
+
+
+def test_a_wrong_op_is_told_and_no_other() -> None:
+    """A process that ends with the status of wrong cases is not lost, but one that crashed after one is."""
+    programs = Scripted()
+    tests = ops.Tests(programs, time.monotonic() + 10 * PATIENCE, PATIENCE, lambda tests: None)
+    tests.sample(["WRONG", "ADD"])
+    assert len(programs.asked) == 1
+    tests.all(["WRONG", "BAD", "ADD"])
+    found = {op.name: op for op in tests.found}
+    assert found["WRONG"].wrong == ["WRONG(n=0)"] and found["WRONG"].failed and found["BAD"].failed
+    assert (found["ADD"].right, found["ADD"].failed) == (40, False)
 
 
 def test_nothing_starts_when_the_time_is_over() -> None:
