@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from itertools import chain
 from pathlib import Path
 
@@ -40,7 +41,8 @@ FUSED = (
 )  # fmt: skip
 SAMPLE, SAMPLE_OF_FIRST = 6, 16  # cases of an op
 MOST_CASES = 800  # of ops that are tested by one process
-MOST_BYTES = 24 << 10  # of the names of cases that one process tests; Linux allows 128 KiB
+SAMPLE_SECONDS = 8.0  # of a process: a case may take the CPU long
+MOST_BYTES = 12 << 10  # of the names of cases that one process tests; Linux allows 128 KiB
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 CASE = re.compile(r"(\w+\(.*\)): (OK|.*FAIL|not supported)")
 LISTED = re.compile(r"^\s+(\w+)(\([^()]*\)): (?:SUPPORTED|NOT SUPPORTED)$", re.MULTILINE)  # an argument can name it
@@ -158,6 +160,14 @@ def groups(names: Iterable[str], size: Callable[[str], int], most: int) -> Itera
         yield group
 
 
+class End(Enum):
+    """How a process ended: normally, if with wrong cases; at its time's end; in the middle of a case."""
+
+    NORMAL = 0
+    STOPPED = 1
+    LOST = 2
+
+
 class Tests:
     """What is tested so far. No process runs after `end`, by the monotonic clock, or longer than `each` seconds; `tell`
     is called after each."""
@@ -170,16 +180,18 @@ class Tests:
         self._ours = programs.ours(each)
 
     def sample(self, names: Sequence[str]) -> None:
-        """Some cases of each op; if a process is lost, those of each op on their own."""
+        """Some cases of each op; if a process is lost, those of each op on their own, and if it takes too long, of each
+        that it did not come to."""
         chosen = {
             name: spread(self._listed[name], SAMPLE_OF_FIRST if name in FIRST else SAMPLE)
             for name in names
             if name in self._listed
         }
         for group in groups(chosen, lambda name: sum(len(case) + 1 for case in chosen[name]), MOST_BYTES):
-            if not self._run(group, list(chain(*(chosen[name] for name in group)))):
-                for name in group:
-                    self._run([name], chosen[name])
+            end = self._run(group, list(chain(*(chosen[name] for name in group))), SAMPLE_SECONDS)
+            for name in group if end != End.NORMAL and len(group) > 1 else ():
+                if end == End.LOST or not self._results.get(name):
+                    self._run([name], chosen[name], SAMPLE_SECONDS / 2)
 
     def all(self, names: Sequence[str]) -> None:
         """All cases: small ops together, large ones alone and last."""
@@ -190,25 +202,26 @@ class Tests:
         small = [name for name in names if size(name) <= MOST_CASES]
         large = sorted((name for name in names if size(name) > MOST_CASES), key=size)
         for group in [*groups(small, size, MOST_CASES), *([name] for name in large)]:
-            if not self._run(group, group) and len(group) > 1:
+            if self._run(group, group, self._each) == End.LOST and len(group) > 1:
                 for name in group:
-                    self._run([name], [name])
+                    self._run([name], [name], self._each)
 
-    def _run(self, names: Sequence[str], which: Sequence[str]) -> bool:
-        """One process for these ops. Returns whether it ran to its end or the end of its time, instead of being lost;
-        without time left, nothing happens."""
+    def _run(self, names: Sequence[str], which: Sequence[str], most: float) -> End:
+        """One process for these ops. Without time left, nothing happens."""
         left = self._end - time.monotonic()
         if left <= 1.0:
-            return True
+            return End.NORMAL
         start = time.monotonic()
-        found, ended = self._programs.test(which, min(self._each, left))
+        found, ended = self._programs.test(which, min(most, left))
         for case, result in found.items():
             self._results.setdefault(case.partition("(")[0], {})[case] = result
         for name in names:
             self._seconds[name] += (time.monotonic() - start) / len(names)
             self._ended[name] = self._how(name, ended) if len(names) > 1 else ended
         self._tell(self)
-        return not ended.startswith("status") or (ended == "status 1" and "FAIL" in found.values())
+        if ended.startswith("stopped"):
+            return End.STOPPED
+        return End.NORMAL if not ended or (ended == "status 1" and "FAIL" in found.values()) else End.LOST
 
     def _how(self, name: str, ended: str) -> str:
         """How one op of a process ended."""

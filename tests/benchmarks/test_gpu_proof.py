@@ -345,6 +345,20 @@ def test_a_wrong_op_is_told_and_no_other() -> None:
     assert (found["ADD"].right, found["ADD"].failed) == (40, False)
 
 
+def test_ops_behind_a_slow_case_have_their_sample() -> None:
+    class Slow(Scripted):
+        def test(self, which: Iterable[str], seconds: float, like: str = "") -> tuple[ops.Results, str]:
+            cases = list(which)
+            results, _ = super().test([case for case in cases if case.startswith("ADD")] or cases, seconds)
+            return results, "stopped after 8 s" if len(results) < len(cases) else ""
+
+    tests = ops.Tests(Slow(), time.monotonic() + 10 * PATIENCE, PATIENCE, lambda tests: None)
+    tests.sample(["MUL", "ADD"])
+    found = {op.name: op for op in tests.found}
+    assert (found["MUL"].right, found["ADD"].right) == (3, ops.SAMPLE_OF_FIRST)
+    assert not found["MUL"].ended
+
+
 def test_nothing_starts_when_the_time_is_over() -> None:
     programs = Scripted()
     tests = ops.Tests(programs, time.monotonic(), PATIENCE, lambda tests: None)
