@@ -13,7 +13,6 @@ from typing import Any
 from benchmarks.gpu_proof.device import Found
 from benchmarks.gpu_proof.runner import Outcome
 from dflash_local.build.commit import running_commit
-from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.machine.hardware import this_machine
 
 
@@ -57,8 +56,9 @@ class Record:
         parts = [self._parts[name] for name, _ in self._plan if name in self._parts]
         figures = json.dumps({**self._head, "parts": parts, "inflated": self._inflated}, indent=1) + "\n"
         for name, text in (("summary.json", figures), ("summary.md", self.text())):
-            with complete_or_absent(self._out / name) as file:
-                file.write(text.encode())
+            unfinished = self._out / f".{name}"  # not by dflash_local.convert, which a checkout does not have
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(self._out / name)
 
     def text(self) -> str:
         """The table, including parts that have not run."""

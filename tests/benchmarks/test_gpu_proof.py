@@ -226,6 +226,16 @@ def test_the_runtime_of_the_right_version_is_found(tmp_path: Path, monkeypatch: 
         device.find("libcublas.so.99")
 
 
+def test_it_starts_without_any_package(repo: Path) -> None:
+    """The bundle is not unpacked yet: neither numpy is there nor what is installed under another name than it has in
+    the checkout."""
+    command = [sys.executable, "-S", "-m", "benchmarks.gpu_proof", "--list"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "equality" in done.stdout and len(done.stdout.splitlines()) == 10
+
+
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nonsense"]) == 2
     assert "there is no part nonsense" in capsys.readouterr().out
