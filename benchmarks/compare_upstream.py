@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
-from benchmarks import pairs, record
+from benchmarks import memory_rate, pairs, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
@@ -237,8 +237,33 @@ def summary(cells: Sequence[Cell]) -> dict[str, float]:
     }
 
 
-def markdown(cells: Sequence[Cell], footer: str) -> str:
-    """The README's table, with its means."""
+def memory_use(cells: Sequence[Cell], n_bytes: dict[str, int], rate: dict[str, Any] | None) -> dict[str, Any]:
+    """What a record has of plain decoding's share of the device's memory rate. `n_bytes`: read for a token, by type;
+    nothing is said of cells of other types, or without a rate."""
+    if rate is None:
+        return {}
+    shares = [
+        {
+            "drafter": cell.drafter,
+            "ftype": cell.ftype,
+            "temperature": cell.temperature,
+            "bytes_per_token": n_bytes[cell.ftype],
+            "share": round(memory_rate.share(n_bytes[cell.ftype], cell.speed(PLAIN), rate), 4),
+        }
+        for cell in cells
+        if cell.ftype in n_bytes
+    ]
+    return {"memory_rate": rate, "memory_shares": shares} if shares else {}
+
+
+def joined(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Two results of `memory_use` in one."""
+    shares = [*before.get("memory_shares", []), *more.get("memory_shares", [])]
+    return {**before, **more, "memory_shares": shares} if shares else {}
+
+
+def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None = None) -> str:
+    """The README's table, with its means; `memory`: of `memory_use`."""
     head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in (PLAIN, *UPSTREAM, OURS))]
     head += ["over upstream's best", "over plain", "AL: ours, upstream"]
     rows = []
@@ -256,6 +281,7 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
         f"{s['over_best_min']:.3f}), over the better of plain and upstream's best {s['over_better_mean']:.3f}, over "
         f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); over upstream's best with prompts and "
         f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
+        *([memory_rate.words(memory["memory_shares"], memory["memory_rate"])] if memory else []),
         f"Tokens after the first over the time since; in brackets the lowest and highest repeat. {footer}",
         *(
             f"Left out of T{cell.temperature:g}: {name}, {why.splitlines()[0]}"
@@ -327,6 +353,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     cells, before = resumed(args, env)
     start = time.monotonic()
     bins = peer.build()
+    rate = memory_rate.rate_of(env["devices"]) if args.ngl != 0 else None
+    memory: dict[str, Any] = {}
     for drafter in args.drafters:
         for ftype in args.types:
             done = {cell.key for cell in cells}
@@ -335,13 +363,16 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             pair = pairs.make(args.work, args.shape, ftype, drafter)
             setting = Setting(pair, bins, threads=args.threads, n_gpu_layers=args.ngl)
+            n_bytes = {ftype: memory_rate.bytes_per_token(pair.target)}
             for filled in measured(args, setting, missing, prompts):
                 known = [*cells, *filled]
-                results = {**env, "seconds": round(before + time.monotonic() - start), "summary": summary(known)}
+                use = joined(memory, memory_use(filled, n_bytes, rate))
+                results = {**env, "seconds": round(before + time.monotonic() - start), "summary": summary(known), **use}
                 results["cells"] = [cell.to_json() for cell in known]
-                record.save(args.out, results, markdown(known, record.footer(env)))
+                record.save(args.out, results, markdown(known, record.footer(env), use))
             cells += missing
-    print(markdown(cells, record.footer(env)))
+            memory = joined(memory, memory_use(missing, n_bytes, rate))
+    print(markdown(cells, record.footer(env), memory))
     return 0
 
 

@@ -31,8 +31,8 @@ class DraftProbe:
     """The inner values of one drafter pass, float32 except `ids` (int32).
 
     hidden [n_block, n_embd] after the final norm; logits [n_block, n_vocab] after scale and soft-cap; ids [n_block, k]
-    candidates; scores [n_block, k] log-probabilities (DFlash, DFlare) or [n_block, k, k] pair scores, predecessor first
-    (kinds with a lattice).
+    candidates; scores [n_block, k] log-probabilities, best first (DFlash, DFlare), or [n_block, k, k] pair scores,
+    predecessor first (kinds with a lattice, whose candidates come in any order).
     """
 
     hidden: np.ndarray

@@ -176,8 +176,7 @@ function(dflash_add_runtime)
     endforeach()
 endfunction()
 
-# Modules are installed beside libggml under a single name each: wheels have no links, so three names would be three
-# copies.
+# Modules are installed beside libggml.
 function(dflash_install_modules variants)
     foreach(target ${variants})
         llama_cpp_python_install_target(${target})
@@ -186,8 +185,12 @@ function(dflash_install_modules variants)
             target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>)
         endif()
     endforeach()
-    dflash_libraries(libraries ${variants})
-    foreach(target ${libraries})
+endfunction()
+
+# Libraries are installed under a single name each: wheels have no links, so three names would be three copies. They find
+# each other by that name, in their own folder.
+function(dflash_install_one_name)
+    foreach(target ${ARGN})
         set_property(TARGET ${target} PROPERTY VERSION)
         set_property(TARGET ${target} PROPERTY SOVERSION)
     endforeach()
@@ -248,11 +251,12 @@ function(dflash_add_targets)
 
     llama_cpp_python_install_target(llama-common)
     llama_cpp_python_install_target(dflash)
+    dflash_libraries(libraries ${variants})
+    dflash_install_one_name(${libraries})
     if(GGML_BACKEND_DL)
         dflash_install_modules("${variants}")
     endif()
     if(DFLASH_SYSROOT)
-        dflash_libraries(libraries ${variants})
         dflash_link_older_glibc(${libraries})
     endif()
     if(MINGW)

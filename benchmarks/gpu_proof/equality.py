@@ -84,27 +84,65 @@ def lossless(engine: Engine, prompts: Sequence[dict[str, Any]], n: int) -> tuple
 
 
 def numbers(engine: Engine, texts: Sequence[Sequence[int]]) -> Arrays:
-    """The numbers to compare with the CPU: the target's logits of each answer's tokens in passes of 16 rows, and the
-    drafter's hidden states and likeliest candidates."""
-    logits, hidden, first = [], [], []
+    """The numbers to compare with the CPU: the target's logits of each answer's tokens in passes of 16 rows, and what
+    the drafter says about several places: hidden states, candidates and their scores."""
+    found: dict[str, list[Any]] = {"logits": [], "hidden": [], "ids": [], "scores": []}
     for start, *tokens in texts:
-        logits.append(engine.score(tokens, start, BLOCK).logit)
+        found["logits"].append(engine.score(tokens, start, BLOCK).logit)
         for place in np.linspace(start + 1, len(tokens), PLACES, dtype=int):
             probe = engine.draft_probe(tokens[:place], BLOCK)
-            hidden.append(probe.hidden)
-            first.append(probe.ids[1:, 0])  # the anchor's row proposes nothing
-    return {"logits": np.concatenate(logits), "hidden": np.concatenate(hidden), "first": np.concatenate(first)}
+            found["hidden"].append(probe.hidden)
+            found["ids"].append(probe.ids[1:])  # the anchor's row proposes nothing
+            found["scores"].append(probe.scores[1:])
+    return {
+        name: np.concatenate(rows) if name in ("logits", "hidden") else np.stack(rows) for name, rows in found.items()
+    }
+
+
+def likeliest(ids: Any, scores: Any) -> list[int]:
+    """The best token of each place of a block, in a lattice given the best one before. Candidates come in any order."""
+    tokens, before = [], 0
+    for row, score in zip(ids, scores, strict=True):
+        before = int((score[before] if score.ndim == 2 else score).argmax())
+        tokens.append(int(row[before]))
+    return tokens
+
+
+def common_scores(ids: Any, scores: Any, other_ids: Any, other_scores: Any) -> tuple[Any, Any]:
+    """The scores of the candidates of a block that both sides have, in the same order, one after the other."""
+    ours, theirs = [], []
+    before: Any = [0]  # the rows of a lattice; before the first place is the anchor, whose rows are equal
+    other_before: Any = [0]
+    for i in range(len(ids)):
+        _, here, there = np.intersect1d(ids[i], other_ids[i], return_indices=True)
+        is_lattice = scores[i].ndim == 2
+        ours.append(scores[i][np.ix_(before, here) if is_lattice else here].reshape(-1))
+        theirs.append(other_scores[i][np.ix_(other_before, there) if is_lattice else there].reshape(-1))
+        before, other_before = here, there
+    a, b = np.concatenate(ours), np.concatenate(theirs)
+    finite = np.isfinite(a) & np.isfinite(b)  # the logarithm of a probability may be -inf
+    return a[finite], b[finite]
 
 
 def compare(device: Arrays, cpu: Arrays) -> dict[str, Any]:
-    """The largest differences as shares of the CPU's largest number, and the share of equal first candidates."""
+    """The largest differences as shares of the CPU's largest number, and the shares of equal candidates and of equal
+    likeliest tokens, whatever order the candidates come in."""
 
-    def off(name: str) -> float:
-        return float(np.abs(device[name] - cpu[name]).max() / np.abs(cpu[name]).max())
+    def off(ours: Any, theirs: Any) -> float:
+        return float(np.abs(ours - theirs).max() / np.abs(theirs).max()) if len(theirs) else float("inf")
 
-    found = {f"{name}_off": off(name) for name in ("logits", "hidden")}
-    same = float((device["first"] == cpu["first"]).mean())
-    return {**found, "same_first": same, "parity": max(found.values()) <= MOST_OFF}
+    blocks = list(zip(*(side[name] for side in (device, cpu) for name in ("ids", "scores")), strict=True))
+    both = [common_scores(*block) for block in blocks]
+    found = {f"{name}_off": off(device[name], cpu[name]) for name in ("logits", "hidden")}
+    found["scores_off"] = off(*(np.concatenate(side) for side in zip(*both, strict=True)))
+    same = [np.isin(row, other).mean() for a, _, b, _ in blocks for row, other in zip(a, b, strict=True)]
+    first = [p == q for a, x, b, y in blocks for p, q in zip(likeliest(a, x), likeliest(b, y), strict=True)]
+    return {
+        **found,
+        "same_candidates": float(np.mean(same)),
+        "same_first": float(np.mean(first)),
+        "parity": max(found.values()) <= MOST_OFF,
+    }
 
 
 def on_the_cpu(drafter: str, texts: Sequence[Sequence[int]], threads: int) -> Arrays:
@@ -146,17 +184,18 @@ def sound(pair: Mapping[str, Any]) -> bool:
 
 def markdown(found: Sequence[Mapping[str, Any]], footer: str) -> str:
     head = ["pair", "answers", "equal", "largest gap", "allowed", "logits off the CPU's", "drafter's hidden states"]
-    head += ["same first choice", ""]
+    head += ["candidates' scores", "same candidates", "same first choice", ""]
     rows, errors = [], []
     for pair in found:
         if "error" in pair:
             errors.append(f"\n{pair['pair']} failed: {pair['error']}")
             continue
         gaps = [f"{pair[name]:.3g}" for name in ("largest_gap", "tolerance")]
-        shares = [f"{pair[name]:.2g}" for name in ("logits_off", "hidden_off")]
+        shares = [f"{pair[name]:.2g}" for name in ("logits_off", "hidden_off", "scores_off")]
+        equal = [f"{100 * pair[name]:.1f} %" for name in ("same_candidates", "same_first")]
         counts = [str(pair[name]) for name in ("answers", "equal")]
         verdict = "right" if sound(pair) else "**wrong**"
-        rows.append([pair["pair"], *counts, *gaps, *shares, f"{100 * pair['same_first']:.1f} %", verdict])
+        rows.append([pair["pair"], *counts, *gaps, *shares, *equal, verdict])
     return "\n".join([record.table(head, rows), *errors, "", footer]) + "\n"
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from benchmarks.gpu_proof.parts import HERE, PairName
 
 AT_ONCE = 2
-ROOM = {"8b": 12, "27b": 40}  # GiB of a shape's pair; the others are small
+# GiB of a pair; the others are small.
+ROOM = {("8b", "q4_k_m"): 6, ("8b", "q8_0"): 10, ("27b", "q4_k_m"): 19, ("27b", "q8_0"): 33}
 
 
 class Inflater:
@@ -28,6 +29,7 @@ class Inflater:
         self._waiting = list(dict.fromkeys(pairs))
         self._ended: dict[PairName, str] = {}  # with the reason if it failed
         self._running: dict[PairName, subprocess.Popen[bytes]] = {}
+        self._seconds: dict[str, float] = {}
         self._changed = threading.Condition()
         self._closed = False
 
@@ -57,6 +59,12 @@ class Inflater:
                 return f"its pair was not inflated within {seconds:.0f} s"
             return self._ended[pair]
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long each pair took that is done."""
+        with self._changed:
+            return dict(self._seconds)
+
     def drop(self, pair: PairName) -> None:
         """Delete a pair that no part needs any longer."""
         for folder in self.folder.glob(f"{pair.shape}-{pair.ftype}-{pair.drafter}-*"):
@@ -66,6 +74,7 @@ class Inflater:
         while pair := self._take():
             log = self._logs / f"inflate-{pair.drafter}-{pair.name}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
+            start = time.monotonic()
             with log.open("wb") as file:
                 # Measurements of other parts have priority.
                 command = ["nice", "-n", "19", sys.executable, str(HERE.parent / "pairs.py"), *astuple(pair)]
@@ -81,6 +90,8 @@ class Inflater:
                 status = process.wait()
             with self._changed:
                 del self._running[pair]
+                if status == 0:
+                    self._seconds[f"{pair.drafter} {pair.name}"] = round(time.monotonic() - start, 1)
                 self._ended[pair] = "" if status == 0 else f"its pair could not be inflated (log: {log.name})"
                 self._changed.notify_all()
 
@@ -90,7 +101,7 @@ class Inflater:
             with self._changed:
                 if self._closed or not self._waiting:
                     return None
-                needed = sum(ROOM.get(pair.shape, 1) for pair in (self._waiting[0], *self._running))
+                needed = sum(ROOM.get((pair.shape, pair.ftype), 1) for pair in (self._waiting[0], *self._running))
                 if shutil.disk_usage(self.folder).free > needed << 30:
                     return self._waiting.pop(0)
             time.sleep(1.0)

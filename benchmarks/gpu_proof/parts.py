@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+FULL_MINUTES = 25.0
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Part:
 
     name: str
     what: str
-    limit: float  # seconds
+    limit: float  # seconds, if all parts have FULL_MINUTES
     command: tuple[str, ...]
     pair: PairName | None = None
+    fixed: bool = False  # the limit is the user's, whatever the minutes
 
     @property
     def title(self) -> tuple[str, str]:
@@ -72,8 +74,18 @@ SIZES = {
 TYPES = ("q4_k_m", "q8_0")
 
 
+def share(part: Part, waiting: Sequence[Part], seconds: float) -> float:
+    """The limit of a part that is about to run when `waiting`, itself included, have `seconds` in all: its own, or its
+    share of these, which grows with the time that earlier parts leave."""
+    if part.fixed:
+        return min(part.limit, seconds)
+    left = seconds - sum(other.limit for other in waiting if other.fixed)
+    return min(part.limit, max(0.0, left) * part.limit / sum(other.limit for other in waiting if not other.fixed))
+
+
 def plan(device: str, out: Path, threads: int, limits: Mapping[str, float]) -> list[Part]:
-    """All parts for a device; `limits` replaces some parts' seconds."""
+    """All parts for a device, in the order in which they run if all is ready: first those without a pair, while pairs
+    are inflated. `limits` replaces some parts' seconds."""
     sizes = SIZES[device]
     engine = ("--ngl", str(sizes.n_gpu_layers), "-t", str(threads))
     on_device = ("--device", sizes.backend, "-t", str(threads))
@@ -86,14 +98,16 @@ def plan(device: str, out: Path, threads: int, limits: Mapping[str, float]) -> l
     equality = "parity with the CPU and drafted text equal to plain text, on the pocket pairs"
     tuned = "from how many rows on the matrix kernels are faster (doctor --tune)"
     steps = "where the time of a step goes, what crosses the bus, graphs that were reused"
+    compare_first, *compare = _comparisons(sizes, out, engine)
     parts = [
         own("equality", equality, 210.0, *engine, *sizes.equality),
-        *_comparisons(sizes, out, engine),
         own("ops", "every op on the device against the CPU", 100.0, *on_device, *sizes.ops),
         own("tuned", tuned, 90.0, *on_device, *sizes.tuned),
+        compare_first,
         Part("steps", steps, 90.0, _steps(sizes, out, engine), PairName(sizes.dense[0], TYPES[0], "dflash")),
+        *compare,
     ]
-    return [replace(part, limit=limits.get(part.name, part.limit)) for part in parts]
+    return [replace(part, limit=limits[part.name], fixed=True) if part.name in limits else part for part in parts]
 
 
 def _comparisons(sizes: Sizes, out: Path, engine: tuple[str, ...]) -> list[Part]:

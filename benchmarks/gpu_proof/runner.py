@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.gpu_proof.inflater import Inflater
-from benchmarks.gpu_proof.parts import Part
+from benchmarks.gpu_proof.parts import Part, share
 from benchmarks.http_load import end_group
 
 LEAST_SECONDS = 10.0  # no part starts with less time left
+SECONDS = "GPU_PROOF_SECONDS"  # what a part has, for those that can choose how much they do
 
 
 class Clock:
@@ -56,9 +57,10 @@ def run_parts(
     outcomes, waiting = [], list(parts)
     while waiting:
         part = next((part for part in waiting if part.pair is None or inflater.has(part.pair)), waiting[0])
+        limit = share(part, waiting, clock.left)
         waiting.remove(part)
-        print(f"{part.name}: {part.what} (at most {min(part.limit, clock.left):.0f} s)", flush=True)
-        outcome = run_part(part, clock, environment, inflater, logs / f"{part.name}.log")
+        print(f"{part.name}: {part.what} (at most {limit:.0f} s)", flush=True)
+        outcome = run_part(part, limit, clock, environment, inflater, logs / f"{part.name}.log")
         detail = f": {outcome.detail}" if outcome.detail else ""
         print(f"  {outcome.status} after {outcome.seconds:.0f} s{detail}", flush=True)
         tell(outcome)
@@ -68,9 +70,11 @@ def run_parts(
     return outcomes
 
 
-def run_part(part: Part, clock: Clock, environment: Mapping[str, str], inflater: Inflater, log: Path) -> Outcome:
-    """Run one part, including the wait for its pair."""
-    start, limit = time.monotonic(), min(part.limit, clock.left)
+def run_part(
+    part: Part, limit: float, clock: Clock, environment: Mapping[str, str], inflater: Inflater, log: Path
+) -> Outcome:
+    """Run one part for `limit` seconds at most, after the wait for its pair."""
+    start = time.monotonic()
 
     def ended(status: str, detail: str = "") -> Outcome:
         return Outcome(part.name, status, round(time.monotonic() - start, 1), round(limit, 1), detail)
@@ -80,13 +84,13 @@ def run_part(part: Part, clock: Clock, environment: Mapping[str, str], inflater:
     # Waiting for a pair does not count against the part's own limit, only against the total time.
     if part.pair and (reason := inflater.wait(part.pair, clock.left - limit / 2)):
         return ended(Outcome.FAILED, reason)
-    limit = min(part.limit, clock.left)
+    limit = min(limit, clock.left)
     command = [*part.command, *(("--work", str(inflater.folder)) if part.pair else ())]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=dict(environment),
-            start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+            env={**environment, SECONDS: f"{limit:.1f}"}, start_new_session=True,
         )  # fmt: skip
         try:
             status = process.wait(limit)

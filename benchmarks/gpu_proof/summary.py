@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.gpu_proof.device import Found
 from benchmarks.gpu_proof.runner import Outcome
 from dflash_local.build.commit import running_commit
-from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.machine.hardware import this_machine
 
 
@@ -30,6 +30,7 @@ class Record:
             "build": key,
         }
         self._parts: dict[str, dict[str, Any]] = {}
+        self._inflated: dict[str, float] = {}
         out.mkdir(parents=True, exist_ok=True)
         try:
             before = json.loads((out / "summary.json").read_text(encoding="utf-8"))
@@ -37,6 +38,7 @@ class Record:
             before = {}
         if {name: before.get(name) for name in self._head} == self._head:
             self._parts = {part["name"]: part for part in before["parts"]}
+            self._inflated = before.get("inflated", {})
         elif before:
             different = ", ".join(name for name in self._head if before.get(name) != self._head[name])
             print(f"{out / 'summary.json'} was of another {different}: all parts run again", flush=True)
@@ -47,13 +49,16 @@ class Record:
     def is_done(self, name: str) -> bool:
         return self._parts.get(name, {}).get("status") == Outcome.DONE
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome, inflated: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Write a part's outcome, and the seconds that pairs took."""
+        self._inflated.update(inflated)
         self._parts[outcome.name] = {**asdict(outcome), "ended": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
         parts = [self._parts[name] for name, _ in self._plan if name in self._parts]
-        figures = json.dumps({**self._head, "parts": parts}, indent=1) + "\n"
+        figures = json.dumps({**self._head, "parts": parts, "inflated": self._inflated}, indent=1) + "\n"
         for name, text in (("summary.json", figures), ("summary.md", self.text())):
-            with complete_or_absent(self._out / name) as file:
-                file.write(text.encode())
+            unfinished = self._out / f".{name}"  # not by dflash_local.convert, which a checkout does not have
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(self._out / name)
 
     def text(self) -> str:
         """The table, including parts that have not run."""
@@ -72,4 +77,5 @@ class Record:
             link = f"[{name}]({name}.md)" if (self._out / f"{name}.md").is_file() else name
             cell = ended.replace("|", "\\|").replace("\n", " ")
             lines.append(f"| {link} | {what} | {cell} | {part['seconds']:.0f} | {part['limit']:.0f} |")
-        return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
+        made = [f"{pair} in {seconds:.0f} s" for pair, seconds in self._inflated.items()]
+        return "\n\n".join([*parts, "\n".join(lines), *([f"Inflated: {', '.join(made)}."] if made else [])]) + "\n"

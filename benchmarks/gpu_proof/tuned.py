@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from dflash_local.errors import DFlashError
 
 ROWS = (1, 2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 NOTHING = "nothing to choose"  # doctor's words for a device with one kernel
+FOLDER = re.compile(r"(?<![^\s'\"=:,(])(?:/|~/|[A-Za-z]:\\)[\w.~-]")  # where an absolute path begins
 
 
 def tune(device: str, types: str, shape: str, threads: int) -> dict[str, Any]:
@@ -36,6 +38,11 @@ def tune(device: str, types: str, shape: str, threads: int) -> dict[str, Any]:
     if any(NOTHING not in text for text in failed):
         raise DFlashError("; ".join(failed))
     return found
+
+
+def elsewhere_true(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The findings without those that name a folder of this machine: a record is published."""
+    return [one for one in findings if not any(FOLDER.search(str(text)) for text in one.values())]
 
 
 def markdown(device: str, runs: Sequence[dict[str, Any]], footer: str) -> str:
@@ -61,7 +68,8 @@ def main() -> int:
     env = record.environment(ap, args)
     found = tune(args.device, args.types, args.shape, args.threads)
     text = markdown(args.device, found["runs"], record.footer(env))
-    return record.publish(args.out, {**env, "runs": found["runs"], "findings": found["findings"]}, text)
+    findings = elsewhere_true(found["findings"])
+    return record.publish(args.out, {**env, "runs": found["runs"], "findings": findings}, text)
 
 
 if __name__ == "__main__":

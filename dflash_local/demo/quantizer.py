@@ -33,6 +33,9 @@ FILE_TYPES = {
     "q8_0": LlamaFileType.MOSTLY_Q8_0,
 }
 _MOST_TENSORS = {"f32": Type.F32, "f16": Type.F16, "q4_0": Type.Q4_0, "q4_k_m": Type.Q4_K, "q8_0": Type.Q8_0}
+# Bytes of chunks that are read-only, which come again and again, by type, place in memory and shape, with the chunk
+# itself, so that nothing else can come to this place.
+_kept: dict[Any, tuple[Array, list[Array]]] = {}
 _EXACT = ("_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d.weight", "conf_proj.weight")
 
 
@@ -46,8 +49,18 @@ def quantized(tensor: OutputTensor, ftype: str, *, n_layer: int, n_expert: int =
 
     def chunks() -> Iterator[Array]:
         with ThreadPoolExecutor(n_threads) as pool:
+            before: tuple[Array, list[Array]] | None = None
             for rows in tensor.chunks():
-                yield from pool.map(convert, (part for part in np.array_split(rows, n_threads) if len(part)))
+                key = None if rows.flags.writeable else (kind, rows.ctypes.data, rows.shape, rows.strides)
+                if key in _kept:
+                    yield from _kept[key][1]
+                    continue
+                if before is None or not np.array_equal(before[0], rows):  # an embedding's padding is the same row
+                    parts = (part for part in np.array_split(rows, n_threads) if len(part))
+                    before = rows, list(pool.map(convert, parts))
+                if key:
+                    _kept[key] = before
+                yield from before[1]
 
     return OutputTensor(tensor.name, tensor.shape, kind, chunks)
 

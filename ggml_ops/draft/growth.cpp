@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <queue>
+#include <utility>
 
 namespace dflash {
 
@@ -233,6 +234,22 @@ class grower {
 };
 
 }   // namespace
+
+void sort_candidates(draft & d) {
+    std::vector<std::pair<float, int32_t>> order(d.top_k);
+    for (int32_t i = 0; i < d.positions(); ++i) {
+        int32_t * ids   = d.ids.data() + (size_t) i * d.top_k;
+        float *   probs = d.probs.data() + (size_t) i * d.top_k;
+        for (int32_t rank = 0; rank < d.top_k; ++rank) {
+            order[rank] = { -probs[rank], ids[rank] };
+        }
+        std::sort(order.begin(), order.end());
+        for (int32_t rank = 0; rank < d.top_k; ++rank) {
+            probs[rank] = -order[rank].first;
+            ids[rank]   = order[rank].second;
+        }
+    }
+}
 
 tree grow(const draft & d, int32_t anchor, const growth_limits & rules) { return grower(d, anchor, rules).grow(); }
 

@@ -34,6 +34,10 @@ struct draft {
     }
 };
 
+// Puts the candidates of a draft without a lattice in order, equal ones by id: a device returns the largest of a row in
+// any order. A lattice needs none, its rows are sorted as a tree grows.
+void sort_candidates(draft & d);
+
 // The limits of a tree's growth.
 struct growth_limits {
     int32_t                     budget       = 1;           // nodes, including the anchor

@@ -2,12 +2,12 @@
 
 #include "base/error.h"
 #include "draft/domino.h"
+#include "draft/growth.h"
 #include "draft/lilicorr.h"
 #include "draft/markov.h"
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace dflash {
 
@@ -105,21 +105,8 @@ class marginals_selector : public selector {
         graph.scores       = graph.output(pick(ctx, ggml_soft_max(ctx, logits), graph.ids));
     }
 
-    // ggml_top_k promises no order.
     void finish(draft & drafted, draft_probe * probe) const override {
-        std::vector<std::pair<float, int32_t>> order(top_k());
-        for (int32_t i = 0; i < drafted.positions(); ++i) {
-            int32_t * ids   = drafted.ids.data() + (size_t) i * top_k();
-            float *   probs = drafted.probs.data() + (size_t) i * top_k();
-            for (int32_t rank = 0; rank < top_k(); ++rank) {
-                order[rank] = { -probs[rank], ids[rank] };
-            }
-            std::sort(order.begin(), order.end());
-            for (int32_t rank = 0; rank < top_k(); ++rank) {
-                probs[rank] = -order[rank].first;
-                ids[rank]   = order[rank].second;
-            }
-        }
+        sort_candidates(drafted);   // ggml_top_k promises no order
         if (probe) {
             probe->scores = drafted.probs;
             for (float & score : probe->scores) {

@@ -6,12 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
 from benchmarks.gpu_proof.summary import Record
 from benchmarks.gpu_proof.unpacked import BundleError, Unpacked
 from dflash_local.build.commit import running_commit
+from dflash_local.diagnose.finding import ok
 from dflash_local.machine.hardware import this_machine
 from tests.patience import PATIENCE, wait_until
 
@@ -53,7 +55,7 @@ def part(name: str, code: str, limit: float = PATIENCE, pair: PairName | None = 
     return Part(name, f"does {name}", limit, (sys.executable, "-c", code), pair)
 
 
-def run(tmp_path: Path, plan: Sequence[Part], seconds: float = PATIENCE) -> tuple[dict[str, Outcome], Made]:
+def run(tmp_path: Path, plan: Sequence[Part], seconds: float = 100 * PATIENCE) -> tuple[dict[str, Outcome], Made]:
     inflater, told = Made(tmp_path / "pairs"), list[str]()
     outcomes = run_parts(
         plan, Clock(seconds), os.environ, cast(Inflater, inflater), tmp_path / "logs", lambda o: told.append(o.name)
@@ -108,18 +110,31 @@ def test_a_pair_that_cannot_be_made_fails_its_part_alone(tmp_path: Path) -> None
 
 def test_the_plan_for_a_gpu() -> None:
     plan = parts.plan("cuda", Path("out"), 2, {"ops": 7.0})
-    assert [p.name for p in plan] == [
-        "equality",
-        *(f"compare-{shape}-{ftype}" for ftype in ("q4_k_m", "q8_0") for shape in ("8b", "27b", "hybrid-27b")),
-        "ops",
-        "tuned",
-        "steps",
-    ]
-    cells = sum((p.command[p.command.index("--temperatures") + 2] == "1") + 1 for p in plan[1:7])
+    compare = [f"compare-{s}-{ftype}" for ftype in ("q4_k_m", "q8_0") for s in ("8b", "27b", "hybrid-27b")]
+    assert [p.name for p in plan] == ["equality", "ops", "tuned", compare[0], "steps", *compare[1:]]
+    cells = sum(
+        (p.command[p.command.index("--temperatures") + 2] == "1") + 1 for p in plan if p.name.startswith("compare")
+    )
     assert cells == 8
-    assert sum(p.limit for p in parts.plan("cuda", Path("out"), 2, {})) <= 25 * 60
+    assert sum(p.limit for p in parts.plan("cuda", Path("out"), 2, {})) <= 60 * parts.FULL_MINUTES
     assert next(p.limit for p in plan if p.name == "ops") == 7.0
     assert all("CUDA0" in p.command for p in plan if p.name in ("ops", "tuned"))
+
+
+def test_limits_are_shares_of_the_minutes() -> None:
+    """All parts have their turn in fewer minutes; what a part leaves is the next ones', but none gets more than its
+    own limit, and one that the user set stays."""
+    plan = parts.plan("cuda", Path("out"), 2, {"ops": 50.0})
+    full = [parts.share(p, plan, 60 * parts.FULL_MINUTES) for p in plan]
+    assert full == [p.limit for p in plan]
+    short = [parts.share(p, plan, 720.0) for p in plan]
+    assert sum(short) == pytest.approx(720) and short[1] == 50 and min(short) > 40
+    assert parts.share(plan[3], plan[3:], 600.0) > short[3]
+    left, limits = 720.0, []
+    for i, p in enumerate(plan):
+        limits.append(parts.share(p, plan[i:], left))
+        left -= limits[-1]
+    assert limits == pytest.approx(short) and left == pytest.approx(0)
 
 
 def outcome(name: str, status: str = Outcome.DONE, detail: str = "") -> Outcome:
@@ -130,10 +145,11 @@ def test_the_summary_tells_every_part_and_goes_on(tmp_path: Path) -> None:
     plan = [("a", "first"), ("b", "second"), ("c", "third")]
     record = Record(tmp_path, "cuda", "key", Found("H100"), plan)
     record.add(outcome("a"))
-    record.add(outcome("b", Outcome.FAILED, "x | y\nz"))
+    record.add(outcome("b", Outcome.FAILED, "x | y\nz"), {"dflash 8b-q4_k_m": 12.4})
     text = (tmp_path / "summary.md").read_text()
     assert "# H100" in text and "rehearsal" not in text
     assert "| b | second | failed: x \\| y z | 3 | 90 |" in text and "| c | third | not run | | |" in text
+    assert "Inflated: dflash 8b-q4_k_m in 12 s." in text
     assert f"commit {running_commit()}, build key" in text and str(this_machine()) in text
     again = Record(tmp_path, "cuda", "key", Found("H100"), plan)
     assert again.is_done("a") and not again.is_done("b")
@@ -210,6 +226,16 @@ def test_the_runtime_of_the_right_version_is_found(tmp_path: Path, monkeypatch: 
         device.find("libcublas.so.99")
 
 
+def test_it_starts_without_any_package(repo: Path) -> None:
+    """The bundle is not unpacked yet: neither numpy is there nor what is installed under another name than it has in
+    the checkout."""
+    command = [sys.executable, "-S", "-m", "benchmarks.gpu_proof", "--list"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "equality" in done.stdout and len(done.stdout.splitlines()) == 10
+
+
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nonsense"]) == 2
     assert "there is no part nonsense" in capsys.readouterr().out
@@ -218,15 +244,45 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- what parts judge ------------------------------------------------------------------------------------------------
 
 
+def numbers(lattice: bool) -> equality.Arrays:
+    """A block of three places, with four candidates each."""
+    rng = np.random.default_rng(3)
+    ids = np.array([[1, 2, 3, 4], [4, 5, 6, 7], [7, 8, 9, 1]])
+    scores = rng.uniform(-9, -1, (3, 4, 4) if lattice else (3, 4))
+    if lattice:
+        scores[0] = scores[0][0]  # all rows are the anchor's
+    return {
+        "logits": np.array([20.0, -3.0]), "hidden": np.array([4.0, 1.0]), "ids": ids[None], "scores": scores[None]
+    }  # fmt: skip
+
+
 def test_parity_is_a_share_of_the_largest_number() -> None:
-    cpu = {"logits": np.array([20.0, -3.0]), "hidden": np.array([4.0, 1.0]), "first": np.array([1, 2])}
-    close = {"logits": np.array([20.1, -3.1]), "hidden": np.array([4.0, 1.02]), "first": np.array([1, 2])}
+    cpu = numbers(lattice=False)
+    close = {**cpu, "logits": np.array([20.1, -3.1]), "hidden": np.array([4.0, 1.02]), "scores": cpu["scores"] + 0.01}
     assert equality.compare(close, cpu)["parity"] is True
     assert equality.compare(close, cpu)["same_first"] == 1.0
     wrong = equality.compare({**close, "hidden": np.array([4.0, 2.0])}, cpu)
     assert wrong["parity"] is False and wrong["hidden_off"] == 0.25
+    assert equality.compare({**close, "scores": cpu["scores"] - 1}, cpu)["parity"] is False
     assert equality.sound({"lossless": True, "parity": True})
     assert not equality.sound({"lossless": True, "parity": False}) and not equality.sound({"error": "x"})
+
+
+@pytest.mark.parametrize("lattice", [False, True])
+def test_the_order_of_candidates_does_not_matter(lattice: bool) -> None:
+    """A device returns the largest of a row in any order, and another last one where two are nearly equal."""
+    cpu, rng = numbers(lattice), np.random.default_rng(4)
+    orders = [rng.permutation(4) for _ in range(3)]
+    ids, scores = cpu["ids"].copy(), cpu["scores"].copy()
+    for i, order in enumerate(orders):
+        ids[0, i] = cpu["ids"][0, i, order]
+        rows = cpu["scores"][0, i]
+        scores[0, i] = rows[np.ix_(orders[i - 1] if i else np.arange(4), order)] if lattice else rows[order]
+    found = equality.compare({**cpu, "ids": ids, "scores": scores}, cpu)
+    assert (found["same_candidates"], found["same_first"], found["scores_off"]) == (1.0, 1.0, 0.0)
+    ids[0, 2, int(scores[0, 2].reshape(-1, 4).max(0).argmin())] = 99
+    found = equality.compare({**cpu, "ids": ids, "scores": scores}, cpu)
+    assert found["same_candidates"] == pytest.approx(11 / 12) and found["scores_off"] == 0.0
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -244,6 +300,98 @@ def test_cases_of_an_op_are_counted(tmp_path: Path, status: int) -> None:
     assert ("status 1" in text) == bool(status)
 
 
+class Scripted(ops.Programs):
+    """Ops with this many cases. All are right, but WRONG is not, BAD ends its process, and LARGE takes too long."""
+
+    listed: ClassVar[dict[str, int]] = {"ADD": 40, "MUL": 3, "LARGE": 900, "BAD": 1, "WRONG": 1}
+
+    def __init__(self) -> None:
+        self.asked = list[list[str]]()
+
+    def cases(self) -> dict[str, list[str]]:
+        return {name: [f"{name}(n={i})" for i in range(n)] for name, n in self.listed.items()}
+
+    def ours(self, seconds: float) -> Op:
+        return Op(ops.OURS, 1, [], 0, 0.0)
+
+    def test(self, which: Iterable[str], seconds: float, like: str = "") -> tuple[ops.Results, str]:
+        self.asked.append(list(which))
+        results: ops.Results = {}
+        for entry in self.asked[-1]:
+            if entry.startswith("BAD"):
+                return results, "status -6"
+            found = "FAIL" if entry.startswith("WRONG") else "OK"
+            results |= dict.fromkeys(self.cases().get(entry, [entry])[:500], found)
+        ended = "status 1" if "FAIL" in results.values() else ""
+        return results, "stopped after 25 s" if "LARGE" in self.asked[-1] else ended
+
+
+def test_some_cases_of_each_op_come_first() -> None:
+    """Then all, small ops together, the largest last. One that ends its process takes no other along."""
+    programs, names = Scripted(), ["LARGE", "ADD", "BAD", "MUL"]
+    tests = ops.Tests(programs, time.monotonic() + 10 * PATIENCE, PATIENCE, lambda tests: None)
+    tests.sample(names)
+    found = {op.name: op for op in tests.found}
+    assert found["ADD"].right == ops.SAMPLE_OF_FIRST and found["LARGE"].right == ops.SAMPLE
+    assert found["MUL"].right == 3 and found["BAD"].failed and not found["ADD"].failed
+    assert "| ADD | 40 | 16 | 0 | 0 | a sample |" in ops.markdown(tests.found, [], "Here.")
+    tests.all(names)
+    found = {op.name: op for op in tests.found}
+    assert (found["ADD"].right, found["ADD"].how, found["MUL"].how) == (40, "", "")
+    assert (found["LARGE"].right, found["LARGE"].how) == (502, "stopped after 25 s")  # two of its sample
+    assert found["BAD"].how == "status -6" and not found["LARGE"].failed
+    assert programs.asked[-5:] == [["ADD", "BAD", "MUL"], ["ADD"], ["BAD"], ["MUL"], ["LARGE"]]
+
+
+def test_a_wrong_op_is_told_and_no_other() -> None:
+    """A process that ends with the status of wrong cases is not lost, but one that crashed after one is."""
+    programs = Scripted()
+    tests = ops.Tests(programs, time.monotonic() + 10 * PATIENCE, PATIENCE, lambda tests: None)
+    tests.sample(["WRONG", "ADD"])
+    assert len(programs.asked) == 1
+    tests.all(["WRONG", "BAD", "ADD"])
+    found = {op.name: op for op in tests.found}
+    assert found["WRONG"].wrong == ["WRONG(n=0)"] and found["WRONG"].failed and found["BAD"].failed
+    assert (found["ADD"].right, found["ADD"].failed) == (40, False)
+
+
+def test_ops_behind_a_slow_case_have_their_sample() -> None:
+    class Slow(Scripted):
+        def test(self, which: Iterable[str], seconds: float, like: str = "") -> tuple[ops.Results, str]:
+            cases = list(which)
+            results, _ = super().test([case for case in cases if case.startswith("ADD")] or cases, seconds)
+            return results, "stopped after 8 s" if len(results) < len(cases) else ""
+
+    tests = ops.Tests(Slow(), time.monotonic() + 10 * PATIENCE, PATIENCE, lambda tests: None)
+    tests.sample(["MUL", "ADD"])
+    found = {op.name: op for op in tests.found}
+    assert (found["MUL"].right, found["ADD"].right) == (3, ops.SAMPLE_OF_FIRST)
+    assert not found["MUL"].ended
+
+
+def test_nothing_starts_when_the_time_is_over() -> None:
+    programs = Scripted()
+    tests = ops.Tests(programs, time.monotonic(), PATIENCE, lambda tests: None)
+    tests.sample(["ADD"])
+    tests.all(["ADD"])
+    assert programs.asked == [] and [op.name for op in tests.found] == [ops.OURS]
+
+
+def test_cases_are_listed_by_op(tmp_path: Path) -> None:
+    """Those that can be asked for by their name: none with parentheses in its parameters."""
+    program = tmp_path / "test-backend-ops"
+    lines = [
+        "ADD(n=1): \\033[1;32mSUPPORTED\\033[0m",
+        "ADD(n=2): \\033[1;31mNOT SUPPORTED\\033[0m",
+        "MUL(n=(3)): SUPPORTED",
+    ]
+    program.write_text("#!/bin/sh\n" + "".join(f"printf '  {line}\\n'\n" for line in lines))
+    program.chmod(0o755)
+    assert ops.Programs(tmp_path, "CUDA0").cases() == {"ADD": ["ADD(n=1)", "ADD(n=2)"]}
+    assert ops.spread(list("abcdefghij"), 3) == ["a", "d", "g"] and ops.spread(["a"], 3) == ["a"]
+    assert list(ops.groups("abcd", lambda name: 9 if name == "b" else 1, 5)) == [["a"], ["b"], ["c", "d"]]
+
+
 def test_an_op_that_takes_too_long_keeps_what_it_has(tmp_path: Path) -> None:
     program = tmp_path / "test-backend-ops"
     program.write_text("#!/bin/sh\necho '  ADD(n=1): OK'\nexec sleep 600\n")
@@ -259,6 +407,17 @@ def test_tuned_times_are_a_table() -> None:
     text = tuned.markdown("CUDA0", runs, "Here.")
     assert "9 -> 5" in text and "8.000 | - | - |" in text
     assert "nothing to choose" in tuned.markdown("CPU", [], "Here.")
+
+
+def test_a_record_names_no_folder_of_the_machine(repo: Path) -> None:
+    """doctor's findings do: the library, and where the counts are kept. Neither do the records that we have."""
+    kept = [ok("tuned rows", "kept in /root/.cache/tuned/1.json"), ok("library", "ABI 3, llama.cpp 1/2, ~/lib/a.so")]
+    true = [ok("tuned rows", "CUDA0 q4_K: 9 rows -> 5 (8b: 5, 27b: 4)"), ok("machine", "Xeon, Linux 6.1, 3 GiB/s")]
+    found = tuned.elsewhere_true([finding.to_json() for finding in [*kept, *true]])
+    assert [one["text"] for one in found] == [finding.text for finding in true]
+    records = [file for file in (repo / "benchmarks" / "results").rglob("*") if file.suffix in (".json", ".md")]
+    folders = re.compile(r"(?<![\w./>-])/(?:work|home|root|tmp|usr|opt|mnt|media|Users)/")
+    assert len(records) > 50 and [file.name for file in records if folders.search(file.read_text())] == []
 
 
 # ---- all of it -------------------------------------------------------------------------------------------------------
@@ -279,7 +438,7 @@ def test_rehearsal_in_a_fresh_clone(repo: Path, cache: Path, tmp_path: Path) -> 
     environment["PATH"] = "/usr/bin:/bin"
 
     def prove(*arguments: str) -> tuple[int, dict[str, Any]]:
-        words = " ".join(["--device cpu -t 1 --from", str(packed), *arguments])
+        words = " ".join(["--device cpu -t 1 --minutes 25 --from", str(packed), *arguments])
         done = subprocess.run(
             ["make", f"PYTHON={python}", "gpu-proof", f"GPU_PROOF_ARGS={words}"],
             cwd=clone, env=environment, capture_output=True, text=True, timeout=1500,
@@ -303,7 +462,8 @@ def test_rehearsal_in_a_fresh_clone(repo: Path, cache: Path, tmp_path: Path) -> 
     tested = json.loads((results / "ops.json").read_text())["ops"]
     assert sum(op["right"] for op in tested) > 100 and not any(op["wrong"] for op in tested)
     assert json.loads((results / "steps.json").read_text())["auto"]["graph_reuse"]
-    assert not (clone / "benchmarks" / "results" / "gpu").exists(), "a rehearsal is no result"
+    changed = ["git", "status", "--porcelain", "--", "benchmarks/results"]
+    assert subprocess.check_output(changed, cwd=clone) == b"", "a rehearsal is no result"
 
     # A broken program and a limit that is too short: told, and the other parts run.
     (program,) = (clone / "build" / "gpu-proof").glob("*/programs/tests/test-backend-ops")

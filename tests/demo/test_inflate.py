@@ -20,7 +20,8 @@ from dflash_local import native
 from dflash_local.convert.gguf_metadata import array, f32, read_header
 from dflash_local.convert.writer import OutputTensor
 from dflash_local.demo import inflate as inflate_module
-from dflash_local.demo.inflate import inflate
+from dflash_local.demo import quantizer
+from dflash_local.demo.inflate import inflate, tensors
 from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair, shape_of
 from dflash_local.demo.shapes import SHAPES, DeltaNet, Experts, Pair, Shape
 from dflash_local.errors import DFlashError, ModelError, PairError
@@ -239,6 +240,33 @@ def test_memory_stays_at_a_few_chunks() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert int(done.stdout) < 60 << 10  # KiB
+
+
+def test_chunks_that_come_again_are_quantized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of 27 billion weights is written in seconds: most of its chunks are the same noise or zeros, and the rows
+    of an embedding's padding are equal. The bytes are those of each chunk on its own."""
+    monkeypatch.setattr(quantizer, "_kept", {})
+    counted: list[int] = []
+    quantize_rows = native.quantize_rows
+
+    def counting(kind: int, rows: Array) -> Array:
+        counted.append(len(rows))
+        return quantize_rows(kind, rows)
+
+    monkeypatch.setattr(native, "quantize_rows", counting)
+    shape = (4 * tensors.CHUNK // 1024, 1024)
+    column = [tensors.Block(0, 7, np.ones((shape[0], 1), np.float32))]
+    layers = [tensors.padded_matrix(f"blk.{i}.ffn_up.weight", shape, list, noise=True) for i in range(4)]
+    layers += [tensors.padded_matrix(f"blk.{i}.ffn_down.weight", shape, list) for i in range(4)]
+    layers += [tensors.padded_matrix("token_embd.weight", shape, lambda: column)]
+    for layer in layers:
+        own = b"".join(quantize_rows(GGMLQuantizationType.Q8_0, half(rows)).tobytes() for rows in layer.chunks())
+        assert b"".join(rows.tobytes() for rows in quantizer.quantized(layer, "q8_0", n_layer=20).chunks()) == own
+    assert sum(counted) <= (tensors.OFFSETS + 2) * tensors.CHUNK // 1024
+
+
+def half(rows: Array) -> Array:
+    return rows.astype(np.float16).astype(np.float32)
 
 
 TINY = Shape(6, 512, 768, 4, 2, 1792, 2)

@@ -15,6 +15,7 @@ from dflash_local.convert.writer import OutputTensor
 from dflash_local.demo.inflate.source import Array
 
 CHUNK = 1 << 21  # elements computed at once
+OFFSETS = 4  # in the noise
 NOISE = 0.02  # standard deviation of the new weights, as in a fresh transformer
 
 
@@ -39,9 +40,21 @@ class Block(NamedTuple):
 
 @cache
 def _noise() -> Array:
-    """The new weights, drawn once and used at another offset in each chunk: drawing every weight would take longer than
-    quantizing it."""
+    """The new weights, drawn once and used from one of a few offsets on in each chunk: drawing every weight would take
+    longer than quantizing it."""
     return np.random.default_rng(0).standard_normal(2 * CHUNK, dtype=np.float32) * np.float32(NOISE)
+
+
+@cache
+def _same(columns: int, rows: int, offset: int | None) -> Array:
+    """A chunk without values of the small model: zeros, or noise from `offset` on. The same array each time, read-only,
+    so that a quantizer can keep its bytes: most of a large model is such chunks."""
+    if offset is None:
+        out = np.broadcast_to(np.float32(0), (rows, columns))
+    else:
+        out = _noise()[offset : offset + rows * columns].reshape(-1, columns)
+    out.flags.writeable = False
+    return out
 
 
 def padded_matrix(
@@ -57,17 +70,15 @@ def padded_matrix(
         step = max(1, CHUNK // columns)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            if noise:
-                at = zlib.crc32(f"{name}:{start}".encode()) % CHUNK  # the same weights in any order of writing
-                out = _noise()[at : at + (stop - start) * columns].reshape(-1, columns).copy()
-            else:
-                out = np.zeros((stop - start, columns), np.float32)
-            for row, column, values in rectangles:
+            # The same weights in any order of writing.
+            at = zlib.crc32(f"{name}:{start}".encode()) % OFFSETS * (CHUNK // OFFSETS) if noise else None
+            inside = [block for block in rectangles if block.row < stop and start < block.row + len(block.values)]
+            out = _same(columns, stop - start, at)
+            if inside:
+                out = out.copy()
+            for row, column, values in inside:
                 first, last = max(row, start), min(row + values.shape[0], stop)
-                if first < last:
-                    out[first - start : last - start, column : column + values.shape[1]] = values[
-                        first - row : last - row
-                    ]
+                out[first - start : last - start, column : column + values.shape[1]] = values[first - row : last - row]
             yield out
 
     return OutputTensor(name, shape, GGMLQuantizationType.F32, chunks)

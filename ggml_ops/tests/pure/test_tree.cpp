@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -226,8 +227,58 @@ static void calibrated() {
     }
 }
 
+// The same draft with the candidates of each position in another order.
+static draft shuffled(const draft & d, std::mt19937 & rng) {
+    draft                out = d;
+    const int32_t        k   = d.top_k;
+    std::vector<int32_t> order(k), before(k);
+    std::iota(before.begin(), before.end(), 0);
+    for (int32_t depth = 1; depth <= d.positions(); ++depth) {
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), rng);
+        for (int32_t r = 0; r < k; ++r) {
+            out.ids[(size_t) (depth - 1) * k + r] = d.id(depth, order[r]);
+        }
+        for (int32_t pred = 0; pred < (d.lattice ? k : 1); ++pred) {
+            float * row = out.probs.data() + (d.row(depth, pred) - d.probs.data());
+            for (int32_t r = 0; r < k; ++r) {
+                row[r] = d.row(depth, before[pred])[order[r]];
+            }
+        }
+        before = order;
+    }
+    return out;
+}
+
+// CUDA returns the largest of a row in no order.
+static void candidates_in_any_order() {
+    std::mt19937 rng(11);
+    for (int32_t round = 0; round < 200; ++round) {
+        draft d = random_draft(rng, 2 + round % 6, 2 + round % 7, round % 2);
+        if (d.lattice) {   // before the first position is the anchor: its rows are equal
+            for (int32_t pred = 1; pred < d.top_k; ++pred) {
+                std::copy_n(d.probs.begin(), d.top_k, d.probs.begin() + (size_t) pred * d.top_k);
+            }
+        }
+        draft other = shuffled(d, rng);
+        if (!d.lattice) {
+            sort_candidates(other);
+            CHECK(other.ids == d.ids && other.probs == d.probs);
+        }
+        for (const int32_t most : { 1, d.top_k }) {   // chains and trees
+            const tree a = grow(d, 42, limits(1 + round % 40, most)), b = grow(other, 42, limits(1 + round % 40, most));
+            CHECK(a.size() == b.size());
+            for (int32_t i = 0; i < a.size(); ++i) {
+                const node &n = a.nodes[i], &m = b.nodes[i];
+                CHECK(n.token == m.token && n.parent == m.parent && n.value == m.value && n.first == m.first);
+            }
+        }
+    }
+}
+
 int main() {
     against_brute_force();
+    candidates_in_any_order();
     chains();
     ties();
     quotations();
