@@ -8,7 +8,7 @@
 #   libllama    llama                llama-common          schema thin_common
 #   ggml-base   gdn transfers plan
 #   ggml        modules
-#   ggml-cpu    cpu gdn/cpu          ggml-cuda, ggml-hip   gdn/cuda gemm/cuda
+#   ggml-cpu    cpu gdn/cpu          ggml-cuda, ggml-hip   gdn/cuda gemm/cuda top_k/cuda
 #   ggml-metal  gdn/metal
 #   ggml-rpc    rpc
 #   ggml-vulkan gdn/vulkan
@@ -124,11 +124,12 @@ function(dflash_join_ggml ggml)
         if(TARGET ${target})
             dflash_join(${target} GLOB gdn/cuda ${ggml}/src ${ggml}/src/ggml-cuda)
             dflash_join(${target} GLOB gemm/cuda)
+            dflash_join(${target} GLOB top_k/cuda)
         endif()
     endforeach()
     if(TARGET ggml-hip)   # HIP or, where hipcc is the C++ compiler, CXX: as the backend's own sources
         get_source_file_property(language ${ggml}/src/ggml-cuda/wkv.cu TARGET_DIRECTORY ggml-hip LANGUAGE)
-        file(GLOB kernels ${DFLASH_DIR}/gdn/cuda/*.cu ${DFLASH_DIR}/gemm/cuda/*.cu)
+        file(GLOB kernels ${DFLASH_DIR}/gdn/cuda/*.cu ${DFLASH_DIR}/gemm/cuda/*.cu ${DFLASH_DIR}/top_k/cuda/*.cu)
         set_source_files_properties(${kernels} TARGET_DIRECTORY ggml-hip PROPERTIES LANGUAGE ${language})
     endif()
     if(TARGET ggml-vulkan)

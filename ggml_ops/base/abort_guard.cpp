@@ -1,5 +1,7 @@
 #include "base/abort_guard.h"
 
+#include "base/log.h"
+
 #include "ggml.h"
 
 #include <cstdio>
@@ -7,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 
 namespace dflash {
 
@@ -21,7 +24,10 @@ void on_abort(const char * message) {
     const bool kernel    = current == abort_guard::phase::pass && std::strstr(message, "ggml-cpu") != nullptr;
     const bool unwinding = std::uncaught_exceptions() > 0;
     if (current && !kernel && !unwinding) {
-        throw std::runtime_error(message);
+        // ggml's GPU backends log why, and abort with a line that does not say it.
+        const bool        is_logged = std::strstr(message, "CUDA error") != nullptr;
+        const std::string why       = is_logged ? logged_error() : "";
+        throw std::runtime_error(why.empty() ? message : why);
     }
     if (previous != nullptr) {
         previous(message);

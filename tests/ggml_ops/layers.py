@@ -27,7 +27,7 @@ LAYERS = (
     ("base",),
     ("llama", "modules"),
     ("cpu", "rpc", "thin_common"),
-    ("gdn", "gemm", "plan", "transfers"),
+    ("gdn", "gemm", "plan", "top_k", "transfers"),
     ("glibc", "include"),
 )
 # C functions that one file alone may call, beside libllama itself (llama/).
