@@ -21,25 +21,28 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package `benchmarks`
 
-from benchmarks import record
+from benchmarks import pairs, record
 from dflash_local.demo.pocket import HYBRID, bundled_pair
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from dflash_local.native import MAX_NODES
 
-DRAFTERS = ("dflash", HYBRID, "dflash2", "dspark")
+# The bundled pairs, and one of them in a small quantized shape, by the drafter and the type.
+QUANTIZED = {f"dflash {ftype}": ("0.1b", ftype) for ftype in ("q4_k_m", "q8_0")}
+PAIRS = ("dflash", HYBRID, "dflash2", "dspark", *QUANTIZED)
 BLOCK = 16  # nodes of a tree, and tokens of the drafter's block
 PLACES = 3  # contexts of the drafter in each answer
 # Share of the CPU's largest number: rounding to f16 is far below it, a wrong parent, position or layer far above.
 MOST_OFF = 0.02
+MOST_OFF_QUANTIZED = 0.06  # the CPU's kernels round activations to 8 bits
 # Hides all devices from a process.
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1", "GGML_VK_VISIBLE_DEVICES": ""}
 
 Arrays = dict[str, Any]  # numpy's, by what they are
 
 
-def engine(drafter: str, n_gpu_layers: int, threads: int) -> Engine:
-    pair = bundled_pair(drafter)
+def engine(name: str, n_gpu_layers: int, threads: int) -> Engine:
+    pair = pairs.make(None, *QUANTIZED[name], "dflash") if name in QUANTIZED else bundled_pair(name)
     layers: dict[str, Any] = {"n_gpu_layers": n_gpu_layers, "n_gpu_layers_draft": n_gpu_layers}
     return Engine(pair.target, pair.drafter, n_ctx=1024, n_threads=threads, cost_cache=False, **layers)
 
@@ -124,7 +127,7 @@ def common_scores(ids: Any, scores: Any, other_ids: Any, other_scores: Any) -> t
     return a[finite], b[finite]
 
 
-def compare(device: Arrays, cpu: Arrays) -> dict[str, Any]:
+def compare(device: Arrays, cpu: Arrays, most_off: float = MOST_OFF) -> dict[str, Any]:
     """The largest differences as shares of the CPU's largest number, and the shares of equal candidates and of equal
     likeliest tokens, whatever order the candidates come in."""
 
@@ -141,7 +144,7 @@ def compare(device: Arrays, cpu: Arrays) -> dict[str, Any]:
         **found,
         "same_candidates": float(np.mean(same)),
         "same_first": float(np.mean(first)),
-        "parity": max(found.values()) <= MOST_OFF,
+        "parity": max(found.values()) <= most_off,
     }
 
 
@@ -173,7 +176,8 @@ def examine(drafter: str, args: argparse.Namespace, prompts: Sequence[dict[str, 
             losses, texts = lossless(device, prompts, args.n_predict)
             found |= losses
             ours = numbers(device, texts)
-        return found | compare(ours, on_the_cpu(drafter, texts, args.threads))
+        most_off = MOST_OFF_QUANTIZED if drafter in QUANTIZED else MOST_OFF
+        return found | compare(ours, on_the_cpu(drafter, texts, args.threads), most_off)
     except DFlashError as error:
         return found | {"error": str(error)}
 
@@ -205,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
     ap.add_argument(
         "--ngl", type=int, default=-1, metavar="N", help="layers of target and drafter on the GPU (-1: all)"
     )
-    ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS), help="bundled pairs, by drafter")
+    ap.add_argument("--pairs", nargs="+", choices=PAIRS, default=list(PAIRS), help="which pairs")
     ap.add_argument("--reference", nargs=3, metavar=("PAIR", "ASKED", "ANSWERED"), help=argparse.SUPPRESS)
     return ap
 
@@ -220,7 +224,7 @@ def main() -> int:
     env = record.environment(ap, args)
     prompts = record.read_prompts(args.prompts, args.limit)
     found: list[dict[str, Any]] = []
-    for drafter in args.drafters:
+    for drafter in args.pairs:
         found.append(examine(drafter, args, prompts))
         record.save(args.out, {**env, "pairs": found}, markdown(found, record.footer(env)))
     print(markdown(found, record.footer(env)))

@@ -66,7 +66,7 @@ SIZES = {
         2,
         24,
         {"0.1b": 240.0},
-        ("--limit", "2", "-n", "24", "--drafters", "dflash", "hybrid"),
+        ("--limit", "2", "-n", "24", "--pairs", "dflash", "hybrid", "dflash q4_k_m"),
         ("--ops", "RMS_NORM", "SWIGLU", "SSM_CONV", "SILU"),
         ("--shape", "0.1b", "--types", "q8_0"),
     ),

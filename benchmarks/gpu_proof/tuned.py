@@ -21,6 +21,7 @@ from benchmarks import record
 from dflash_local.errors import DFlashError
 
 ROWS = (1, 2, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+NEVER = 65
 NOTHING = "nothing to choose"  # doctor's words for a device with one kernel
 FOLDER = re.compile(r"(?<![^\s'\"=:,(])(?:/|~/|[A-Za-z]:\\)[\w.~-]")  # where an absolute path begins
 
@@ -46,16 +47,19 @@ def elsewhere_true(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def markdown(device: str, runs: Sequence[dict[str, Any]], footer: str) -> str:
-    """Milliseconds of both kernels by rows, and where they cross."""
+    """Milliseconds of the kernels by rows, and from where they serve. `few`: of ours, for up to 64 rows."""
     if not runs:
         return f"{device} has one kernel for each type: nothing to choose.\n\n{footer}\n"
     rows = []
     for run in runs:
-        for kernel in ("vector", "matrix"):
+        for kernel in (name for name in ("vector", "matrix", "few") if any(run[f"{name}_ms"])):
             times = [run[f"{kernel}_ms"][n - 1] for n in ROWS]
             cells = ["-" if ms is None else f"{ms:.3f}" for ms in times]
-            rows.append([f"{run['type']}, {run['shape']}", kernel, *cells, f"{run['now']} -> {run['measured']}"])
-    head = ["", "kernel", *map(str, ROWS), "matrix kernel from"]
+            choice = f"{run['now']} -> {run['measured']}" if kernel == "matrix" else ""
+            if kernel == "few":
+                choice = f"-> {run['few_measured']}" if run["few_measured"] < NEVER else "never"
+            rows.append([f"{run['type']}, {run['shape']}", kernel, *cells, choice])
+    head = ["", "kernel", *map(str, ROWS), "serves from"]
     return f"Milliseconds by rows on {device}:\n\n{record.table(head, rows)}\n\n{footer}\n"
 
 

@@ -403,9 +403,20 @@ def test_an_op_that_takes_too_long_keeps_what_it_has(tmp_path: Path) -> None:
 def test_tuned_times_are_a_table() -> None:
     times = [float(n) for n in range(1, 65)]
     vector: list[Any] = [*times[:8], *([None] * 56)]
-    runs = [{"type": "q4_K", "shape": "8b", "now": 9, "measured": 5, "vector_ms": vector, "matrix_ms": times}]
+    runs = [
+        {
+            "type": "q4_K",
+            "shape": "8b",
+            "now": 9,
+            "measured": 5,
+            "vector_ms": vector,
+            "matrix_ms": times,
+            "few_ms": [0.2] * 64,
+            "few_measured": 2,
+        }
+    ]
     text = tuned.markdown("CUDA0", runs, "Here.")
-    assert "9 -> 5" in text and "8.000 | - | - |" in text
+    assert "9 -> 5" in text and "8.000 | - | - |" in text and "| few | 0.200 |" in text and "| -> 2 |" in text
     assert "nothing to choose" in tuned.markdown("CPU", [], "Here.")
 
 

@@ -140,6 +140,7 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
                 device, weights, shape, n_threads=args.n_threads or 0, progress=_progress(f"{weights} {shape}")
             )
             run["measured"] = tuning.crossover([run], run["now"])
+            run["few_measured"] = tuning.few_rows_from([run], run["measured"])
             type_runs.append(run)
             if args.json != "-":
                 print(*_time_table(run), "", sep="\n", flush=True)
