@@ -88,17 +88,20 @@ bool are_weights(const ggml_tensor * t) {
            ggml_backend_buffer_get_usage(t->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
 }
 
-few_rows_product product_of(const ggml_tensor * mul_mat, ggml_tensor * out) {
+int most_shared(int device) { return (int) ggml_cuda_info().devices[device].smpbo; }
+
+few_rows_product product_of(int device, const ggml_tensor * mul_mat, ggml_tensor * out) {
     const ggml_tensor * weights = mul_mat->src[0];
     few_rows_product    p       = {};
     GGML_ASSERT(few_rows_type_of(weights->type, p.type));
-    p.weights    = weights->data;
-    p.out        = (float *) out->data;
-    p.row_bytes  = (int64_t) weights->nb[1];
-    p.out_stride = stride_of(out);
-    p.n_columns  = (int) weights->ne[1];
-    p.n_rows     = (int) mul_mat->src[1]->ne[1];
-    p.n_k        = (int) weights->ne[0];
+    p.weights     = weights->data;
+    p.out         = (float *) out->data;
+    p.row_bytes   = (int64_t) weights->nb[1];
+    p.out_stride  = stride_of(out);
+    p.n_columns   = (int) weights->ne[1];
+    p.n_rows      = (int) mul_mat->src[1]->ne[1];
+    p.n_k         = (int) weights->ne[0];
+    p.most_shared = most_shared(device);
     return p;
 }
 
@@ -165,7 +168,7 @@ int fuse_added(ggml_backend_cuda_context & ctx, const ggml_cgraph * graph, int i
         !has_aligned_rows(added) || !has_aligned_rows(sum)) {
         return 0;
     }
-    few_rows_product p = product_of(product, sum);
+    few_rows_product p = product_of(ctx.device, product, sum);
     p.added            = (const float *) added->data;
     p.added_stride     = stride_of(added);
     multiply(ctx, p, product->src[1]);
@@ -187,7 +190,7 @@ int fuse_gated(ggml_backend_cuda_context & ctx, const ggml_cgraph * graph, int i
         !has_aligned_rows(glu)) {
         return 0;
     }
-    few_rows_product p = product_of(gate, glu);
+    few_rows_product p = product_of(ctx.device, gate, glu);
     p.up               = up->src[0]->data;
     multiply(ctx, p, gate->src[1]);
     return 2;
@@ -253,7 +256,7 @@ bool dflash_cuda_has_mul_mat(int device, const ggml_tensor * dst) {
 }
 
 void dflash_cuda_mul_mat(ggml_backend_cuda_context & ctx, ggml_tensor * dst) {
-    multiply(ctx, product_of(dst, dst), dst->src[1]);
+    multiply(ctx, product_of(ctx.device, dst, dst), dst->src[1]);
 }
 
 int dflash_cuda_fuse(ggml_backend_cuda_context & ctx, const ggml_cgraph * graph, int i) {

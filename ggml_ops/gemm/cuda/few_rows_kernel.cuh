@@ -26,7 +26,8 @@ struct few_rows_args {
     float4 *      parts;    // [column tile][split][fragment][thread], if k is split and blocks form no cluster
     int *         counts;   // of finished blocks, by column tile: zero between launches
     int64_t       row_bytes, out_stride, added_stride;
-    int           n_columns, n_rows, n_chunks, n_stages;
+    int           n_columns, n_rows, n_chunks;
+    int           n_stages, ahead;   // in shared memory; chunks under way while one is multiplied
 };
 
 // Bytes of a column's chunk in shared memory: whole 16-byte units around it, an odd number of them against conflicts.
@@ -35,8 +36,7 @@ template <few_rows_type type> static __host__ __device__ constexpr int chunk_str
     constexpr int units = bytes % 16 == 0 ? bytes / 16 : (bytes + 14 + 15) / 16;
     return 16 * (units % 2 ? units : units + 1);
 }
-// Chunks under way while one is multiplied.
-static __host__ __device__ constexpr int few_rows_ahead(int n_tiles) { return n_tiles > 2 ? 2 : 3; }
+constexpr int MOST_AHEAD = 3;
 
 template <few_rows_type type> static __host__ __device__ constexpr int stage_bytes(int n_tiles) {
     return COLUMNS * chunk_stride<type>() + n_tiles * TILE_BYTES;
@@ -48,7 +48,7 @@ template <bool gated> static __host__ __device__ constexpr int columns_of_block(
 
 // Where the weights of a block's column begin. Columns past the last one repeat it.
 template <bool gated>
-static __device__ const __forceinline__ char * weights_of(const few_rows_args & args, int column) {
+static const __device__ __forceinline__ char * weights_of(const few_rows_args & args, int column) {
     constexpr int n  = columns_of_block<gated>();
     const int     of = min((int) blockIdx.x * n + column % n, args.n_columns - 1);
     return (gated && column >= n ? args.up : args.weights) + of * args.row_bytes;
@@ -104,11 +104,15 @@ static __device__ __forceinline__ void multiply_chunk(const few_rows_args & args
             weights[1].group(half, i, high);
             const half_pair a_first[4]  = { low[0], high[0], low[1], high[1] };
             const half_pair a_second[4] = { low[2], high[2], low[3], high[3] };
+            uint4           rows[n_tiles];
 #pragma unroll
             for (int tile = 0; tile < n_tiles; ++tile) {
-                const uint4 b = ((const uint4 *) (tiles + tile * TILE_BYTES))[(4 * half + i) * 32 + lane];
-                multiply_k16(sums[tile], a_first, b.x, b.y);
-                multiply_k16(sums[tile], a_second, b.z, b.w);
+                rows[tile] = ((const uint4 *) (tiles + tile * TILE_BYTES))[(4 * half + i) * 32 + lane];
+                multiply_k16(sums[tile], a_first, rows[tile].x, rows[tile].y);
+            }
+#pragma unroll
+            for (int tile = 0; tile < n_tiles; ++tile) {   // each waits for its own sum of the first
+                multiply_k16(sums[tile], a_second, rows[tile].z, rows[tile].w);
             }
         }
     }
@@ -224,6 +228,17 @@ static __device__ __forceinline__ void finish_in_memory(const few_rows_args & ar
     });
 }
 
+// Until the first of the chunks under way has arrived.
+static __device__ __forceinline__ void wait_for_chunk(int ahead) {
+    if (ahead == MOST_AHEAD) {
+        wait_for_copies<MOST_AHEAD - 1>();
+    } else if (ahead == 2) {
+        wait_for_copies<1>();
+    } else {
+        wait_for_copies<0>();
+    }
+}
+
 // Grid: column tiles (x), splits of k (y). With `cluster`, the splits of a column tile are a cluster.
 template <few_rows_type type, int n_tiles, bool cluster, bool gated>
 static __global__ void __launch_bounds__(32 * WARPS, n_tiles <= 2   ? 4
@@ -234,18 +249,18 @@ static __global__ void __launch_bounds__(32 * WARPS, n_tiles <= 2   ? 4
         return;   // of the two, each device has one
     }
 #endif
-    char * const  stages = block_memory();
-    constexpr int AHEAD = few_rows_ahead(n_tiles), tiles_at = COLUMNS * chunk_stride<type>();
-    const int     begin = (int) blockIdx.y * args.n_chunks / (int) gridDim.y;
-    const int     n     = ((int) blockIdx.y + 1) * args.n_chunks / (int) gridDim.y - begin;
+    char * const  stages   = block_memory();
+    constexpr int tiles_at = COLUMNS * chunk_stride<type>();
+    const int     begin    = (int) blockIdx.y * args.n_chunks / (int) gridDim.y;
+    const int     n        = ((int) blockIdx.y + 1) * args.n_chunks / (int) gridDim.y - begin;
     const int     warp = threadIdx.x / 32, bytes = stage_bytes<type>(n_tiles);
 
     // Weights are never written while a graph runs, so their copies need not wait for the kernel before this one.
-    for (int i = 0; i < AHEAD && i < n; ++i) {
+    for (int i = 0; i < args.ahead && i < n; ++i) {
         copy_weights<type, gated>(args, stages + i * bytes, begin + i);
     }
     ggml_cuda_pdl_sync();
-    for (int i = 0; i < AHEAD; ++i) {
+    for (int i = 0; i < args.ahead; ++i) {
         if (i < n) {
             copy_tiles<n_tiles>(args, stages + i * bytes + tiles_at, begin + i);
         }
@@ -254,9 +269,9 @@ static __global__ void __launch_bounds__(32 * WARPS, n_tiles <= 2   ? 4
 
     float sums[2][n_tiles][4] = {};
     for (int i = 0; i < n; ++i) {
-        wait_for_copies<AHEAD - 1>();
+        wait_for_chunk(args.ahead);
         __syncthreads();
-        const int next = i + AHEAD;
+        const int next = i + args.ahead;
         if (next < n) {
             char * const stage = stages + next % args.n_stages * bytes;
             copy_weights<type, gated>(args, stage, begin + next);

@@ -16,6 +16,7 @@ struct few_rows_product {
     const float * added;   // or null
     int64_t       row_bytes, out_stride, added_stride;
     int           n_columns, n_rows, n_k;
+    int           most_shared;   // bytes of shared memory that a block may have
 };
 
 static inline int few_rows_blocks(const few_rows_product & p) {
@@ -49,18 +50,26 @@ struct few_rows_memory {
     int *    counts;   // one for each block, zero between products
 };
 
+// Stages of a block: of as many chunks as it has, as it reads ahead, and as fit into its shared memory. The last
+// column's words are read four bytes too far.
+struct few_rows_stages {
+    int n, ahead, bytes;
+};
+static inline few_rows_stages few_rows_stages_of(int stage_bytes, int n_chunks, int most_bytes) {
+    const int n = std::min({ n_chunks, MOST_AHEAD + 1, (most_bytes - 16) / stage_bytes });
+    return { n, std::min(MOST_AHEAD, n == n_chunks ? n : n - 1), n * stage_bytes + 16 };
+}
+
 template <few_rows_type type, int n_tiles, bool cluster, bool gated>
 static void few_rows_start(
     const few_rows_product & p, const few_rows_memory & memory, int splits, cudaStream_t stream) {
-    const int           n_chunks = p.n_k / CHUNK, n = (n_chunks + splits - 1) / splits;
-    const int           n_stages = std::min(n, few_rows_ahead(n_tiles) + 1);
-    const few_rows_args args     = { (const char *) p.weights, (const char *) p.up, memory.tiles, p.out, p.added,
+    const int             n_chunks = p.n_k / CHUNK, n = (n_chunks + splits - 1) / splits;
+    const few_rows_stages stages = few_rows_stages_of(stage_bytes<type>(n_tiles), n, p.most_shared);
+    const few_rows_args   args   = { (const char *) p.weights, (const char *) p.up, memory.tiles, p.out, p.added,
             memory.parts, memory.counts, p.row_bytes, p.out_stride, p.added_stride, p.n_columns, p.n_rows, n_chunks,
-            n_stages };
-    // The last column's words are read four bytes too far.
-    const size_t shared = n_stages * stage_bytes<type>(n_tiles) + 16;
-    start_kernel(few_rows_kernel<type, n_tiles, cluster, gated>, dim3(few_rows_blocks(p), splits), 32 * WARPS, shared,
-        stream, cluster ? splits : 1, args);
+            stages.n, stages.ahead };
+    start_kernel(few_rows_kernel<type, n_tiles, cluster, gated>, dim3(few_rows_blocks(p), splits), 32 * WARPS,
+        (size_t) stages.bytes, stream, cluster ? splits : 1, args);
 }
 
 template <few_rows_type type, bool cluster, bool gated>
@@ -82,6 +91,23 @@ static void few_rows_start(
     } else {
         few_rows_start<type, cluster, false>(p, memory, splits, stream);
     }
+}
+
+// Whether two stages fit, of which one is filled while the other is multiplied.
+template <few_rows_type type> static bool few_rows_fit(int n_rows, int most_shared) {
+    return 2 * stage_bytes<type>(few_rows_tiles(n_rows)) + 16 <= most_shared;
+}
+static inline bool few_rows_fit(few_rows_type type, int n_rows, int most_shared) {
+    switch (type) {
+        case few_rows_type::q4_K: return few_rows_fit<few_rows_type::q4_K>(n_rows, most_shared);
+        case few_rows_type::q5_K: return few_rows_fit<few_rows_type::q5_K>(n_rows, most_shared);
+        case few_rows_type::q6_K: return few_rows_fit<few_rows_type::q6_K>(n_rows, most_shared);
+        case few_rows_type::q8_0: return few_rows_fit<few_rows_type::q8_0>(n_rows, most_shared);
+        case few_rows_type::q4_0: return few_rows_fit<few_rows_type::q4_0>(n_rows, most_shared);
+        case few_rows_type::q4_1: return few_rows_fit<few_rows_type::q4_1>(n_rows, most_shared);
+        case few_rows_type::iq4_xs: return few_rows_fit<few_rows_type::iq4_xs>(n_rows, most_shared);
+    }
+    return false;
 }
 
 static inline k_order order_of(few_rows_type type) {

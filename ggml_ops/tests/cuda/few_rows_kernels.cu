@@ -5,16 +5,27 @@
 template __global__ void tile_rows_kernel<k_order::halves_of_64>(rows_args);
 template __global__ void tile_rows_kernel<k_order::halves_of_32>(rows_args);
 template __global__ void tile_rows_kernel<k_order::strides_of_32>(rows_args);
+template __global__ void tile_norms_kernel<k_order::halves_of_64>(norm_args);
+template __global__ void tile_norms_kernel<k_order::halves_of_32>(norm_args);
+template __global__ void tile_norms_kernel<k_order::strides_of_32>(norm_args);
 
-#define WIDTHS(type)                                                                        \
-    template __global__ void few_rows_kernel<few_rows_type::type, 1, true>(few_rows_args);  \
-    template __global__ void few_rows_kernel<few_rows_type::type, 2, true>(few_rows_args);  \
-    template __global__ void few_rows_kernel<few_rows_type::type, 4, true>(few_rows_args);  \
-    template __global__ void few_rows_kernel<few_rows_type::type, 8, true>(few_rows_args);  \
-    template __global__ void few_rows_kernel<few_rows_type::type, 1, false>(few_rows_args); \
-    template __global__ void few_rows_kernel<few_rows_type::type, 2, false>(few_rows_args); \
-    template __global__ void few_rows_kernel<few_rows_type::type, 4, false>(few_rows_args); \
-    template __global__ void few_rows_kernel<few_rows_type::type, 8, false>(few_rows_args);
+#define WIDTHS(type)                                                                               \
+    template __global__ void few_rows_kernel<few_rows_type::type, 1, true, true>(few_rows_args);   \
+    template __global__ void few_rows_kernel<few_rows_type::type, 2, true, true>(few_rows_args);   \
+    template __global__ void few_rows_kernel<few_rows_type::type, 4, true, true>(few_rows_args);   \
+    template __global__ void few_rows_kernel<few_rows_type::type, 8, true, true>(few_rows_args);   \
+    template __global__ void few_rows_kernel<few_rows_type::type, 1, true, false>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 2, true, false>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 4, true, false>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 8, true, false>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 1, false, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 2, false, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 4, false, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 8, false, true>(few_rows_args);  \
+    template __global__ void few_rows_kernel<few_rows_type::type, 1, false, false>(few_rows_args); \
+    template __global__ void few_rows_kernel<few_rows_type::type, 2, false, false>(few_rows_args); \
+    template __global__ void few_rows_kernel<few_rows_type::type, 4, false, false>(few_rows_args); \
+    template __global__ void few_rows_kernel<few_rows_type::type, 8, false, false>(few_rows_args);
 WIDTHS(q4_K)
 WIDTHS(q5_K)
 WIDTHS(q6_K)

@@ -27,6 +27,8 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
+constexpr int DEFAULT_SHARED = 48 << 10, MOST_SHARED = 227 << 10;   // of sm_90
+
 std::string setting(const char * name, const char * otherwise) {
     const char * value = std::getenv(name);
     return value ? value : otherwise;
@@ -46,6 +48,7 @@ struct runtime {
     std::mutex                          lock;
     std::map<const void *, std::string> kernels;   // by the host's function
     std::map<std::string, int>          calls;
+    std::map<const void *, int>         shared;     // bytes that kernels may have, if not DEFAULT_SHARED
     std::map<void *, size_t>            reserved;   // device memory
     stream                              main;       // the stream null
     std::string                         failing      = setting("FAKE_CUDA_FAIL", "");
@@ -91,10 +94,15 @@ void add_work(stream & s, int n_kernels) {
 
 void wait(stream & s) { std::this_thread::sleep_until(s.free); }
 
-void launched(const void * kernel, cudaStream_t at, dim3 grid, dim3 block, size_t shared) {
+cudaError_t launched(const void * kernel, cudaStream_t at, dim3 grid, dim3 block, size_t shared) {
     runtime &                         r = here();
     const std::lock_guard<std::mutex> guard(r.lock);
-    stream &                          s = stream_of(at);
+    stream &                          s    = stream_of(at);
+    const auto                        most = r.shared.find(kernel);
+    if (shared > (size_t) (most == r.shared.end() ? DEFAULT_SHARED : most->second) ||
+        block.x * block.y * block.z > 1024 || grid.y > 65535 || grid.z > 65535) {
+        return r.last = cudaErrorInvalidValue;
+    }
     if (r.log) {
         std::fprintf(r.log, "%s %s grid %u,%u,%u block %u shared %zu\n", s.captures ? "captured" : "launched",
             r.kernels[kernel].c_str(), grid.x, grid.y, grid.z, block.x * block.y * block.z, shared);
@@ -104,6 +112,7 @@ void launched(const void * kernel, cudaStream_t at, dim3 grid, dim3 block, size_
     } else {
         add_work(s, 1);
     }
+    return cudaSuccess;
 }
 
 // Addresses that nobody can read or write.
@@ -178,19 +187,16 @@ cudaError_t CUDARTAPI __cudaGetKernel(cudaKernel_t * kernel, const void * host) 
 cudaError_t CUDARTAPI __cudaLaunchKernel(
     cudaKernel_t kernel, dim3 grid, dim3 block, void **, size_t shared, cudaStream_t stream) {
     CALL(cudaLaunchKernel)
-    launched((const void *) kernel, stream, grid, block, shared);
-    return cudaSuccess;
+    return launched((const void *) kernel, stream, grid, block, shared);
 }
 cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t * config, const void * kernel, void **) {
     CALL(cudaLaunchKernel)
-    launched(kernel, config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes);
-    return cudaSuccess;
+    return launched(kernel, config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes);
 }
 cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(
     const void * kernel, dim3 grid, dim3 block, void **, size_t shared, cudaStream_t stream) {
     CALL(cudaLaunchKernel)
-    launched(kernel, stream, grid, block, shared);
-    return cudaSuccess;
+    return launched(kernel, stream, grid, block, shared);
 }
 cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes * attributes, const void *) {
     *attributes                    = {};
@@ -199,7 +205,16 @@ cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes * attributes, con
     attributes->ptxVersion = attributes->binaryVersion = here().cc;
     return cudaSuccess;
 }
-cudaError_t CUDARTAPI cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t CUDARTAPI cudaFuncSetAttribute(const void * kernel, cudaFuncAttribute attribute, int value) {
+    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        if (value > MOST_SHARED) {
+            return here().last = cudaErrorInvalidValue;
+        }
+        const std::lock_guard<std::mutex> guard(here().lock);
+        here().shared[kernel] = value;
+    }
+    return cudaSuccess;
+}
 cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int * n, const void *, int, size_t, unsigned) {
     *n = 2;
@@ -226,8 +241,8 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp * p, int) {
     p->totalGlobalMem              = (size_t) 24 << 30;
     p->multiProcessorCount         = 132;
     p->warpSize                    = 32;
-    p->sharedMemPerBlock           = 48 << 10;
-    p->sharedMemPerBlockOptin      = 227 << 10;
+    p->sharedMemPerBlock           = DEFAULT_SHARED;
+    p->sharedMemPerBlockOptin      = MOST_SHARED;
     p->sharedMemPerMultiprocessor  = 228 << 10;
     p->regsPerBlock                = 65536;
     p->maxThreadsPerBlock          = 1024;

@@ -79,6 +79,8 @@ struct memory {
     few_rows_memory get() { return { (char *) tiles.data(), parts.data(), counts.data() }; }
 };
 
+int most_shared = 227 << 10;   // of an H100
+
 few_rows_product product_of(few_rows_type type, const matrix & m, int n_rows, std::vector<float> & out) {
     few_rows_product p = {};
     p.type             = type;
@@ -88,6 +90,7 @@ few_rows_product product_of(few_rows_type type, const matrix & m, int n_rows, st
     p.out_stride = p.added_stride = p.n_columns = m.n_columns;
     p.n_rows                                    = n_rows;
     p.n_k                                       = m.n_k;
+    p.most_shared                               = most_shared;
     return p;
 }
 
@@ -190,6 +193,29 @@ void test_fused() {
     }
 }
 
+// As many stages as fit: on an RTX 3090 a block has 99 KiB.
+void test_stages() {
+    const matrix             m(GGML_TYPE_Q8_0, 40, 1280);
+    const std::vector<float> rows = normal((size_t) 64 * 1280, 1.0f, 2),
+                             one  = product(few_rows_type::q8_0, m, rows, 16, 1);
+    for (const int kib : { 99, 163 }) {
+        most_shared = kib << 10;
+        CHECK(product(few_rows_type::q8_0, m, rows, 16, 1) == one);
+        CHECK(product(few_rows_type::q8_0, m, rows, 16, 2) == product(few_rows_type::q8_0, m, rows, 16, 2));
+    }
+    most_shared = 227 << 10;
+    CHECK(few_rows_fit(few_rows_type::q4_K, 32, 99 << 10) && !few_rows_fit(few_rows_type::q4_K, 64, 99 << 10));
+    CHECK(few_rows_fit(few_rows_type::q8_0, 16, 99 << 10) && !few_rows_fit(few_rows_type::q8_0, 32, 99 << 10));
+    for (const kind & kind : KINDS) {
+        CHECK(few_rows_fit(kind.few, 64, 227 << 10) && few_rows_fit(kind.few, 16, 99 << 10));
+    }
+    for (const int chunks : { 1, 2, 3, 4, 5, 48 }) {
+        const few_rows_stages s = few_rows_stages_of(30'000, chunks, 99 << 10);
+        CHECK(s.n >= 1 && s.n <= chunks && s.bytes <= 99 << 10 && s.ahead >= 1 && s.ahead <= s.n);
+        CHECK(s.n == chunks || s.ahead < s.n);   // the stage that is filled is not the one that is read
+    }
+}
+
 // Values that halves do not have: a row of the largest activations seen in models, one of tiny ones, and a NaN.
 void test_range() {
     const matrix       m(GGML_TYPE_Q4_K, 40, 256);
@@ -247,6 +273,7 @@ int main(int argc, char ** argv) {
         test_kind(kind, whole);
     }
     test_fused();
+    test_stages();
     test_range();
     test_faults();
     return TEST_RESULT;
