@@ -117,7 +117,7 @@ rows_args rows_of(const ggml_tensor * rows, char * tiles) {
 // Lays the rows out unless they are, and multiplies.
 void multiply(ggml_backend_cuda_context & ctx, const few_rows_product & p, const ggml_tensor * rows) {
     const bool    cluster  = compiled_arch(ctx.device) >= GGML_CUDA_CC_HOPPER;
-    const int     splits   = few_rows_splits(p, ggml_cuda_info().devices[ctx.device].nsm);
+    const int     splits   = few_rows_splits(p, ggml_cuda_info().devices[ctx.device].nsm, cluster);
     const k_order order    = order_of(p.type);
     const size_t  n_tiles  = few_rows_tile_bytes(p.n_rows, p.n_k);
     const size_t  n_parts  = cluster ? 0 : few_rows_part_bytes(p, splits);

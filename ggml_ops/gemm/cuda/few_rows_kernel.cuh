@@ -31,11 +31,14 @@ struct few_rows_args {
 };
 
 // Bytes of a column's chunk in shared memory: whole 16-byte units around it, an odd number of them against conflicts.
-template <few_rows_type type> static __host__ __device__ constexpr int chunk_stride() {
+template <few_rows_type type> static __host__ __device__ constexpr int chunk_units() {
     constexpr int bytes = lane_weights<type>::BYTES;
-    constexpr int units = bytes % 16 == 0 ? bytes / 16 : (bytes + 14 + 15) / 16;
-    return 16 * (units % 2 ? units : units + 1);
+    return bytes % 16 == 0 ? bytes / 16 : (bytes + 14 + 15) / 16;
 }
+template <few_rows_type type> static __host__ __device__ constexpr int chunk_stride() {
+    return 16 * (chunk_units<type>() % 2 ? chunk_units<type>() : chunk_units<type>() + 1);
+}
+static_assert(COLUMNS == 32 * WARPS, "a thread copies as many units as a column has");
 constexpr int MOST_AHEAD = 3;
 
 template <few_rows_type type> static __host__ __device__ constexpr int stage_bytes(int n_tiles) {
@@ -46,34 +49,70 @@ template <bool gated> static __host__ __device__ constexpr int columns_of_block(
     return gated ? COLUMNS / 2 : COLUMNS;
 }
 
-// Where the weights of a block's column begin. Columns past the last one repeat it.
+// The column of the matrix that is a block's; past the last one, the last.
+template <bool gated> static __device__ __forceinline__ int column_of(const few_rows_args & args, int column) {
+    return min((int) blockIdx.x * columns_of_block<gated>() + column % columns_of_block<gated>(), args.n_columns - 1);
+}
+// Where its weights begin.
 template <bool gated>
 static const __device__ __forceinline__ char * weights_of(const few_rows_args & args, int column) {
-    constexpr int n  = columns_of_block<gated>();
-    const int     of = min((int) blockIdx.x * n + column % n, args.n_columns - 1);
-    return (gated && column >= n ? args.up : args.weights) + of * args.row_bytes;
+    return (gated && column >= columns_of_block<gated>() ? args.up : args.weights) +
+           column_of<gated>(args, column) * args.row_bytes;
+}
+
+// The 16 bytes number `unit` of a chunk, whose first byte may lie within the first of them.
+template <few_rows_type type>
+static __device__ __forceinline__ void copy_unit(char * shared, const char * chunk, int unit) {
+    constexpr int   bytes = lane_weights<type>::BYTES;
+    const uintptr_t start = (uintptr_t) chunk, from = (start & ~(uintptr_t) 15) + 16 * unit;
+    if (bytes % 16 == 0) {
+        copy_16_bytes(shared, chunk + 16 * unit);
+    } else if (from < start + bytes) {
+        copy_16_bytes(shared, (const void *) from);
+    }
 }
 
 template <few_rows_type type, bool gated>
 static __device__ __forceinline__ void copy_weights(const few_rows_args & args, char * shared, int chunk) {
-    constexpr int bytes = lane_weights<type>::BYTES, stride = chunk_stride<type>();
-    constexpr int units = bytes % 16 == 0 ? bytes / 16 : (bytes + 14 + 15) / 16;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < COLUMNS * units; i += 32 * WARPS) {
-        const int       column = i / units, unit = i % units;
-        const uintptr_t start = (uintptr_t) (weights_of<gated>(args, column) + (int64_t) chunk * bytes);
-        const uintptr_t from  = (start & ~(uintptr_t) 15) + 16 * unit;
-        if (bytes % 16 == 0 || from < start + bytes) {
-            copy_16_bytes(shared + column * stride + 16 * unit, (const void *) from);
+    constexpr int bytes = lane_weights<type>::BYTES, stride = chunk_stride<type>(), units = chunk_units<type>();
+    constexpr int n = columns_of_block<gated>(), step = 32 * WARPS / units, units_of_step = 32 * WARPS % units;
+    int           column = threadIdx.x / units, unit = threadIdx.x % units;
+    if (((int) blockIdx.x + 1) * n > args.n_columns) {   // the last block may have fewer
+        for (int i = threadIdx.x; i < COLUMNS * units; i += 32 * WARPS) {
+            const char * const from = weights_of<gated>(args, i / units) + (int64_t) chunk * bytes;
+            copy_unit<type>(shared + i / units * stride + 16 * (i % units), from, i % units);
+        }
+        return;
+    }
+    const char * from = weights_of<gated>(args, column) + (int64_t) chunk * bytes;
+    char *       to   = shared + column * stride + 16 * unit;
+    // From the last column of the gate to the first of the other matrix.
+    const int64_t to_up = gated ? args.up - args.weights - n * args.row_bytes : 0;
+#pragma unroll(units > 9 ? 1 : units)   // addresses of more would take too many registers
+    for (int i = 0; i < units; ++i) {   // COLUMNS * units are as many for each thread
+        copy_unit<type>(to, from, unit);
+        const bool was_gate = column < n;
+        const bool wraps    = unit + units_of_step >= units;
+        column += step + wraps;
+        unit += units_of_step - (wraps ? units : 0);
+        from += step * args.row_bytes + (wraps ? args.row_bytes : 0);
+        to += step * stride + 16 * units_of_step + (wraps ? stride - 16 * units : 0);
+        if (gated && was_gate && column >= n) {
+            from += to_up;
         }
     }
 }
 
 template <int n_tiles>
 static __device__ __forceinline__ void copy_tiles(const few_rows_args & args, char * shared, int chunk) {
-    const char * const from = args.tiles + (int64_t) chunk * n_tiles * TILE_BYTES;
-    for (int i = threadIdx.x; i < n_tiles * TILE_BYTES / 16; i += 32 * WARPS) {
-        copy_16_bytes(shared + 16 * i, from + 16 * i);
+    constexpr int      units = n_tiles * TILE_BYTES / 16, n_threads = 32 * WARPS;
+    const int          at   = 16 * threadIdx.x;
+    const char * const from = args.tiles + (int64_t) chunk * n_tiles * TILE_BYTES + at;
+#pragma unroll
+    for (int i = 0; i < units; i += n_threads) {
+        if (i + n_threads <= units || i + (int) threadIdx.x < units) {
+            copy_16_bytes(shared + at + 16 * i, from + 16 * i);
+        }
     }
 }
 
@@ -83,20 +122,23 @@ static __device__ __forceinline__ void multiply_chunk(const few_rows_args & args
     int chunk, const char * tiles, float (&sums)[n_tiles][4]) {
     constexpr int      bytes = lane_weights<type>::BYTES, stride = chunk_stride<type>();
     const int          lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const char *       at[2];
     lane_weights<type> weights[2];
+    const char *       column[2];
+    int                at[2] = {};   // bytes before the chunk
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        at[i] = columns + (g + 8 * i) * stride;
+        column[i] = columns + (g + 8 * i) * stride;
         if (bytes % 16) {
-            at[i] += (uintptr_t) (weights_of<gated>(args, first + g + 8 * i) + (int64_t) chunk * bytes) & 15;
+            const char * const matrix = gated && first >= columns_of_block<gated>() ? args.up : args.weights;
+            const uint32_t     of     = column_of<gated>(args, first + g + 8 * i);
+            at[i] = (int) (((uint32_t) (uintptr_t) matrix + of * (uint32_t) args.row_bytes + chunk * bytes) % 16);
         }
-        weights[i].load(at[i], t);
+        weights[i].load(column[i], at[i], t);
     }
 #pragma unroll 1   // unrolled, loads of the second half take registers early
     for (int half = 0; half < 2; ++half) {
-        weights[0].load_half(at[0], t, half);
-        weights[1].load_half(at[1], t, half);
+        weights[0].load_half(column[0], at[0], t, half);
+        weights[1].load_half(column[1], at[1], t, half);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             half_pair low[4], high[4];
@@ -268,17 +310,20 @@ static __global__ void __launch_bounds__(32 * WARPS, n_tiles <= 2   ? 4
     }
 
     float sums[2][n_tiles][4] = {};
+    int   filled = args.ahead % args.n_stages, read = 0;   // stages
     for (int i = 0; i < n; ++i) {
         wait_for_chunk(args.ahead);
         __syncthreads();
         const int next = i + args.ahead;
         if (next < n) {
-            char * const stage = stages + next % args.n_stages * bytes;
+            char * const stage = stages + filled * bytes;
             copy_weights<type, gated>(args, stage, begin + next);
             copy_tiles<n_tiles>(args, stage + tiles_at, begin + next);
         }
         close_copies();
-        const char * const stage = stages + i % args.n_stages * bytes;
+        const char * const stage = stages + read * bytes;
+        filled                   = filled + 1 == args.n_stages ? 0 : filled + 1;
+        read                     = read + 1 == args.n_stages ? 0 : read + 1;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int column = warp * 32 + half * 16;

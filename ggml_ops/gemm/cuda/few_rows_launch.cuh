@@ -25,9 +25,11 @@ static inline int few_rows_blocks(const few_rows_product & p) {
 }
 
 // How k is split: by the matrix and the device, never by the number of rows. A power of two, as clusters like it.
-static inline int few_rows_splits(const few_rows_product & p, int n_multiprocessors) {
-    int splits = 1;
-    while (splits < MOST_SPLITS && 2 * splits <= p.n_k / CHUNK && few_rows_blocks(p) * splits < 2 * n_multiprocessors) {
+// Parts that are added in a cluster cost little, so there are enough blocks for four on each multiprocessor.
+static inline int few_rows_splits(const few_rows_product & p, int n_multiprocessors, bool cluster) {
+    const int wanted = (cluster ? 4 : 2) * n_multiprocessors;
+    int       splits = 1;
+    while (splits < MOST_SPLITS && 2 * splits <= p.n_k / CHUNK && few_rows_blocks(p) * splits < wanted) {
         splits *= 2;
     }
     return splits;

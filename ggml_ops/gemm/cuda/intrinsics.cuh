@@ -36,6 +36,12 @@ static __device__ __forceinline__ float high_float(half_pair x) { return __high2
 static __device__ __forceinline__ uint32_t choose_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     return __byte_perm(low, high, selector);
 }
+// x & mask | bits, as one instruction: the compiler makes two if mask and bits are constants.
+static __device__ __forceinline__ uint32_t masked(uint32_t x, uint32_t mask, uint32_t bits) {
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(x), "r"(mask), "r"(bits));
+    return out;
+}
 // The lower 32 of the 64 bits high:low, shifted right by 0 to 31.
 static __device__ __forceinline__ uint32_t shift_right(uint32_t low, uint32_t high, uint32_t by) {
     return __funnelshift_r(low, high, by);

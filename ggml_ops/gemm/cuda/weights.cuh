@@ -44,26 +44,21 @@ static __device__ __forceinline__ half_pair bytes_13(uint32_t x) { return choose
 static __device__ __forceinline__ half_pair twice_low(half_pair x) { return choose_bytes(x, x, 0x1010); }
 static __device__ __forceinline__ half_pair twice_high(half_pair x) { return choose_bytes(x, x, 0x3232); }
 
-// Words at an address that is a multiple of 2: `from` is aligned, and the words start `by` bits later. Reads up to four
-// bytes behind them.
-struct shifted_words {
-    const uint32_t * from;
-    uint32_t         by;
-
-    static __device__ __forceinline__ shifted_words at(const char * address) {
-        const uintptr_t x = (uintptr_t) address;
-        return { (const uint32_t *) (x & ~(uintptr_t) 3), (uint32_t) (x & 3) * 8 };
-    }
-    template <int n> __device__ __forceinline__ void read(uint32_t (&words)[n]) const {
-        uint32_t low = from[0];
+// Words that begin `byte` bytes, an even number, behind an aligned address: the word there, shifted together with the
+// next. Reads up to four bytes behind them. (An address computed as an integer would no longer be one of shared
+// memory.)
+template <int n>
+static __device__ __forceinline__ void read_shifted(uint32_t (&words)[n], const char * aligned, int byte) {
+    const uint32_t * const from = (const uint32_t *) (aligned + (byte & ~3));
+    const uint32_t         by   = 8 * (byte & 3);
+    uint32_t               low  = from[0];
 #pragma unroll
-        for (int i = 0; i < n; ++i) {
-            const uint32_t high = from[i + 1];
-            words[i]            = shift_right(low, high, by);
-            low                 = high;
-        }
+    for (int i = 0; i < n; ++i) {
+        const uint32_t high = from[i + 1];
+        words[i]            = shift_right(low, high, by);
+        low                 = high;
     }
-};
+}
 
 static __device__ __forceinline__ void read_words(uint32_t (&words)[4], const uint4 x) {
     words[0] = x.x;
@@ -77,10 +72,10 @@ static __device__ __forceinline__ half_pair read_half_twice(const char * address
     return half | half << 16;
 }
 
-// A lane's part of a chunk: load() reads its scales, load_half() the weights of groups 4 * half to 4 * half + 3, and
-// group() unpacks the i-th of these: operands {(0, 2), (1, 3)} x {first, second}.
-// BYTES: of a chunk. MINS: the weights are q * scale - min, and mins() gives those of the lane's sub-blocks of 32
-// weights, 2t and 2t + 1, negative and times MIN_SCALE.
+// A lane's part of a chunk, which begins `at` bytes behind a multiple of 16: load() reads its scales, load_half() the
+// weights of groups 4 * half to 4 * half + 3, and group() unpacks the i-th of these: operands {(0, 2), (1, 3)} x
+// {first, second}. BYTES: of a chunk. MINS: the weights are q * scale - min, and mins() gives those of the lane's
+// sub-blocks of 32 weights, 2t and 2t + 1, negative and times MIN_SCALE.
 template <few_rows_type type> struct lane_weights;
 
 static __device__ __forceinline__ half_pair both(float x) { return pair_of(x, x); }
@@ -110,23 +105,23 @@ template <> struct lane_weights<few_rows_type::q4_K> {
     half_pair          scale[2], offset[2];
     scales_of_k_quants all;
 
-    __device__ __forceinline__ void load(const char * chunk, int t) {
+    __device__ __forceinline__ void load(const char * chunk, int, int t) {
         all.load(*(const uint4 *) chunk, t);
         scale[0]  = twice_low(all.scales);
         scale[1]  = pair_mul(twice_high(all.scales), both(0.0625f));   // the second operand's integers are 16 * q
         offset[0] = pair_mul(scale[0], both(-1024.0f));
         offset[1] = pair_mul(scale[1], both(-1024.0f));
     }
-    __device__ __forceinline__ void load_half(const char * chunk, int t, int half) {
+    __device__ __forceinline__ void load_half(const char * chunk, int, int t, int half) {
         read_words(quants, ((const uint4 *) chunk)[1 + 2 * t + half]);
     }
     __device__ __forceinline__ half_pair mins() const { return all.mins; }
     __device__ __forceinline__ void      group(int, int i, half_pair (&out)[4]) const {
         const uint32_t even = quants[i], odd = quants[i] >> 8;
-        out[0] = pair_fma((even & 0x000f000f) | MAGIC, scale[0], offset[0]);
-        out[1] = pair_fma((odd & 0x000f000f) | MAGIC, scale[0], offset[0]);
-        out[2] = pair_fma((even & 0x00f000f0) | MAGIC, scale[1], offset[1]);
-        out[3] = pair_fma((odd & 0x00f000f0) | MAGIC, scale[1], offset[1]);
+        out[0] = pair_fma(masked(even, 0x000f000f, MAGIC), scale[0], offset[0]);
+        out[1] = pair_fma(masked(odd, 0x000f000f, MAGIC), scale[0], offset[0]);
+        out[2] = pair_fma(masked(even, 0x00f000f0, MAGIC), scale[1], offset[1]);
+        out[3] = pair_fma(masked(odd, 0x00f000f0, MAGIC), scale[1], offset[1]);
     }
 };
 
@@ -140,7 +135,7 @@ template <> struct lane_weights<few_rows_type::q5_K> {
     half_pair          scale[2], offset[2];
     scales_of_k_quants all;
 
-    __device__ __forceinline__ void load(const char * chunk, int lane_t) {
+    __device__ __forceinline__ void load(const char * chunk, int, int lane_t) {
         t = lane_t;
         all.load(*(const uint4 *) chunk, t);
         scale[0]  = twice_low(all.scales);
@@ -148,7 +143,7 @@ template <> struct lane_weights<few_rows_type::q5_K> {
         offset[0] = pair_mul(scale[0], both(-1024.0f));
         offset[1] = pair_mul(scale[1], both(-1024.0f));
     }
-    __device__ __forceinline__ void load_half(const char * chunk, int, int half) {
+    __device__ __forceinline__ void load_half(const char * chunk, int, int, int half) {
         read_words(fifth, ((const uint4 *) chunk)[1 + half]);
         read_words(quants, ((const uint4 *) chunk)[3 + 2 * t + half]);
     }
@@ -173,19 +168,19 @@ template <> struct lane_weights<few_rows_type::q6_K> {
     half_pair scale[2][2];          // of this half's four sub-blocks of 32, for the lane's part of them
     half_pair d;
 
-    __device__ __forceinline__ void load(const char * chunk, int) {
-        d = pair_mul(read_half_twice(chunk + 208), both(WEIGHT_SCALE));
+    __device__ __forceinline__ void load(const char * chunk, int at, int) {
+        d = pair_mul(read_half_twice(chunk + at + 208), both(WEIGHT_SCALE));
     }
-    __device__ __forceinline__ void load_half(const char * chunk, int t, int half) {
-        shifted_words::at(chunk + 64 * half + 8 * t).read(low[0]);
-        shifted_words::at(chunk + 64 * half + 32 + 8 * t).read(low[1]);
-        shifted_words::at(chunk + 128 + 32 * half + 8 * t).read(high);
+    __device__ __forceinline__ void load_half(const char * chunk, int at, int t, int half) {
+        read_shifted(low[0], chunk, at + 64 * half + 8 * t);
+        read_shifted(low[1], chunk, at + 64 * half + 32 + 8 * t);
+        read_shifted(high, chunk, at + 128 + 32 * half + 8 * t);
         uint32_t scales[2];   // of 16 weights each, signed bytes: the lane has every second one
-        shifted_words::at(chunk + 192 + 8 * half).read(scales);
+        read_shifted(scales, chunk, at + 192 + 8 * half);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const uint32_t  two  = (scales[i] ^ 0x80808080) >> 8 * (t / 2);
-            const half_pair pair = pair_mul(pair_add((two & 0x00ff00ff) | MAGIC, both(-1152.0f)), d);
+            const half_pair pair = pair_mul(pair_add(masked(two, 0x00ff00ff, MAGIC), both(-1152.0f)), d);
             scale[i][0]          = twice_low(pair);
             scale[i][1]          = twice_high(pair);
         }
@@ -213,13 +208,13 @@ template <> struct lane_weights<few_rows_type::q8_0> {
     uint32_t  quants[2][4];
     half_pair scale[2];
 
-    __device__ __forceinline__ void load(const char * chunk, int t) {
-        scale[0] = pair_mul(read_half_twice(chunk + 68 * t), both(WEIGHT_SCALE));
-        scale[1] = pair_mul(read_half_twice(chunk + 68 * t + 34), both(WEIGHT_SCALE));
+    __device__ __forceinline__ void load(const char * chunk, int at, int t) {
+        scale[0] = pair_mul(read_half_twice(chunk + at + 68 * t), both(WEIGHT_SCALE));
+        scale[1] = pair_mul(read_half_twice(chunk + at + 68 * t + 34), both(WEIGHT_SCALE));
     }
-    __device__ __forceinline__ void load_half(const char * chunk, int t, int half) {
-        shifted_words::at(chunk + 68 * t + 2 + 16 * half).read(quants[0]);
-        shifted_words::at(chunk + 68 * t + 36 + 16 * half).read(quants[1]);
+    __device__ __forceinline__ void load_half(const char * chunk, int at, int t, int half) {
+        read_shifted(quants[0], chunk, at + 68 * t + 2 + 16 * half);
+        read_shifted(quants[1], chunk, at + 68 * t + 36 + 16 * half);
     }
     __device__ __forceinline__ half_pair mins() const { return 0; }
     __device__ __forceinline__ void      group(int, int i, half_pair (&out)[4]) const {
@@ -243,27 +238,27 @@ template <bool has_min> struct lane_nibbles {
     uint32_t  quants[4];
     half_pair scale, minima;
 
-    __device__ __forceinline__ void load(const char * chunk, int t) {
+    __device__ __forceinline__ void load(const char * chunk, int at, int t) {
         if (has_min) {
-            const uint32_t first  = *(const uint16_t *) (chunk + 2 * t * BLOCK + 2);
-            const uint32_t second = *(const uint16_t *) (chunk + (2 * t + 1) * BLOCK + 2);
+            const uint32_t first  = *(const uint16_t *) (chunk + at + 2 * t * BLOCK + 2);
+            const uint32_t second = *(const uint16_t *) (chunk + at + (2 * t + 1) * BLOCK + 2);
             minima                = pair_mul(first | second << 16, both(WEIGHT_SCALE * MIN_SCALE));
         }
     }
-    __device__ __forceinline__ void load_half(const char * chunk, int t, int half) {
-        const char * const block = chunk + (2 * t + half) * BLOCK;
-        shifted_words::at(block + BLOCK - 16).read(quants);
-        scale = pair_mul(read_half_twice(block), both(WEIGHT_SCALE));
+    __device__ __forceinline__ void load_half(const char * chunk, int at, int t, int half) {
+        const int block = at + (2 * t + half) * BLOCK;
+        read_shifted(quants, chunk, block + BLOCK - 16);
+        scale = pair_mul(read_half_twice(chunk + block), both(WEIGHT_SCALE));
     }
     __device__ __forceinline__ half_pair mins() const { return minima; }
     __device__ __forceinline__ void      group(int, int i, half_pair (&out)[4]) const {
         const uint32_t  x = quants[i], y = quants[i] >> 8;
         const half_pair one = both(1.0f), part = both(0.0625f);
         const half_pair first = both(has_min ? -1024.0f : -1032.0f), second = both(has_min ? -64.0f : -72.0f);
-        out[0] = pair_mul(pair_fma((x & 0x000f000f) | MAGIC, one, first), scale);
-        out[1] = pair_mul(pair_fma((y & 0x000f000f) | MAGIC, one, first), scale);
-        out[2] = pair_mul(pair_fma((x & 0x00f000f0) | MAGIC, part, second), scale);
-        out[3] = pair_mul(pair_fma((y & 0x00f000f0) | MAGIC, part, second), scale);
+        out[0] = pair_mul(pair_fma(masked(x, 0x000f000f, MAGIC), one, first), scale);
+        out[1] = pair_mul(pair_fma(masked(y, 0x000f000f, MAGIC), one, first), scale);
+        out[2] = pair_mul(pair_fma(masked(x, 0x00f000f0, MAGIC), part, second), scale);
+        out[3] = pair_mul(pair_fma(masked(y, 0x00f000f0, MAGIC), part, second), scale);
     }
 };
 template <> struct lane_weights<few_rows_type::q4_0> : lane_nibbles<false> {};
@@ -278,8 +273,8 @@ template <> struct lane_weights<few_rows_type::iq4_xs> {
     uint32_t  quants[4];
     half_pair scale[2];
 
-    __device__ __forceinline__ void load(const char * chunk, int t) {
-        const uint32_t * const words = (const uint32_t *) chunk;
+    __device__ __forceinline__ void load(const char * chunk, int at, int t) {
+        const uint32_t * const words = (const uint32_t *) (chunk + at);
         const uint32_t         low = words[1] >> 8 * t, high = words[0] >> 16 >> 4 * t;
         const uint32_t         two = (low & 0xf) | (low << 12 & 0xf0000) | (high << 4 & 0x30) | (high << 18 & 0x300000);
         const half_pair        d   = pair_mul(twice_low(words[0]), both(WEIGHT_SCALE));
@@ -287,10 +282,10 @@ template <> struct lane_weights<few_rows_type::iq4_xs> {
         scale[0]                    = twice_low(pair);
         scale[1]                    = twice_high(pair);
     }
-    __device__ __forceinline__ void load_half(const char * chunk, int t, int half) {
+    __device__ __forceinline__ void load_half(const char * chunk, int at, int t, int half) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            quants[i] = ((const uint32_t *) chunk)[2 + 8 * t + 4 * half + i];
+            quants[i] = ((const uint32_t *) (chunk + at))[2 + 8 * t + 4 * half + i];
         }
     }
     __device__ __forceinline__ half_pair mins() const { return 0; }
@@ -308,8 +303,8 @@ template <> struct lane_weights<few_rows_type::iq4_xs> {
             choose_bytes(front, back, 0x0501), choose_bytes(front, back, 0x0703) };
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            out[j] = pair_mul(
-                pair_add((chosen[j] & 0x00ff00ff) | MAGIC, both(-1152.0f)), half ? scale[1] : scale[0]);   // 1024 + 128
+            out[j] = pair_mul(pair_add(masked(chosen[j], 0x00ff00ff, MAGIC), both(-1152.0f)),
+                half ? scale[1] : scale[0]);   // 1024 + 128
         }
     }
 };

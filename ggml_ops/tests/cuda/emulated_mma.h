@@ -86,6 +86,7 @@ inline uint32_t choose_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     }
     return out;
 }
+inline uint32_t masked(uint32_t x, uint32_t mask, uint32_t bits) { return (x & mask) | bits; }
 inline uint32_t shift_right(uint32_t low, uint32_t high, uint32_t by) {
     return (uint32_t) (((uint64_t) high << 32 | low) >> by);
 }
