@@ -85,8 +85,16 @@ def _hints_of(of: Any) -> dict[str, Any]:
     return typing.get_type_hints(types.SimpleNamespace(__annotations__=wanted), of.__globals__)
 
 
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The origin and the arguments of an annotation, of which a request has some hundred to check."""
+    return get_origin(hint), get_args(hint)
+
+
 def _fits(value: object, hint: Any, deep: bool) -> bool:
-    origin, inner = get_origin(hint), get_args(hint)
+    if type(value) is hint:
+        return True
+    origin, inner = _parts(hint)
     if hint is Any or isinstance(hint, TypeVar):
         return True
     if hint is None or hint is type(None):
