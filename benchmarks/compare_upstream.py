@@ -56,6 +56,11 @@ class Run:
             [zlib.crc32(answer.text.encode()) for answer in answers],
         )
 
+    def waits(self) -> Iterator[float]:
+        """Seconds that a client waited beside prompt and generation: HTTP, the template, a place to run, the answer."""
+        for latency, ttft, generate in zip(self.latency, self.ttft, self.generate, strict=True):
+            yield latency - ttft - generate
+
 
 def speed(runs: Sequence[Run]) -> float:
     """Tokens per second: all tokens after each answer's first over all time since then, so long answers weigh more."""
@@ -115,6 +120,11 @@ class Cell:
 
         return rate(OURS) / rate(self.best)
 
+    def waits_ms(self, system: str) -> tuple[float, float]:
+        """What a client waited beside prompt and generation: the median of the answers, and the worst."""
+        waits = [1e3 * wait for run in self.runs[system] for wait in run.waits()]
+        return statistics.median(waits), max(waits)
+
     def same_answers(self, system: str) -> int:
         """The number of answers in the first repeat that equal plain upstream's."""
         return sum(a == b for a, b in zip(self.runs[system][0].texts, self.runs[PLAIN][0].texts, strict=True))
@@ -125,6 +135,7 @@ class Cell:
                 "tokens_per_second": round(self.speed(name), 2),
                 "al": round(self.al(name), 3),
                 "ttft_ms": round(1e3 * statistics.median(x for run in runs for x in run.ttft), 2),
+                "wait_ms": [round(x, 2) for x in self.waits_ms(name)],
                 "same_answers_as_plain": self.same_answers(name),
                 "runs": [asdict(run) for run in runs],
             }
@@ -265,7 +276,7 @@ def joined(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None = None) -> str:
     """The README's table, with its means; `memory`: of `memory_use`."""
     head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in (PLAIN, *UPSTREAM, OURS))]
-    head += ["over upstream's best", "over plain", "AL: ours, upstream"]
+    head += ["over upstream's best", "over plain", "AL: ours, upstream", "wait, ms: ours, upstream"]
     rows = []
     for cell in cells:
         speeds = {name: f"{cell.speed(name):.1f}" if name in cell.runs else "-" for name in (PLAIN, *UPSTREAM, OURS)}
@@ -273,7 +284,8 @@ def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None =
             speeds[name] = f"**{speeds[name]}**"
         ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in (cell.best, PLAIN)]
         als = f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"
-        rows.append([cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios, als])
+        waits = ", ".join("{:.1f} ({:.1f})".format(*cell.waits_ms(name)) for name in (OURS, cell.best))
+        rows.append([cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios, als, waits])
     s = summary(cells)
     parts = [
         record.table(head, rows),
@@ -282,7 +294,8 @@ def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None =
         f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); over upstream's best with prompts and "
         f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
         *([memory_rate.words(memory["memory_shares"], memory["memory_rate"])] if memory else []),
-        f"Tokens after the first over the time since; in brackets the lowest and highest repeat. {footer}",
+        "Tokens after the first over the time since; in brackets the lowest and highest repeat. Wait: a client's time "
+        f"beside prompt and generation, the answers' median (and worst). {footer}",
         *(
             f"Left out of T{cell.temperature:g}: {name}, {why.splitlines()[0]}"
             for cell in cells

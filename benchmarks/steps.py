@@ -31,20 +31,23 @@ LONG = "Write a Python context manager that logs the size."
 def measure_phases(
     engine: Engine, prompts: Sequence[dict[str, Any]], n: int, temperature: float, **options: Any
 ) -> dict[str, Any]:
-    """Milliseconds per step by phase over the answers, the graphs' reuse rates and AL."""
+    """Milliseconds per step by phase over the answers and between them, the graphs' reuse rates and AL."""
     before, start = EngineStats.of(engine.stats()), time.perf_counter()
     completions = list(answers(engine, prompts, n, temperature, ignore_eos=True, **options))
     wall = 1e3 * (time.perf_counter() - start)
     passed = EngineStats.of(engine.stats()) - before
     steps, trees = passed.steps or 1, sum(answer.timings.n_passes for answer in completions)
     phases = {phase: ms / steps for phase, ms in passed.phase_ms.items() if phase != "other"}
-    phases["other"] = wall / steps - sum(phases.values())
+    # From an answer's first pass to its last token, by the engine's clock.
+    answered = sum(answer.timings.prompt_ms + answer.timings.predicted_ms for answer in completions)
+    phases["other"] = max(answered / steps - sum(phases.values()), 0.0)
     return {
         "steps": steps,
         "tokens": sum(len(answer.tokens) for answer in completions),
         "al": acceptance_length(completions),
         "ms_per_step": {phase: round(ms, 5) for phase, ms in phases.items()},
         "other_share": round(phases["other"] / sum(phases.values()), 5),
+        "around_ms": round((wall - answered) / len(completions), 3),
         "us_per_tree": round(1e3 * passed.phase_ms.get("grow", 0.0) / trees, 2),
         "bytes_per_step": {way: round(n / steps) for way, n in (passed.moved_bytes or {}).items()},
         "graph_reuse": {model: round(share, 4) for model, share in passed.reuse().items()},
@@ -72,7 +75,8 @@ def markdown(found: dict[str, Any], footer: str) -> str:
     )
     parts = [
         record.table(["budget", *(f"{name}, ms" for name in names), "step, ms", "other"], rows),
-        f"Growing a tree of {MOST_NODES} nodes took {most['us_per_tree']:.0f} microseconds. "
+        f"Growing a tree of {MOST_NODES} nodes took {most['us_per_tree']:.0f} microseconds, and what is done before "
+        f"and after an answer's steps {auto['around_ms']:.1f} ms, budget auto. "
         f"Bytes that a step moves, budget auto: {moved or 'none, the host computes'}.",
         f"Passes whose compute graph was there already, budget auto: {reuse}. {footer}",
     ]

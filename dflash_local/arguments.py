@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import numbers
@@ -48,10 +49,13 @@ def checked(function: F) -> F:
 
 
 def check_fields(instance: Any, names: Iterable[str], *, deep: bool = False) -> None:
-    """The same for the fields of a dataclass instance. Elements of sequences are checked only if `deep`."""
-    hints = _hints_of(cast(Hashable, type(instance)))
+    """The same for the fields of a dataclass instance. Elements of sequences are checked only if `deep`, and nothing of
+    what is the field's default: most fields of a request are."""
+    hints, defaults = _hints_of(cast(Hashable, type(instance))), _defaults_of(type(instance))
     for name in names:
-        check(name, getattr(instance, name), hints[name], deep=deep)
+        value = getattr(instance, name)
+        if name not in defaults or value is not defaults[name]:
+            check(name, value, hints[name], deep=deep)
 
 
 def check_json(name: str, value: object) -> None:
@@ -85,8 +89,24 @@ def _hints_of(of: Any) -> dict[str, Any]:
     return typing.get_type_hints(types.SimpleNamespace(__annotations__=wanted), of.__globals__)
 
 
+@cache
+def _defaults_of(kind: type) -> dict[str, Any]:
+    """The values of a dataclass's fields that were not given."""
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    return {spec.name: spec.default for spec in dataclasses.fields(kind) if spec.default is not dataclasses.MISSING}
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The origin and the arguments of an annotation, of which a request has some hundred to check."""
+    return get_origin(hint), get_args(hint)
+
+
 def _fits(value: object, hint: Any, deep: bool) -> bool:
-    origin, inner = get_origin(hint), get_args(hint)
+    if type(value) is hint:
+        return True
+    origin, inner = _parts(hint)
     if hint is Any or isinstance(hint, TypeVar):
         return True
     if hint is None or hint is type(None):

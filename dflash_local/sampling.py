@@ -117,7 +117,7 @@ class SamplingParams:
         check_fields(self, [spec.name for spec in fields(self) if "range" not in spec.metadata])
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if "range" in spec.metadata and not (spec.name == "seed" and value is None):
+            if "range" in spec.metadata and value is not spec.default:  # no seed is None
                 _check_number(spec.name, value, **spec.metadata["range"])
 
     def to_json(self) -> str:

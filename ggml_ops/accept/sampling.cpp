@@ -78,6 +78,18 @@ uint64_t random_seed(uint32_t seed) {
     return (uint64_t(0x626c6f636b) << 32) ^ seed;   // "block"
 }
 
+// Tokens that must not be sampled, in order.
+std::vector<llama_token> banned_by(const common_params_sampling & p) {
+    std::vector<llama_token> banned;
+    for (const llama_logit_bias & b : p.logit_bias) {
+        if (b.bias == -INFINITY) {
+            banned.push_back(b.token);
+        }
+    }
+    std::sort(banned.begin(), banned.end());
+    return banned;
+}
+
 constexpr int32_t MAX_SHORT_TOP_K = 1024;   // above that, sorting costs as much as the general path
 
 }   // namespace
@@ -85,7 +97,8 @@ constexpr int32_t MAX_SHORT_TOP_K = 1024;   // above that, sorting costs as much
 sampler::shortcut sampler::find_shortcut(const llama_vocab * vocab, const common_params_sampling & p) {
     int32_t n_suppressed = 0;
     llama_vocab_get_suppress_tokens(vocab, &n_suppressed);
-    if (p.mirostat != 0 || !p.logit_bias.empty() || n_suppressed > 0) {
+    const auto n_banned = (int32_t) banned_by(p).size();   // they only leave the list
+    if (p.mirostat != 0 || n_banned < (int32_t) p.logit_bias.size() || n_suppressed > 0) {
         return shortcut::none;
     }
     std::vector<common_sampler_type> active;
@@ -98,15 +111,15 @@ sampler::shortcut sampler::find_shortcut(const llama_vocab * vocab, const common
         return shortcut::greedy;
     }
     if (!active.empty() && active[0] == COMMON_SAMPLER_TYPE_TOP_K &&
-        p.top_k <= std::min(MAX_SHORT_TOP_K, llama_vocab_n_tokens(vocab))) {
+        p.top_k <= std::min(MAX_SHORT_TOP_K, llama_vocab_n_tokens(vocab)) - n_banned) {
         return shortcut::top_k;
     }
     return shortcut::none;
 }
 
 sampler::sampler(const llama_model * model, const common_params_sampling & params) :
-    vocab_(llama_model_get_vocab(model)), top_k_(params.top_k), shortcut_(find_shortcut(vocab_, params)),
-    constraints_(vocab_, params), chain_(make_chain(model, params)),
+    vocab_(llama_model_get_vocab(model)), top_k_(params.top_k), banned_(banned_by(params)),
+    shortcut_(find_shortcut(vocab_, params)), constraints_(vocab_, params), chain_(make_chain(model, params)),
     gives_distribution_(constraints_.open() && draws_once(params)), shape_(shape_of(params)),
     random_(random_seed(params.seed)) {}
 
@@ -140,7 +153,7 @@ llama_token sampler::sample(llama_context * ctx, int32_t i) {
 
 best_logits sampler::needs() const {
     switch (shortcut_) {
-        case shortcut::greedy: return best_logits::largest;
+        case shortcut::greedy: return banned_.empty() ? best_logits::largest : best_logits::top;
         case shortcut::top_k: return top_k_ < TOP_LOGITS ? best_logits::top : best_logits::none;
         default: return best_logits::none;
     }
@@ -150,11 +163,12 @@ best_logits sampler::needs() const {
 llama_token sampler::sample_best(const logit_store & store, int32_t i) {
     llama_token token = LLAMA_TOKEN_NULL;
     if (shortcut_ == shortcut::greedy && store.largest(i, token)) {
-        return keep_certain(token);
+        return is_banned(token) ? LLAMA_TOKEN_NULL : keep_certain(token);
     }
     if (shortcut_ == shortcut::none || !store.top(i, candidates_)) {
         return LLAMA_TOKEN_NULL;
     }
+    drop_banned();
     const size_t n     = shortcut_ == shortcut::greedy ? 1 : top_k_;
     const auto   equal = [](const llama_token_data & a, const llama_token_data & b) { return a.logit == b.logit; };
     if (n + 1 > candidates_.size() ||
@@ -168,10 +182,29 @@ llama_token sampler::sample_best(const logit_store & store, int32_t i) {
 // Ties take the general path: llama.cpp's order of equal logits depends on its partial sort.
 llama_token sampler::sample_short() {
     switch (shortcut_) {
-        case shortcut::greedy: return keep_certain(row_.argmax());
-        case shortcut::top_k: return row_.top(top_k_, candidates_) ? run_chain(true) : LLAMA_TOKEN_NULL;
+        case shortcut::greedy: {
+            const llama_token token = row_.argmax();
+            return is_banned(token) ? LLAMA_TOKEN_NULL : keep_certain(token);
+        }
+        case shortcut::top_k: return list_top() ? run_chain(true) : LLAMA_TOKEN_NULL;
         default: return LLAMA_TOKEN_NULL;
     }
+}
+
+bool sampler::is_banned(llama_token token) const { return std::binary_search(banned_.begin(), banned_.end(), token); }
+
+void sampler::drop_banned() {
+    const auto banned = [this](const llama_token_data & c) { return is_banned(c.id); };
+    candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(), banned), candidates_.end());
+}
+
+bool sampler::list_top() {
+    if (!row_.top(top_k_ + (int32_t) banned_.size(), candidates_)) {
+        return false;
+    }
+    drop_banned();
+    candidates_.resize(std::min<size_t>(candidates_.size(), top_k_));
+    return true;
 }
 
 void sampler::list_all(const float * logits) {
@@ -263,7 +296,7 @@ sampler::ahead::ahead(sampler & of) : of_(of) {
 
 const std::vector<token_prob> & sampler::ahead::distribution(const float * logits) {
     of_.row_.scan(logits, llama_vocab_n_tokens(of_.vocab_));
-    const bool sorted = of_.shortcut_ == shortcut::top_k && of_.row_.top(of_.top_k_, of_.candidates_);
+    const bool sorted = of_.shortcut_ == shortcut::top_k && of_.list_top();
     if (!sorted) {
         of_.list_all(logits);
     }

@@ -82,6 +82,9 @@ class sampler {
 
     llama_token sample_best(const logit_store & store, int32_t i);
     llama_token sample_short();   // LLAMA_TOKEN_NULL if there are ties
+    bool        is_banned(llama_token token) const;
+    void        drop_banned();   // from candidates_
+    bool        list_top();      // fills candidates_ with the top_k_ best of row_; false if there are ties
     llama_token sample_all(const float * logits, bool with_grammar);
     llama_token run_chain(bool sorted);   // over candidates_
     llama_token keep_certain(llama_token token);
@@ -93,6 +96,7 @@ class sampler {
 
     const llama_vocab *           vocab_;
     int32_t                       top_k_;
+    std::vector<llama_token>      banned_;   // in order
     shortcut                      shortcut_;
     token_constraints             constraints_;
     common_sampler_ptr            chain_;

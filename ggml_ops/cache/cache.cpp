@@ -110,9 +110,10 @@ void cache::add_checkpoint(sequence & s) {
 
 // ---- to the host and back ----
 
-// Copies what the sequence holds to the host's cache, if that has room and does not have it yet.
+// Copies what the sequence holds to the host's cache, if its request wanted that, and the host has room and does not
+// have it yet.
 void cache::keep_on_host(const sequence & s) {
-    if (!host_.enabled() || s.tokens.empty() || host_.holds(s.tokens)) {
+    if (!s.caches || !host_.enabled() || s.tokens.empty() || host_.holds(s.tokens)) {
         return;
     }
     try {

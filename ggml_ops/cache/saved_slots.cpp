@@ -57,9 +57,10 @@ cache::file_result cache::load(int32_t id, const std::string & path) {
         throw status_error(DFLASH_ERROR_ARG,
             "the file does not fit this engine: it may have been saved with other cache types (-ctk, -ctv)");
     }
-    if (!before.state.empty() && !host_.holds(before.tokens)) {
+    if (s.caches && !before.state.empty() && !host_.holds(before.tokens)) {
         host_.add(std::move(before));
     }
+    s.caches = true;
     return { n, bytes };
 }
 

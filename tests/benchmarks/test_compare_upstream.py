@@ -25,10 +25,11 @@ from dflash_local.demo.pocket import bundled_pair
 SHORT, MIDDLE, BEST = UPSTREAM
 
 
-def run(seconds: float, texts: tuple[int, ...] = (1, 2), passes: int = 5) -> Run:
-    """100 tokens in two answers, the second of which takes nine tenths of the time."""
+def run(seconds: float, texts: tuple[int, ...] = (1, 2), passes: int = 5, wait: float = 0.0) -> Run:
+    """100 tokens in two answers, the second of which takes nine tenths of the time; before it the client waits."""
     parts = [0.1 * seconds, 0.9 * seconds]
-    return Run([10, 90], parts, [x + 0.1 for x in parts], [0.1, 0.1], [passes, passes], list(texts))
+    latency = [parts[0] + 0.1, parts[1] + 0.1 + wait]
+    return Run([10, 90], parts, latency, [0.1, 0.1], [passes, passes], list(texts))
 
 
 @pytest.fixture
@@ -79,7 +80,16 @@ def test_record_and_table_say_the_same(cell: Cell) -> None:
         "1.20 (1.18-1.25)",
         "2.40 (2.35-2.50)",
         "11.1, 10.0",
+        "0.0 (0.0), 0.0 (0.0)",
     ]
+
+
+def test_a_client_waits_for_more_than_prompt_and_generation() -> None:
+    runs = {PLAIN: [run(10)] * 2, BEST: [run(5, wait=0.01)] * 2, OURS: [run(4, wait=0.02), run(4, wait=0.06)]}
+    cell = Cell("dflash", "q4_0", 0.0, runs)
+    assert cell.waits_ms(OURS) == pytest.approx((10, 60)) and cell.waits_ms(BEST) == pytest.approx((5, 10))
+    assert cell.to_json()["systems"][OURS]["wait_ms"] == [10, 60]
+    assert markdown([cell], "Here.").splitlines()[2].endswith("| 10.0 (60.0), 5.0 (10.0) |")
 
 
 @pytest.mark.parametrize("names", ["ab", "abcd", "abcde"])

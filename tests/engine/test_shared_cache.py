@@ -200,6 +200,29 @@ def test_without_host_memory_it_is_read_again(make: Make, alone: Any) -> None:
     assert again.tokens == alone(first, max_tokens=20).tokens
 
 
+@pytest.mark.parametrize("caches", [False, True])
+def test_the_host_keeps_only_what_its_request_wants_to_be_cached(make: Make, caches: bool) -> None:
+    engine = make(1024, n_slots=1)
+    first = words("kept", 200)
+    engine.generate(first, GREEDY, max_tokens=4, cache_prompt=caches)
+    engine.generate(words("next", 200), GREEDY, max_tokens=4)
+    assert (moved(engine)["saved"], engine.stats()["host_cache"]["conversations"]) == (caches, caches)
+    assert engine.generate(first, GREEDY, max_tokens=4).cached_tokens == (199 if caches else 0)
+
+
+def test_a_saved_slot_is_kept_on_the_host_whatever_ran_before(make: Make, tmp_path: Path) -> None:
+    engine = make(1024, n_slots=1)
+    first = words("file", 200)
+    engine.generate(first, GREEDY, max_tokens=4)
+    engine.save_slot(0, tmp_path / "slot")
+    engine.erase_slot(0)
+    engine.generate(words("not kept", 100), GREEDY, max_tokens=4, cache_prompt=False)
+    engine.restore_slot(0, tmp_path / "slot")
+    engine.generate(words("next", 200), GREEDY, max_tokens=4)
+    assert moved(engine)["saved"] == 1
+    assert engine.generate(first, GREEDY, max_tokens=4).cached_tokens == 199
+
+
 def test_idle_slots_may_be_forgotten_at_once(make: Make) -> None:
     engine = make(1024, cache_idle_slots=False)
     for i in range(3):

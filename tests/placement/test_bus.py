@@ -47,9 +47,17 @@ def test_taps_and_logits_stay(worker: Worker, pairs: Callable[[str], Pair], kind
     check_taps_and_logits_stay(plain, drafted, RPC)
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 1.0, "top_k": 40, "seed": 3}, {"temperature": 0.8, "seed": 4}])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 1.0, "top_k": 40, "seed": 3},
+        {"temperature": 0.8, "seed": 4},
+        {"temperature": 1.0, "seed": 5, "ignore_eos": True},
+        {"temperature": 0, "ignore_eos": True},
+    ],
+)
 def test_top_k_needs_no_rows(worker: Worker, pairs: Callable[[str], Pair], sampling: dict[str, Any]) -> None:
-    """Default sampling begins with top-k 40: 64 logits of a row come back."""
+    """Default sampling begins with top-k 40: 64 logits of a row come back, and what is banned leaves them."""
     pair = pairs("attention")
     plain, drafted = (run(worker, pair, RPC, sampling=sampling, **more) for more in ({"draft": "off"}, {}))
     assert drafted["texts"] == plain["texts"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,25 @@ def test_the_copy_is_the_head(pocket: dict[str, Path], proxies: list[RPCProxy]) 
             accepted[place] = sum(one.timings.draft_n_accepted for one in done)
     assert accepted["none"] > 0
     assert abs(accepted["none"] - accepted[last]) <= 0.1 * accepted["none"]  # kernels differ in the last bits
+
+
+def test_a_conversation_is_copied_in_few_calls(
+    pocket: dict[str, Path], proxies: list[RPCProxy], tmp_path: Path
+) -> None:
+    """On a device the rows of accepted drafts lie in many runs of cells; a layer's runs are read together."""
+    options = {**OPTIONS, "tensor_split": "1", "budget": 32, "n_gpu_layers": 99}
+    with Engine(pocket["target"], pocket["dflash"], rpc=proxies[0].address, **options) as engine:
+        done = engine.generate(PROMPTS[1], max_tokens=120, temperature=1, seed=1, ignore_eos=True)
+        cells = sorted(cell for cell, *_ in engine._native.cells()["caches"][0]["streams"][0]["cells"])
+        n_runs = sum(after > cell + 1 for cell, after in pairwise(cells)) + 1
+        assert n_runs > 5
+        proxies[0].traffic.clear()
+        engine.save_slot(0, tmp_path / "slot")
+        n_layers, n_calls = engine.info["target"]["n_layer"], proxies[0].traffic.commands["GET_TENSOR"]
+        turn = [*engine.tokenize(PROMPTS[1]), *done.tokens, *engine.tokenize("\n\ndef")]
+        stayed = engine.generate(turn, max_tokens=N, temperature=0)
+        engine.erase_slot(0)
+        engine.restore_slot(0, tmp_path / "slot")
+        restored = engine.generate(turn, max_tokens=N, temperature=0)
+    assert n_calls <= 2 * n_layers + 8  # K and V of each layer, and what the drafter has not read yet
+    assert restored.cached_tokens == stayed.cached_tokens > 100 and restored.tokens == stayed.tokens

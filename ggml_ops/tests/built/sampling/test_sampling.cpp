@@ -94,6 +94,15 @@ int32_t compare(model_row & at, const std::string & fields, kind k, uint32_t see
     return draws;
 }
 
+// A third of the first tokens may not be sampled, so many of the likeliest.
+std::string with_bans(const std::string & fields) {
+    std::string bans;
+    for (int32_t token = 1; token < 900; token += 3) {
+        bans += (bans.empty() ? "[" : ", [") + std::to_string(token) + ", false]";
+    }
+    return "{" + fields + R"(, "logit_bias": [)" + bans + "]}";
+}
+
 const std::vector<std::string> CASES = {
     R"({})",
     R"({"temperature": 0})",
@@ -126,6 +135,12 @@ const std::vector<std::string> CASES = {
     R"({"temperature": 1, "samplers": ["min_p", "top_k", "temperature"]})",
     R"({"temperature": 1, "samplers": ["top_k", "adaptive_p"], "adaptive_target": 0.3})",
     R"({"temperature": 1, "logit_bias": [[3, 5.5], [4, false]]})",
+    R"({"temperature": 1, "ignore_eos": true})",
+    R"({"temperature": 1, "ignore_eos": true, "top_k": 1, "logit_bias": [[4, false], [4, false]]})",
+    with_bans(R"("temperature": 0)"),
+    with_bans(R"("temperature": 1)"),
+    with_bans(R"("temperature": 1, "top_k": 3, "grammar": "root ::= [a-z ]+")"),
+    with_bans(R"("temperature": 1, "top_k": 720)"),
     R"({"temperature": 1, "grammar": "root ::= [a-z ]+"})",
     R"({"temperature": 0, "grammar": "root ::= [a-z ]+"})",
     R"({"temperature": 0.7, "json_schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}})",
