@@ -51,7 +51,7 @@ def checked(function: F) -> F:
 def check_fields(instance: Any, names: Iterable[str], *, deep: bool = False) -> None:
     """The same for the fields of a dataclass instance. Elements of sequences are checked only if `deep`, and nothing of
     what is the field's default: most fields of a request are."""
-    hints, defaults = _hints_of(cast(Hashable, type(instance))), _defaults_of(type(instance))
+    hints, defaults = _hints_of(cast(Hashable, type(instance))), _defaults_of(cast(Hashable, type(instance)))
     for name in names:
         value = getattr(instance, name)
         if name not in defaults or value is not defaults[name]:

@@ -42,7 +42,7 @@ _SMALLEST_SIDE, _MOST_ELEMENTS = 256, 1 << 28  # of matrices that are timed at a
 # Squared error of our kernel's products over their square, against the matrix kernel's: beyond it something is wrong.
 MOST_DIFFERENCE = 1e-3
 # At a start: bytes of weights in MiB, more than most caches hold, and milliseconds for each number of rows.
-_BRIEF = {"coarse": True, "megabytes": 192, "ms": 8}
+_BRIEF: dict[str, Any] = {"coarse": True, "megabytes": 192, "ms": 8}
 
 Table = dict[str, dict[str, int]]
 """Device -> type -> rows from which a kernel is used."""

@@ -77,7 +77,7 @@ void test_special_values() {
 
 // Without its barrier the result is wrong in one of the orders.
 void test_faults() {
-    const std::vector<float> values = random_values(9000, 3, 1'000'000);
+    const std::vector<float> values  = random_values(9000, 3, 1'000'000);
     int                      n_wrong = 0;
     emulated_cuda::barrier_lines.clear();
     for (const auto order : { emulated_cuda::turn_order::ascending, emulated_cuda::turn_order::descending }) {
