@@ -124,14 +124,17 @@ static __device__ __forceinline__ void multiply_chunk(const few_rows_args & args
     const int          lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     lane_weights<type> weights[2];
     const char *       column[2];
-    int                at[2] = {};   // bytes before the chunk
+    int                at[2] = {};   // 0 or 2 bytes before the chunk
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         column[i] = columns + (g + 8 * i) * stride;
         if (bytes % 16) {
             const char * const matrix = gated && first >= columns_of_block<gated>() ? args.up : args.weights;
             const uint32_t     of     = column_of<gated>(args, first + g + 8 * i);
-            at[i] = (int) (((uint32_t) (uintptr_t) matrix + of * (uint32_t) args.row_bytes + chunk * bytes) % 16);
+            const uint32_t     begin =
+                (uint32_t) (uintptr_t) matrix + of * (uint32_t) args.row_bytes + (uint32_t) (chunk * bytes);
+            column[i] += begin % 16 & ~3;
+            at[i] = (int) (begin & 3);
         }
         weights[i].load(column[i], at[i], t);
     }

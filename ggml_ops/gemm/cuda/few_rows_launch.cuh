@@ -1,9 +1,9 @@
-// A product of few rows as launches: pointers and sizes, no tensors. Whoever includes this has
-// start_kernel(kernel, grid, threads, shared bytes, stream, blocks of a cluster, args).
+// A product of few rows as launches: pointers and sizes, no tensors.
 
 #pragma once
 
 #include "gemm/cuda/few_rows_kernel.cuh"
+#include "gemm/cuda/start_kernel.cuh"
 
 #include <algorithm>
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "gemm/cuda/few_rows_launch.cuh"
+#include "ggml-impl.h"
 
 #include <map>
 #include <mutex>

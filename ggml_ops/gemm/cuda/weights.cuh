@@ -44,13 +44,11 @@ static __device__ __forceinline__ half_pair bytes_13(uint32_t x) { return choose
 static __device__ __forceinline__ half_pair twice_low(half_pair x) { return choose_bytes(x, x, 0x1010); }
 static __device__ __forceinline__ half_pair twice_high(half_pair x) { return choose_bytes(x, x, 0x3232); }
 
-// Words that begin `byte` bytes, an even number, behind an aligned address: the word there, shifted together with the
-// next. Reads up to four bytes behind them. (An address computed as an integer would no longer be one of shared
-// memory.)
+// Words that begin `by` bits, 0 or 16, behind an aligned address. Reads up to four bytes behind them. (An address
+// computed as an integer would no longer be one of shared memory.)
 template <int n>
-static __device__ __forceinline__ void read_shifted(uint32_t (&words)[n], const char * aligned, int byte) {
-    const uint32_t * const from = (const uint32_t *) (aligned + (byte & ~3));
-    const uint32_t         by   = 8 * (byte & 3);
+static __device__ __forceinline__ void read_shifted(uint32_t (&words)[n], const char * aligned, uint32_t by) {
+    const uint32_t * const from = (const uint32_t *) aligned;
     uint32_t               low  = from[0];
 #pragma unroll
     for (int i = 0; i < n; ++i) {
@@ -58,6 +56,10 @@ static __device__ __forceinline__ void read_shifted(uint32_t (&words)[n], const 
         words[i]            = shift_right(low, high, by);
         low                 = high;
     }
+}
+// The same at an even number of bytes behind it.
+template <int n> static __device__ __forceinline__ void read_at(uint32_t (&words)[n], const char * aligned, int byte) {
+    read_shifted(words, aligned + (byte & ~3), 8 * (byte & 3));
 }
 
 static __device__ __forceinline__ void read_words(uint32_t (&words)[4], const uint4 x) {
@@ -72,7 +74,7 @@ static __device__ __forceinline__ half_pair read_half_twice(const char * address
     return half | half << 16;
 }
 
-// A lane's part of a chunk, which begins `at` bytes behind a multiple of 16: load() reads its scales, load_half() the
+// A lane's part of a chunk, which begins `at` bytes behind a multiple of 4: load() reads its scales, load_half() the
 // weights of groups 4 * half to 4 * half + 3, and group() unpacks the i-th of these: operands {(0, 2), (1, 3)} x
 // {first, second}. BYTES: of a chunk. MINS: the weights are q * scale - min, and mins() gives those of the lane's
 // sub-blocks of 32 weights, 2t and 2t + 1, negative and times MIN_SCALE.
@@ -172,11 +174,12 @@ template <> struct lane_weights<few_rows_type::q6_K> {
         d = pair_mul(read_half_twice(chunk + at + 208), both(WEIGHT_SCALE));
     }
     __device__ __forceinline__ void load_half(const char * chunk, int at, int t, int half) {
-        read_shifted(low[0], chunk, at + 64 * half + 8 * t);
-        read_shifted(low[1], chunk, at + 64 * half + 32 + 8 * t);
-        read_shifted(high, chunk, at + 128 + 32 * half + 8 * t);
+        const uint32_t by = 8 * at;
+        read_shifted(low[0], chunk + 64 * half + 8 * t, by);
+        read_shifted(low[1], chunk + 64 * half + 32 + 8 * t, by);
+        read_shifted(high, chunk + 128 + 32 * half + 8 * t, by);
         uint32_t scales[2];   // of 16 weights each, signed bytes: the lane has every second one
-        read_shifted(scales, chunk, at + 192 + 8 * half);
+        read_shifted(scales, chunk + 192 + 8 * half, by);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const uint32_t  two  = (scales[i] ^ 0x80808080) >> 8 * (t / 2);
@@ -213,8 +216,8 @@ template <> struct lane_weights<few_rows_type::q8_0> {
         scale[1] = pair_mul(read_half_twice(chunk + at + 68 * t + 34), both(WEIGHT_SCALE));
     }
     __device__ __forceinline__ void load_half(const char * chunk, int at, int t, int half) {
-        read_shifted(quants[0], chunk, at + 68 * t + 2 + 16 * half);
-        read_shifted(quants[1], chunk, at + 68 * t + 36 + 16 * half);
+        read_at(quants[0], chunk, at + 68 * t + 2 + 16 * half);
+        read_at(quants[1], chunk, at + 68 * t + 36 + 16 * half);
     }
     __device__ __forceinline__ half_pair mins() const { return 0; }
     __device__ __forceinline__ void      group(int, int i, half_pair (&out)[4]) const {
@@ -247,7 +250,7 @@ template <bool has_min> struct lane_nibbles {
     }
     __device__ __forceinline__ void load_half(const char * chunk, int at, int t, int half) {
         const int block = at + (2 * t + half) * BLOCK;
-        read_shifted(quants, chunk, block + BLOCK - 16);
+        read_at(quants, chunk, block + BLOCK - 16);
         scale = pair_mul(read_half_twice(chunk + block), both(WEIGHT_SCALE));
     }
     __device__ __forceinline__ half_pair mins() const { return minima; }

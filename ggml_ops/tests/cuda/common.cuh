@@ -19,6 +19,10 @@ using cudaStream_t = hipStream_t;
 static __device__ __forceinline__ void ggml_cuda_pdl_sync() {}
 static __device__ __forceinline__ void ggml_cuda_pdl_lc() {}
 
+#if defined(__CUDACC__) || defined(__HIP__)
 struct ggml_backend_cuda_context {
     cudaStream_t stream() { return nullptr; }
 };
+#else
+#include "cuda/emulated_backend.h"
+#endif

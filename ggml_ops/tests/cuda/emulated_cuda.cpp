@@ -1,4 +1,4 @@
-#include "cuda/emulated_mma.h"
+#include "cuda/emulated_backend.h"
 
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -25,6 +25,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+int   emulated_launches = 0;
 uint3 threadIdx, blockIdx;
 dim3  blockDim, gridDim;
 

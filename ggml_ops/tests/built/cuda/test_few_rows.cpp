@@ -4,12 +4,6 @@
 
 #include "check.h"
 
-template <typename Kernel, typename Args>
-static void start_kernel(
-    Kernel kernel, dim3 grid, int threads, size_t shared, cudaStream_t stream, int, const Args & args) {
-    emulated_cuda::launch(kernel, grid, dim3(threads), shared, stream, args);
-}
-
 #include "gemm/cuda/few_rows_launch.cuh"
 
 #include "ggml.h"
