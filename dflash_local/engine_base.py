@@ -66,8 +66,8 @@ class EngineBase:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` that were set
-        (tuning.Table)."""
+        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` and
+        `few_rows` that were set (tuning.Counts)."""
         return self._info
 
     @property

@@ -66,14 +66,15 @@ def test_same_text(engine: Engine, temperature: float, n_prompts: int) -> None:
 
 
 def test_a_good_prediction_saves_passes(engine: Engine) -> None:
-    """Each pass has as many rows as the tree may have; a hybrid's has fewer."""
+    """Each pass has as many rows as the tree may have; a hybrid's has fewer. Until an engine has seen how good predictions
+    are, some rows are the drafter's branches."""
     prompt = chat(engine, PROMPTS[0])
     plain = engine.generate(prompt, sampling(), max_tokens=N, draft="off")
     most = engine.info.get("tape_rows", 64)
     whole = engine.generate(prompt, sampling(), max_tokens=N, prediction=plain.tokens, budget=most)
     check_same(plain, whole, plain.tokens)
     assert whole.timings.prediction_n_accepted == N
-    assert whole.timings.n_passes <= N // (most - 1) + 2
+    assert whole.timings.n_passes <= N // (most - 1) + 3
     prediction = edited(plain.tokens, random.Random(1))
     close = engine.generate(prompt, sampling(), max_tokens=N, prediction=prediction, budget=most)
     check_same(plain, close, prediction)
