@@ -42,6 +42,8 @@ Arrays = dict[str, Any]  # numpy's, by what they are
 
 
 def engine(name: str, n_gpu_layers: int, threads: int) -> Engine:
+    """Of a quantized pair with our kernels for few rows, whatever was measured."""
+    os.environ["DFLASH_FEW_ROWS"] = "1" if name in QUANTIZED else ""
     pair = pairs.make(None, *QUANTIZED[name], "dflash") if name in QUANTIZED else bundled_pair(name)
     layers: dict[str, Any] = {"n_gpu_layers": n_gpu_layers, "n_gpu_layers_draft": n_gpu_layers}
     return Engine(pair.target, pair.drafter, n_ctx=1024, n_threads=threads, cost_cache=False, **layers)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
@@ -237,7 +238,22 @@ def apply() -> Counts:
     kept, ignored = read_counts()
     if ignored:
         log.warning("%s: ignored (run: dflash-local doctor --tune)", ignored)
-    return Counts(_set(kept.matrix, native.matrix_rows), _set(kept.few, native.few_rows))
+    few = kept.few
+    if (forced := forced_few_rows()) is not None:
+        few = {device["name"]: dict.fromkeys(TYPES, forced) for device in _devices()}
+    return Counts(_set(kept.matrix, native.matrix_rows), _set(few, native.few_rows))
+
+
+def forced_few_rows() -> int | None:
+    """DFLASH_FEW_ROWS: from how many rows on our kernels serve all types, whatever was measured; 65: never.
+
+    Raises:
+        RequestError: it is no such number.
+    """
+    text = os.environ.get("DFLASH_FEW_ROWS", "")
+    if text and not (text.isdecimal() and 1 <= int(text) <= MOST_ROWS):
+        raise RequestError(f"DFLASH_FEW_ROWS must be 1 to {MOST_ROWS}, got {text!r}", param="DFLASH_FEW_ROWS")
+    return int(text) if text else None
 
 
 def _set(table: Table, function: Callable[[str, str, int], int]) -> Table:
@@ -257,6 +273,8 @@ def _set(table: Table, function: Callable[[str, str, int], int]) -> Table:
 def tune_missing(model: Path) -> None:
     """Measure, briefly, what is not kept for the types of `model` on devices with kernels of ours, and keep it. A
     measurement that fails leaves the defaults."""
+    if forced_few_rows() is not None:
+        return
     devices = [device["name"] for device in _devices() if any(native.few_rows(device["name"], t) for t in TYPES)]
     kept = read_counts()[0].few
     shapes = _largest_matrices(model) if devices else {}

@@ -26,7 +26,7 @@ from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_costs, look_at_machine, look_at_tuning
 from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
-from dflash_local.errors import NativeLibraryError
+from dflash_local.errors import NativeLibraryError, RequestError
 from dflash_local.machine import acceptance, costs, tuning
 from dflash_local.machine.hardware import GIB, Machine, cpu_flags, this_machine
 from dflash_local.machine.identity import build_key
@@ -343,6 +343,20 @@ def test_a_start_measures_what_is_not_kept(
     gpu.difference = float("nan")
     tuning.tune_missing(pocket["target"])
     assert "computes something else" in caplog.text and tuning.apply().few == {"CUDA0": {"q4_K": 65}}
+
+
+def test_kernels_for_few_rows_are_forced(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, pocket: dict[str, Path]
+) -> None:
+    gpu.few_types = ("q4_K",)
+    tuning.keep({}, {"CUDA0": {"q4_K": 7}})
+    monkeypatch.setenv("DFLASH_FEW_ROWS", "65")
+    tuning.tune_missing(pocket["target"])
+    assert tuning.apply().few == {"CUDA0": {"q4_K": 65}} and tuning.read_counts()[0].few == {"CUDA0": {"q4_K": 7}}
+    for wrong in ("0", "66", "all"):
+        monkeypatch.setenv("DFLASH_FEW_ROWS", wrong)
+        with pytest.raises(RequestError, match="DFLASH_FEW_ROWS must be 1 to 65"):
+            tuning.apply()
 
 
 def test_largest_matrices(tmp_path: Path) -> None:
