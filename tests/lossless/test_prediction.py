@@ -66,8 +66,8 @@ def test_same_text(engine: Engine, temperature: float, n_prompts: int) -> None:
 
 
 def test_a_good_prediction_saves_passes(engine: Engine) -> None:
-    """Each pass has as many rows as the tree may have; a hybrid's has fewer. Until an engine has seen how good predictions
-    are, some rows are the drafter's branches."""
+    """Each pass has as many rows as the tree may have; a hybrid's has fewer. Until an engine has seen how good
+    predictions are, some rows are the drafter's branches."""
     prompt = chat(engine, PROMPTS[0])
     plain = engine.generate(prompt, sampling(), max_tokens=N, draft="off")
     most = engine.info.get("tape_rows", 64)
