@@ -27,9 +27,9 @@ inline int  ggml_cuda_highest_compiled_arch(int cc) { return cc; }
 inline void ggml_cuda_set_device(int) {}
 
 // NOLINTBEGIN(readability-identifier-naming): CUDA's names
-inline cudaError_t cudaMalloc(void * memory, size_t bytes) {
-    *(void **) memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    std::memset(*(void **) memory, 0xff, bytes);
+inline cudaError_t cudaMalloc(void ** memory, size_t bytes) {
+    *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    std::memset(*memory, 0xff, bytes);
     return 0;
 }
 inline cudaError_t cudaFree(void * memory) {
