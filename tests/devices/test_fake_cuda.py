@@ -101,3 +101,14 @@ def test_a_call_that_fails_ends_in_an_answer_or_one_line(
         assert re.search(r"^answered 40$|^error: .*(memory|CUDA|could not|failed)", done.stdout, re.MULTILINE) or (
             done.returncode == -6 and "CUDA error" in done.stderr
         ), (n, done.stdout, done.stderr)
+
+
+def test_two_devices(pair: Pair, environment: dict[str, str], tuned: None, tmp_path: Path) -> None:
+    """Layers are split between them, and either may fail."""
+    log, two = tmp_path / "log", {"FAKE_CUDA_DEVICES": "2", "DFLASH_FEW_ROWS": "1"}
+    assert answers(pair, environment, FAKE_CUDA_LOG=str(log), **two).stdout == "answered 40\nanswered 40\n"
+    for device in (0, 1):
+        assert re.search(rf"^captured on {device}: \S*few_rows_kernel", log.read_text(), re.MULTILINE)
+    for n in (1, 3, 10, 25, 40):
+        done = answers(pair, environment, FAKE_CUDA_FAIL=f"cudaGraphLaunch:{n}", **two)
+        assert done.returncode == 0 and re.search("^answered 40|^error: .*CUDA", done.stdout), (n, done.stderr)

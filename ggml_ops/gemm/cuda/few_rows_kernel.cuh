@@ -30,7 +30,8 @@ struct few_rows_args {
     int           n_stages, ahead;   // in shared memory; chunks under way while one is multiplied
 };
 
-// Bytes of a column's chunk in shared memory: whole 16-byte units around it, an odd number of them against conflicts.
+// A column's chunk in shared memory: the 16-byte units around it, and an odd number of them to the next column's, so
+// that lanes do not meet in a bank.
 template <few_rows_type type> static __host__ __device__ constexpr int chunk_units() {
     constexpr int bytes = lane_weights<type>::BYTES;
     return bytes % 16 == 0 ? bytes / 16 : (bytes + 14 + 15) / 16;
@@ -284,11 +285,13 @@ static __device__ __forceinline__ void wait_for_chunk(int ahead) {
     }
 }
 
+// At least, by registers.
+static constexpr int blocks_of_multiprocessor(int n_tiles) { return n_tiles <= 2 ? 4 : n_tiles == 4 ? 3 : 2; }
+
 // Grid: column tiles (x), splits of k (y). With `cluster`, the splits of a column tile are a cluster.
 template <few_rows_type type, int n_tiles, bool cluster, bool gated>
-static __global__ void __launch_bounds__(32 * WARPS, n_tiles <= 2   ? 4
-                                                     : n_tiles == 4 ? 3
-                                                                    : 2) few_rows_kernel(const few_rows_args args) {
+static __global__ void __launch_bounds__(32 * WARPS, blocks_of_multiprocessor(n_tiles))
+    few_rows_kernel(const few_rows_args args) {
 #ifdef __CUDA_ARCH__
     if (cluster != (__CUDA_ARCH__ >= 900)) {
         return;   // of the two, each device has one

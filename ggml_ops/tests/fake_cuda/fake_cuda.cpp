@@ -9,6 +9,7 @@
 //   FAKE_CUDA_LOG         a file that gets a line for each kernel as it is launched or captured, and for each launch of
 //                         a graph
 //   FAKE_CUDA_CC          compute capability (90)
+//   FAKE_CUDA_DEVICES     how many (1)
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
@@ -27,6 +28,8 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
+thread_local int current_device = 0;
+
 constexpr int DEFAULT_SHARED = 48 << 10, MOST_SHARED = 227 << 10;   // of sm_90
 
 std::string setting(const char * name, const char * otherwise) {
@@ -38,6 +41,7 @@ struct stream {
     clock_type::time_point free;   // when its work is done
     bool                   captures   = false;
     int                    n_captured = 0;
+    int                    device     = 0;
 };
 
 struct graph {
@@ -55,6 +59,7 @@ struct runtime {
     int                                 failing_call = 0;
     const int                           kernel_us    = std::atoi(setting("FAKE_CUDA_KERNEL_US", "0").c_str());
     const int                           cc           = std::atoi(setting("FAKE_CUDA_CC", "90").c_str());
+    const int                           n_devices    = std::atoi(setting("FAKE_CUDA_DEVICES", "1").c_str());
     std::FILE *                         log          = nullptr;
     cudaError_t                         last         = cudaSuccess;
 
@@ -104,8 +109,8 @@ cudaError_t launched(const void * kernel, cudaStream_t at, dim3 grid, dim3 block
         return r.last = cudaErrorInvalidValue;
     }
     if (r.log) {
-        std::fprintf(r.log, "%s %s grid %u,%u,%u block %u shared %zu\n", s.captures ? "captured" : "launched",
-            r.kernels[kernel].c_str(), grid.x, grid.y, grid.z, block.x * block.y * block.z, shared);
+        std::fprintf(r.log, "%s on %d: %s grid %u,%u,%u block %u shared %zu\n", s.captures ? "captured" : "launched",
+            s.device, r.kernels[kernel].c_str(), grid.x, grid.y, grid.z, block.x * block.y * block.z, shared);
     }
     if (s.captures) {
         ++s.n_captured;
@@ -126,6 +131,9 @@ cudaError_t reserve(void ** memory, size_t bytes) {
     }
     const std::lock_guard<std::mutex> guard(here().lock);
     here().reserved[*memory] = bytes;
+    if (here().log) {
+        std::fprintf(here().log, "allocated on %d: %zu\n", current_device, bytes);
+    }
     return cudaSuccess;
 }
 
@@ -224,14 +232,17 @@ cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 // ---- devices
 
 cudaError_t CUDARTAPI cudaGetDeviceCount(int * n) {
-    *n = 1;
+    *n = here().n_devices;
     return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaGetDevice(int * device) {
-    *device = 0;
+    *device = current_device;
     return cudaSuccess;
 }
-cudaError_t CUDARTAPI cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t CUDARTAPI cudaSetDevice(int device) {
+    current_device = device;
+    return device >= 0 && device < here().n_devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
 cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp * p, int) {
     *p = {};
@@ -254,8 +265,8 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int * value, cudaDeviceAttr attribu
     *value = attribute == cudaDevAttrCooperativeLaunch ? 1 : 0;
     return cudaSuccess;
 }
-cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char * id, int n, int) {
-    std::snprintf(id, n, "0000:00:00.0");
+cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char * id, int n, int device) {
+    std::snprintf(id, n, "0000:%02x:00.0", (unsigned) device);
     return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int * can, int, int) {
@@ -334,7 +345,9 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void *, int, size_t, cudaStream_t) { retur
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t * s, unsigned) {
     CALL(cudaStreamCreateWithFlags)
-    *s = (cudaStream_t) new stream;
+    stream * made = new stream;
+    made->device  = current_device;
+    *s            = (cudaStream_t) made;
     return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s) {
