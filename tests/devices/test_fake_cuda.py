@@ -37,6 +37,22 @@ except DFlashError as error:
 """
 
 
+# Trees of several sizes in turn: kernels that were launched one by one, as graphs were captured, and graphs launched.
+WIDTHS = """
+import os, sys
+from dflash_local import Engine
+def counts():
+    text = open(os.environ["FAKE_CUDA_LOG"]).read()
+    return [text.count(word) for word in ("\\nlaunched", "\\ncaptured", "\\ngraph of")]
+with Engine(sys.argv[1], sys.argv[2], n_gpu_layers=99, cost_cache=False) as engine:
+    for again in range(6):
+        before = counts() if again == 2 else before if again else []
+        for budget in (16, 32, 8):
+            engine.generate("Write a function.", max_tokens=40, temperature=0, ignore_eos=True, budget=budget)
+    print(*(after - n for n, after in zip(before, counts())))
+"""
+
+
 @pytest.fixture(scope="module")
 def build() -> Path:
     if not (folder := os.environ.get("DFLASH_TEST_CUDA")):
@@ -59,8 +75,10 @@ def environment(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return {**os.environ, **cache, "PYTHONPATH": str(build), "LD_LIBRARY_PATH": str(folder)}
 
 
-def answers(pair: Pair, environment: dict[str, str], **settings: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", ANSWERS, str(pair.target), str(pair.drafter)]
+def answers(
+    pair: Pair, environment: dict[str, str], script: str = ANSWERS, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, str(pair.target), str(pair.drafter)]
     return subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True, timeout=120)
 
 
@@ -80,6 +98,14 @@ def test_kernels_of_a_pass(pair: Pair, environment: dict[str, str], tuned: None,
     assert max(graphs) <= 15 * N_LAYERS + 30, graphs
     assert "few_rows_kernel" in text and "tile_norms_kernel" in text and "top_k_merge_kernel" in text
     assert "DeviceSegmentedRadixSort" not in text
+
+
+def test_a_change_of_width_captures_nothing(
+    pair: Pair, environment: dict[str, str], tuned: None, tmp_path: Path
+) -> None:
+    done = answers(pair, environment, WIDTHS, FAKE_CUDA_LOG=str(tmp_path / "log"))
+    launched, captured, graphs = map(int, done.stdout.split())
+    assert (launched, captured) == (0, 0) and graphs > 50, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,9 @@ struct runtime {
         }
         if (const std::string file = setting("FAKE_CUDA_LOG", ""); !file.empty()) {
             log = std::fopen(file.c_str(), "w");
+            if (log) {
+                std::setvbuf(log, nullptr, _IOLBF, 1 << 12);   // whoever reads it meanwhile finds what was done
+            }
         }
     }
 };
