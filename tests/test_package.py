@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,11 @@ def test_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "sevre" in done.stderr
+
+
+def test_no_folder_of_tests_is_left_out(pytestconfig: pytest.Config) -> None:
+    """pytest's own list of folders that it does not enter has `build`, so tests/build was never run by `make test`."""
+    left_out = pytestconfig.getini("norecursedirs")
+    folders = {file.parent.relative_to(pytestconfig.rootpath) for file in Path(__file__).parent.rglob("test_*.py")}
+    assert len(folders) > 20
+    assert [str(f) for f in folders for part in f.parts if any(fnmatch(part, name) for name in left_out)] == []
