@@ -285,12 +285,14 @@ static __device__ __forceinline__ void wait_for_chunk(int ahead) {
     }
 }
 
-// At least, by registers.
-static constexpr int blocks_of_multiprocessor(int n_tiles) { return n_tiles <= 2 ? 4 : n_tiles == 4 ? 3 : 2; }
+// As many have registers, at least; more would spill some.
+static constexpr int blocks_of_multiprocessor(int n_tiles, bool cluster) {
+    return n_tiles == 1 || (n_tiles == 2 && cluster) ? 4 : n_tiles <= 4 ? 3 : 2;
+}
 
 // Grid: column tiles (x), splits of k (y). With `cluster`, the splits of a column tile are a cluster.
 template <few_rows_type type, int n_tiles, bool cluster, bool gated>
-static __global__ void __launch_bounds__(32 * WARPS, blocks_of_multiprocessor(n_tiles))
+static __global__ void __launch_bounds__(32 * WARPS, blocks_of_multiprocessor(n_tiles, cluster))
     few_rows_kernel(const few_rows_args args) {
 #ifdef __CUDA_ARCH__
     if (cluster != (__CUDA_ARCH__ >= 900)) {
