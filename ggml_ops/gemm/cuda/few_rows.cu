@@ -218,9 +218,11 @@ int dflash_cuda_set_few_rows(int device, ggml_type type, int rows) {
 
 bool dflash_cuda_has_mul_mat(int device, const ggml_tensor * dst) {
     const ggml_tensor *weights = dst->src[0], *rows = dst->src[1];
+    few_rows_type      type;
     return dst->op == GGML_OP_MUL_MAT && rows->ne[1] <= MOST_ROWS && has_few_rows(device, weights->type) &&
            rows->ne[1] >= from_rows(device, weights->type) && are_weights(weights) && has_aligned_rows(rows) &&
-           dst->type == GGML_TYPE_F32 && dst->nb[0] == sizeof(float) && dst->ne[0] < 1 << 24;
+           dst->type == GGML_TYPE_F32 && dst->nb[0] == sizeof(float) && dst->ne[0] < 1 << 24 &&
+           few_rows_type_of(weights->type, type) && few_rows_fit(type, (int) rows->ne[1], most_shared(device));
 }
 
 void dflash_cuda_mul_mat(ggml_backend_cuda_context & ctx, ggml_tensor * dst) {

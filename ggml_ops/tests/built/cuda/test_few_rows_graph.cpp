@@ -216,6 +216,24 @@ void test_written_between() {
     dflash_cuda_forget(cuda);
 }
 
+// 64 rows of these do not fit twice into the shared memory of an RTX 3090's block: ggml's product, and right.
+void test_what_does_not_fit() {
+    const auto matrix_only = [](ggml_context * ctx, ggml_cgraph *, weights & w, ggml_tensor * x) {
+        return ggml_mul_mat(ctx, w.matrix(GGML_TYPE_Q4_K, WIDTH, WIDTH), x);
+    };
+    serve_all(1);
+    for (const int n_rows : { 32, 33, 64 }) {
+        const std::vector<std::vector<float>> input    = { normal((size_t) n_rows * WIDTH, 1.0f, n_rows) };
+        const auto                            expected = results(matrix_only, input, n_rows, nullptr);
+        ggml_backend_cuda_context             cuda;
+        emulated_launches = 0;
+        const auto got    = results(matrix_only, input, n_rows, &cuda);
+        CHECK((emulated_launches > 0) == (n_rows <= 32));
+        CHECK(error(got[0], expected[0]) < 1e-4);   // ggml's CPU product has rows of 8 bits
+        dflash_cuda_forget(cuda);
+    }
+}
+
 void test_what_is_not_served() {
     CHECK(dflash_cuda_set_few_rows(0, GGML_TYPE_Q4_K, 0) == 65 && dflash_cuda_set_few_rows(0, GGML_TYPE_F16, 1) == 0);
     CHECK(dflash_cuda_set_few_rows(1, GGML_TYPE_Q4_K, 1) == 0 && dflash_cuda_set_few_rows(-1, GGML_TYPE_Q4_K, 1) == 0);
@@ -229,6 +247,7 @@ void test_what_is_not_served() {
 int main() {
     test_layers();
     test_written_between();
+    test_what_does_not_fit();
     test_what_is_not_served();
     return TEST_RESULT;
 }
