@@ -267,9 +267,7 @@ struct times {
 };
 
 // Coarse, these rows alone are timed.
-bool is_timed(int32_t n, bool coarse) {
-    return !coarse || n <= 8 || n == 12 || n == 16 || (n < 64 && n % 16 == 0) || n == 64;
-}
+bool is_timed(int32_t n, bool coarse) { return !coarse || n <= 8 || n == 12 || n % 16 == 0; }
 
 void check_tune(const dflash_tune_params & p, const kernel_rows & now, const char * type) {
     refuse_if(

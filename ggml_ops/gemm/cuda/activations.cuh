@@ -45,6 +45,15 @@ static __device__ __forceinline__ float within_halves(float x) {
 }
 static __device__ __forceinline__ float row_value(float x) { return within_halves(x * ROW_SCALE); }
 
+// Of n lanes in a row, in each of them.
+template <int n> static __device__ __forceinline__ float sum_of_lanes(float x) {
+#pragma unroll
+    for (int by = n / 2; by; by /= 2) {
+        x += __shfl_xor_sync(~0u, x, by);
+    }
+    return x;
+}
+
 // Writes four values of a row. Eight lanes in a row have the 32 values of a sub-block, so they add its sum.
 template <k_order order>
 static __device__ __forceinline__ void write_values(char * tiles, int n_tiles, int row, int k, const float4 x) {
@@ -58,11 +67,8 @@ static __device__ __forceinline__ void write_values(char * tiles, int n_tiles, i
     ((uint2 *) tile)[(group * 32 + 4 * g + t) * 2 + second] = pairs;
 
     // Of the values as they were rounded, so that they cancel against the products.
-    float sum = (low_float(pairs.x) + high_float(pairs.x)) + (low_float(pairs.y) + high_float(pairs.y));
-#pragma unroll
-    for (int by = 4; by; by /= 2) {
-        sum += __shfl_xor_sync(~0u, sum, by);
-    }
+    const float sum =
+        sum_of_lanes<8>((low_float(pairs.x) + high_float(pairs.x)) + (low_float(pairs.y) + high_float(pairs.y)));
     if (k % 32 == 0) {
         const int       sub_block = k % CHUNK / 32;
         const half_pair both_sums = pair_of(within_halves(sum * SUM_SCALE), 0.0f);
@@ -99,19 +105,12 @@ static __global__ void __launch_bounds__(NORM_THREADS) tile_norms_kernel(const n
         const float4 x = *(const float4 *) (from + k);
         sum += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
     }
-#pragma unroll
-    for (int by = 16; by; by /= 2) {
-        sum += __shfl_xor_sync(~0u, sum, by);
-    }
+    sum = sum_of_lanes<32>(sum);
     if (lane == 0) {
         of_warps[threadIdx.x / 32] = sum;
     }
     __syncthreads();
-    sum = of_warps[lane % (NORM_THREADS / 32)];
-#pragma unroll
-    for (int by = NORM_THREADS / 64; by; by /= 2) {
-        sum += __shfl_xor_sync(~0u, sum, by);
-    }
+    sum               = sum_of_lanes<NORM_THREADS / 32>(of_warps[lane % (NORM_THREADS / 32)]);
     const float scale = rsqrtf(sum / args.rows.n_k + args.eps);
     for (int k = 4 * threadIdx.x; k < args.rows.n_k; k += 4 * NORM_THREADS) {
         float4 x = { 0, 0, 0, 0 };

@@ -114,10 +114,7 @@ void multiply(ggml_backend_cuda_context & ctx, const few_rows_product & p, const
     }
 }
 
-// ---- what is computed as one
-// -----------------------------------------------------------------------------------------
-
-const ggml_tensor * node_at(const ggml_cgraph * graph, int i) { return i < graph->n_nodes ? graph->nodes[i] : nullptr; }
+// ---- what is computed as one ----------------------------------------------------------------------------------------
 
 // The other operand of an ADD or MUL; null: t is none of its operands, or they differ in shape.
 const ggml_tensor * other_operand(const ggml_tensor * op, const ggml_tensor * t) {
@@ -179,14 +176,12 @@ int fuse_norm(ggml_backend_cuda_context & ctx, const ggml_cgraph * graph, int i)
         return 0;
     }
     const ggml_tensor * product = nullptr;
-    for (int next = i + 2; next < i + 2 + NEAR && !product && node_at(graph, next); ++next) {
+    for (int next = i + 2; next < std::min(i + 2 + NEAR, graph->n_nodes) && !product; ++next) {
         const ggml_tensor * t = graph->nodes[next];
         product               = t->op == GGML_OP_MUL_MAT && t->src[1] == out ? t : nullptr;
     }
     // A row is read twice before it is written, so it may be written where it was read, and nowhere else near.
-    const bool apart = (const char *) out->data + ggml_nbytes(out) <= (const char *) rows->data ||
-                       (const char *) rows->data + ggml_nbytes(rows) <= (const char *) out->data;
-    if (!product || !dflash_cuda_has_mul_mat(ctx.device, product) || !(apart || out->data == rows->data)) {
+    if (!product || !dflash_cuda_has_mul_mat(ctx.device, product) || (overlap(out, rows) && out->data != rows->data)) {
         return 0;
     }
     few_rows_type type;

@@ -6,6 +6,7 @@
 #include "gemm/cuda/start_kernel.cuh"
 
 #include <algorithm>
+#include <type_traits>
 
 // out = rows * weights, + added; with `up`: silu(rows * weights) * (rows * up). Strides are in floats.
 struct few_rows_product {
@@ -95,67 +96,52 @@ static void few_rows_start(
     }
 }
 
-// Whether two stages fit, of which one is filled while the other is multiplied.
-template <few_rows_type type> static bool few_rows_fit(int n_rows, int most_shared) {
-    return 2 * stage_bytes<type>(few_rows_tiles(n_rows)) + 16 <= most_shared;
-}
-static inline bool few_rows_fit(few_rows_type type, int n_rows, int most_shared) {
+// f with a type, an order, as a constant.
+template <class F> static auto with_type(few_rows_type type, const F & f) {
     switch (type) {
-        case few_rows_type::q4_K: return few_rows_fit<few_rows_type::q4_K>(n_rows, most_shared);
-        case few_rows_type::q5_K: return few_rows_fit<few_rows_type::q5_K>(n_rows, most_shared);
-        case few_rows_type::q6_K: return few_rows_fit<few_rows_type::q6_K>(n_rows, most_shared);
-        case few_rows_type::q8_0: return few_rows_fit<few_rows_type::q8_0>(n_rows, most_shared);
-        case few_rows_type::q4_0: return few_rows_fit<few_rows_type::q4_0>(n_rows, most_shared);
-        case few_rows_type::q4_1: return few_rows_fit<few_rows_type::q4_1>(n_rows, most_shared);
-        case few_rows_type::iq4_xs: return few_rows_fit<few_rows_type::iq4_xs>(n_rows, most_shared);
+        case few_rows_type::q5_K: return f(std::integral_constant<few_rows_type, few_rows_type::q5_K>());
+        case few_rows_type::q6_K: return f(std::integral_constant<few_rows_type, few_rows_type::q6_K>());
+        case few_rows_type::q8_0: return f(std::integral_constant<few_rows_type, few_rows_type::q8_0>());
+        case few_rows_type::q4_0: return f(std::integral_constant<few_rows_type, few_rows_type::q4_0>());
+        case few_rows_type::q4_1: return f(std::integral_constant<few_rows_type, few_rows_type::q4_1>());
+        case few_rows_type::iq4_xs: return f(std::integral_constant<few_rows_type, few_rows_type::iq4_xs>());
+        default: return f(std::integral_constant<few_rows_type, few_rows_type::q4_K>());
     }
-    return false;
+}
+template <class F> static auto with_order(k_order order, const F & f) {
+    switch (order) {
+        case k_order::halves_of_32: return f(std::integral_constant<k_order, k_order::halves_of_32>());
+        case k_order::strides_of_32: return f(std::integral_constant<k_order, k_order::strides_of_32>());
+        default: return f(std::integral_constant<k_order, k_order::halves_of_64>());
+    }
+}
+
+// Whether two stages fit, of which one is filled while the other is multiplied.
+static inline bool few_rows_fit(few_rows_type type, int n_rows, int most_shared) {
+    return with_type(type,
+        [&](auto type) { return 2 * stage_bytes<decltype(type)::value>(few_rows_tiles(n_rows)) + 16 <= most_shared; });
 }
 
 static inline k_order order_of(few_rows_type type) {
-    switch (type) {
-        case few_rows_type::q6_K: return lane_weights<few_rows_type::q6_K>::ORDER;
-        case few_rows_type::q4_0: return lane_weights<few_rows_type::q4_0>::ORDER;
-        case few_rows_type::q4_1: return lane_weights<few_rows_type::q4_1>::ORDER;
-        case few_rows_type::iq4_xs: return lane_weights<few_rows_type::iq4_xs>::ORDER;
-        default: return lane_weights<few_rows_type::q4_K>::ORDER;
-    }
+    return with_type(type, [](auto type) { return lane_weights<decltype(type)::value>::ORDER; });
 }
 
-template <k_order order> static void start_tiles(const rows_args & rows, cudaStream_t stream) {
-    const dim3 grid((rows.n_k + 4 * TILE_THREADS - 1) / (4 * TILE_THREADS), TILE_ROWS * few_rows_tiles(rows.n_rows));
-    start_kernel(tile_rows_kernel<order>, grid, TILE_THREADS, 0, stream, 1, rows);
-}
 static inline void few_rows_tile(k_order order, const rows_args & rows, cudaStream_t stream) {
-    switch (order) {
-        case k_order::halves_of_64: start_tiles<k_order::halves_of_64>(rows, stream); break;
-        case k_order::halves_of_32: start_tiles<k_order::halves_of_32>(rows, stream); break;
-        case k_order::strides_of_32: start_tiles<k_order::strides_of_32>(rows, stream); break;
-    }
+    const dim3 grid((rows.n_k + 4 * TILE_THREADS - 1) / (4 * TILE_THREADS), TILE_ROWS * few_rows_tiles(rows.n_rows));
+    with_order(order, [&](auto order) {
+        start_kernel(tile_rows_kernel<decltype(order)::value>, grid, TILE_THREADS, 0, stream, 1, rows);
+    });
 }
 
-template <k_order order> static void start_norms(const norm_args & norm, cudaStream_t stream) {
-    const dim3 grid(1, TILE_ROWS * few_rows_tiles(norm.rows.n_rows));
-    start_kernel(tile_norms_kernel<order>, grid, NORM_THREADS, 0, stream, 1, norm);
-}
 static inline void few_rows_norm(k_order order, const norm_args & norm, cudaStream_t stream) {
-    switch (order) {
-        case k_order::halves_of_64: start_norms<k_order::halves_of_64>(norm, stream); break;
-        case k_order::halves_of_32: start_norms<k_order::halves_of_32>(norm, stream); break;
-        case k_order::strides_of_32: start_norms<k_order::strides_of_32>(norm, stream); break;
-    }
+    const dim3 grid(1, TILE_ROWS * few_rows_tiles(norm.rows.n_rows));
+    with_order(order, [&](auto order) {
+        start_kernel(tile_norms_kernel<decltype(order)::value>, grid, NORM_THREADS, 0, stream, 1, norm);
+    });
 }
 
 template <bool cluster>
 static void few_rows_multiply(
     const few_rows_product & p, const few_rows_memory & memory, int splits, cudaStream_t stream) {
-    switch (p.type) {
-        case few_rows_type::q4_K: few_rows_start<few_rows_type::q4_K, cluster>(p, memory, splits, stream); break;
-        case few_rows_type::q5_K: few_rows_start<few_rows_type::q5_K, cluster>(p, memory, splits, stream); break;
-        case few_rows_type::q6_K: few_rows_start<few_rows_type::q6_K, cluster>(p, memory, splits, stream); break;
-        case few_rows_type::q8_0: few_rows_start<few_rows_type::q8_0, cluster>(p, memory, splits, stream); break;
-        case few_rows_type::q4_0: few_rows_start<few_rows_type::q4_0, cluster>(p, memory, splits, stream); break;
-        case few_rows_type::q4_1: few_rows_start<few_rows_type::q4_1, cluster>(p, memory, splits, stream); break;
-        case few_rows_type::iq4_xs: few_rows_start<few_rows_type::iq4_xs, cluster>(p, memory, splits, stream); break;
-    }
+    with_type(p.type, [&](auto type) { few_rows_start<decltype(type)::value, cluster>(p, memory, splits, stream); });
 }

@@ -13,6 +13,15 @@
 #include <mutex>
 #include <vector>
 
+// Whether tensors share memory.
+static inline bool overlap(const ggml_tensor * a, const ggml_tensor * b) {
+    if (ggml_is_empty(a) || !a->data) {
+        return false;
+    }
+    const char *a_begin = (const char *) a->data, *b_begin = (const char *) b->data;
+    return a_begin < b_begin + ggml_nbytes(b) && b_begin < a_begin + ggml_nbytes(a);
+}
+
 class row_tiles {
   public:
     explicit row_tiles(int device) : device_(device) {}
@@ -87,14 +96,6 @@ class row_tiles {
     static contexts & all() {
         static contexts * all = new contexts;   // contexts may end when the process does
         return *all;
-    }
-
-    static bool overlap(const ggml_tensor * a, const ggml_tensor * b) {
-        if (ggml_is_empty(a) || !a->data) {
-            return false;
-        }
-        const char *a_begin = (const char *) a->data, *b_begin = (const char *) b->data;
-        return a_begin < b_begin + ggml_nbytes(b) && b_begin < a_begin + ggml_nbytes(a);
     }
 
     bool grow(int use, size_t bytes) {

@@ -5,13 +5,13 @@
 #include "check.h"
 
 #include "gemm/cuda/few_rows_launch.cuh"
+#include "normal.h"
 
 #include "ggml.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,16 +31,6 @@ constexpr kind KINDS[] = {
     { GGML_TYPE_Q4_1, few_rows_type::q4_1 },
     { GGML_TYPE_IQ4_XS, few_rows_type::iq4_xs },
 };
-
-std::vector<float> normal(size_t n, float scale, int seed) {
-    std::mt19937                    random(seed);
-    std::normal_distribution<float> one(0.0f, scale);
-    std::vector<float>              x(n);
-    for (float & value : x) {
-        value = one(random);
-    }
-    return x;
-}
 
 // A matrix as it is in a file, on 16 bytes, and what it means.
 struct matrix {

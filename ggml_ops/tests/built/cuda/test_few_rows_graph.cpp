@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "gemm/cuda/few_rows.cu"
+#include "normal.h"
 
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
@@ -14,23 +15,12 @@
 
 #include <cmath>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
 namespace {
 
 constexpr int WIDTH = 256, INNER = 512;
-
-std::vector<float> normal(size_t n, float scale, int seed) {
-    std::mt19937                    random(seed);
-    std::normal_distribution<float> one(0.0f, scale);
-    std::vector<float>              x(n);
-    for (float & value : x) {
-        value = one(random);
-    }
-    return x;
-}
 
 ggml_context_ptr new_context() { return ggml_context_ptr(ggml_init({ 1 << 20, nullptr, true })); }
 
