@@ -9,7 +9,6 @@ ik_llama.cpp's, plain and with its own drafts.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
@@ -42,14 +41,6 @@ PEER = {
 N_CTX = 4096
 
 Speeds = dict[str, dict[str, list[float]]]  # kind of prompt -> system -> one value per repeat
-
-
-def peer_bin(text: str) -> tuple[str, Path]:
-    """NAME=PATH of a server."""
-    name, equals, path = text.partition("=")
-    if not (name and equals and Path(path).is_file()):
-        raise argparse.ArgumentTypeError(f"must be NAME=PATH of a server, got {text!r}")
-    return name, Path(path)
 
 
 def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] | None = None) -> dict[str, list[str]]:
@@ -127,10 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.set_defaults(prompts=real_models.PROMPTS)
     real_models.add_models_option(ap)
     record.add_temperatures_option(ap, 0.0, 0.8)
-    ap.add_argument("--peer-bin", type=peer_bin, nargs="+", default=[], metavar="NAME=PATH", help="servers")
+    real_models.add_peers_option(ap)
     args = ap.parse_args(argv)
-    peers = dict(args.peer_bin)
-    args.peer_bin = [f"{name}=PATH" for name in peers]  # paths of this machine are left out
+    peers = real_models.take_peers(args)
     prompts, bins = record.read_prompts(args.prompts, args.limit), peer.build()
     rows = []
     for name in args.models:

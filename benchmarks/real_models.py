@@ -17,13 +17,32 @@ from dflash_local.hub import packaged_models
 from dflash_local.hub.client import Hub
 from dflash_local.hub.packaged_models import MODELS
 
-__all__ = ["MODELS", "PROMPTS", "add_models_option", "fetch"]
+__all__ = ["MODELS", "PROMPTS", "add_models_option", "add_peers_option", "fetch", "take_peers"]
 
 PROMPTS = record.HERE / "lookup_prompts.jsonl"  # file edits, extracts and chats
 
 
 def add_models_option(ap: argparse.ArgumentParser) -> None:
-    ap.add_argument("--models", nargs="+", choices=MODELS, default=["qwen2.5-coder", "smollm2"])
+    ap.add_argument("--models", nargs="*", choices=MODELS, default=["qwen2.5-coder", "smollm2"])
+
+
+def add_peers_option(ap: argparse.ArgumentParser) -> None:
+    ap.add_argument("--peer-bin", type=peer_bin, nargs="+", default=[], metavar="NAME=PATH", help="other servers")
+
+
+def peer_bin(text: str) -> tuple[str, Path]:
+    """NAME=PATH of another project's server."""
+    name, equals, path = text.partition("=")
+    if not (name and equals and Path(path).is_file()):
+        raise argparse.ArgumentTypeError(f"must be NAME=PATH of a server, got {text!r}")
+    return name, Path(path)
+
+
+def take_peers(args: argparse.Namespace) -> dict[str, Path]:
+    """The other servers by name. What is recorded of the option names no path of this machine."""
+    peers = dict(args.peer_bin)
+    args.peer_bin = [f"{name}=PATH" for name in peers]
+    return peers
 
 
 def fetch(name: str) -> Path:

