@@ -60,11 +60,16 @@ class Server(ServerProcess):
         """Resident bytes of the server process."""
         return int(self._told("statm").split()[1]) * PAGE
 
-    def _told(self, name: str) -> str:
-        """A file under /proc about the process."""
+    @property
+    def pid(self) -> int:
+        """The process's number."""
         if self._process is None:
             raise LoadError(f"{self.name} is not running")
-        return Path(f"/proc/{self._process.pid}/{name}").read_text()
+        return self._process.pid
+
+    def _told(self, name: str) -> str:
+        """A file under /proc about the process."""
+        return Path(f"/proc/{self.pid}/{name}").read_text()
 
 
 @dataclass(frozen=True)
