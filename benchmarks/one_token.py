@@ -24,6 +24,7 @@ from benchmarks import real_models, record
 from benchmarks.http_load import LoadError, Server, run_load
 from benchmarks.systems import one_slot, our_server
 from dflash_local.build.upstream import cache_dir
+from dflash_local.native import library_path
 
 PERIOD_MS = 0.2  # of CPU time between two samples of a thread
 N_CTX = 2048
@@ -61,6 +62,17 @@ def milliseconds(samples: Iterable[tuple[str, str]], n_tokens: int, n_threads: i
     return {part: found[part] * PERIOD_MS / n_tokens for part in (*PARTS, REST)}
 
 
+def symbols(folder: Path) -> Path:
+    """A folder in which perf finds, at the path of each installed library, the same library with its symbols."""
+    built = {path.name: path for path in (cache_dir() / "work" / "cpu" / "build").rglob("lib*.so")}
+    for library in library_path().parent.glob("lib*.so"):
+        place = folder / library.relative_to("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if library.name in built and not place.exists():
+            place.symlink_to(built[library.name])
+    return folder
+
+
 def sample(pid: int, seconds: float, folder: Path) -> list[tuple[str, str]]:
     """(thread, "library symbol") of each sample of a process. Raises LoadError if perf cannot be run."""
     data = folder / "perf.data"
@@ -68,8 +80,10 @@ def sample(pid: int, seconds: float, folder: Path) -> list[tuple[str, str]]:
     try:
         subprocess.run(["perf", "record", "-q", *clock, "-o", data, "-p", str(pid), "--", "sleep", str(seconds)],
                        check=True, capture_output=True)  # fmt: skip
-        text = subprocess.run(["perf", "script", "-i", data, "-F", "tid,ip,sym,dso"], check=True, capture_output=True,
-                              text=True).stdout  # fmt: skip
+        text = subprocess.run(
+            ["perf", "script", "--symfs", symbols(folder / "symbols"), "-i", data, "-F", "tid,ip,sym,dso"],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
     except (OSError, subprocess.CalledProcessError) as error:
         raise LoadError(f"perf cannot be run here: {error}") from None
     return [found for line in text.splitlines() if (found := _parsed(line))]
@@ -96,12 +110,6 @@ def measure(path: Path, bodies: Sequence[dict[str, Any]], threads: int, folder: 
     return {"token_ms": token, "parts_ms": milliseconds(samples, round(1e3 * alone.generate / token), threads)}
 
 
-def know_symbols() -> None:
-    """Give perf the symbols of the native build."""
-    for library in (cache_dir() / "work" / "cpu" / "build").rglob("lib*.so"):
-        subprocess.run(["perf", "buildid-cache", "--add", library], check=False, capture_output=True)
-
-
 def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
     head = ["ms of one token", *(r["model"] for r in rows)]
     lines = [[part, *(f"{r['parts_ms'][part]:.3f}" for r in rows)] for part in rows[0]["parts_ms"]]
@@ -116,7 +124,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     real_models.add_models_option(ap)
     args = ap.parse_args(argv)
     table = record.Table(ap, args, markdown)
-    know_symbols()
     bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0, ignore_eos=True)
     with tempfile.TemporaryDirectory(prefix="one-token-") as folder:
         for name in args.models:

@@ -37,6 +37,21 @@ static void the_best_time_counts() {
     CHECK(!costs.padding_pays());
 }
 
+// Another program takes the machine during all passes of one width, and the first ones of one row.
+static void a_disturbed_width_is_timed_again() {
+    std::map<int32_t, int32_t> n_verified;
+    const auto                 verify = [&](int32_t rows) {
+        const int32_t n         = n_verified[rows]++;
+        const bool    disturbed = n < 3 && (rows == 1 || rows == 6);
+        return 10.0 + rows + (disturbed ? 20.0 : 0.0) + (rows == 15 ? 7.0 : 0.0);
+    };
+    pass_costs costs;
+    costs.measure({ verify, {} }, { 1, 16, 16 }, stopwatch());
+    CHECK(costs.verify.at(1) == 11.0 && costs.verify.at(6) == 16.0);
+    CHECK(costs.verify.at(15) == 32.0 && costs.padding_pays());   // it is slower for good
+    CHECK(n_verified[4] == 3 && n_verified[6] == 5);
+}
+
 static void blocks_are_timed_warm() {
     machine           m;
     pass_costs        costs;
@@ -62,6 +77,7 @@ static void padding_pays_where_it_saves_time() {
 int main() {
     padding_pays_where_it_saves_time();
     the_best_time_counts();
+    a_disturbed_width_is_timed_again();
     blocks_are_timed_warm();
     return TEST_RESULT;
 }
