@@ -28,11 +28,9 @@ template <class T> struct choice {
         static choice c;
         return c;
     }
-    static void vectors_or_tiles(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const void * rows,
-        size_t row_stride, int n_rows, float * out, size_t out_stride) {
+    static void vectors_or_tiles(const packed_gemm_call & call) {
         const choice & c = get();
-        (!c.vectors || n_rows >= c.tile_rows.load(std::memory_order_relaxed) ? c.tiles : c.vectors)(
-            panels, n_blocks, begin, end, rows, row_stride, n_rows, out, out_stride);
+        (call.n_rows >= c.tile_rows.load(std::memory_order_relaxed) ? c.tiles : c.vectors)(call);
     }
     packed_gemm_kernel kernel() const { return vectors && tiles ? vectors_or_tiles : vectors ? vectors : tiles; }
 };
