@@ -149,8 +149,7 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
 }   // namespace
 
 bool can_pack_type(ggml_type type) {
-    static const bool on = is_on("DFLASH_PANELS");
-    return on && has_panel_layout(type) && choose_packed_gemm(type);
+    return switches::get().packed_gemm && has_panel_layout(type) && choose_packed_gemm(type);
 }
 
 bool can_pack(const ggml_tensor * w) {

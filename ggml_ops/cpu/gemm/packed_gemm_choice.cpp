@@ -2,9 +2,9 @@
 
 #include "cpu/gemm/weight_types.h"
 #include "cpu/isa/kernels.h"
+#include "cpu/switches.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 
 namespace dflash {
@@ -16,10 +16,9 @@ template <class T> struct choice {
     std::atomic<int>   tile_rows{ T::TILE_ROWS };
 
     choice() {
-        const char * only = std::getenv("DFLASH_PANELS");
         for (const packed_gemm_variant & variant : packed_gemm_variants()) {
             packed_gemm_kernel & kernel = std::strcmp(variant.name, "amx") == 0 ? tiles : vectors;
-            if (!kernel && (!only || std::strcmp(only, "1") == 0 || std::strcmp(only, variant.name) == 0)) {
+            if (!kernel && switches::get().allows_packed_gemm(variant.name)) {
                 kernel = variant.find(T::TYPE);
             }
         }
