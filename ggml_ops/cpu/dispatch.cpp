@@ -20,27 +20,20 @@ namespace dflash {
 
 namespace {
 
-bool attention_is_on() {
-    static const bool on = is_on("DFLASH_ATTENTION") && best_kernels();
-    return on;
-}
-bool float_gemm_is_on() {
-    static const bool on = is_on("DFLASH_DENSE") && best_kernels();
-    return on;
-}
-
 // The interface through which ggml calls a kernel.
 class op_kernel : public ggml::cpu::tensor_traits {
+    bool is_on_;
     bool (*serves_op_)(const ggml_tensor *);
     size_t (*op_work_size_)(int, const ggml_tensor *);
     void (*op_compute_)(const ggml_compute_params *, ggml_tensor *);
 
   public:
-    op_kernel(bool (*serves)(const ggml_tensor * op), size_t (*work_size)(int n_threads, const ggml_tensor * op),
+    op_kernel(bool is_on, bool (*serves)(const ggml_tensor * op),
+        size_t (*work_size)(int n_threads, const ggml_tensor * op),
         void (*compute)(const ggml_compute_params * params, ggml_tensor * op)) :
-        serves_op_(serves), op_work_size_(work_size), op_compute_(compute) {}
+        is_on_(is_on), serves_op_(serves), op_work_size_(work_size), op_compute_(compute) {}
 
-    bool serves(const ggml_tensor * op) const { return serves_op_(op); }
+    bool serves(const ggml_tensor * op) const { return is_on_ && serves_op_(op); }
 
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
         size = op_work_size_(n_threads, op);
@@ -57,15 +50,15 @@ size_t no_work_buffer(int, const ggml_tensor *) { return 0; }
 
 // The kernel for an op, null if ggml computes it.
 op_kernel * find_kernel(const ggml_tensor * op) {
-    static op_kernel kernels[] = {
-        { has_packed_weights, packed_gemm_work_size, packed_gemm_compute },
-        { rope_fits, no_work_buffer, rope_compute },
-        { [](const ggml_tensor * t) { return attention_is_on() && flash_attention_fits(t); }, flash_attention_work_size,
-            flash_attention_compute },
-        { [](const ggml_tensor * t) { return float_gemm_is_on() && float_gemm_fits(t); }, float_gemm_work_size,
-            float_gemm_compute },
-        { [](const ggml_tensor * t) { return attention_is_on() && attention_no_flash_fits(t); },
-            attention_no_flash_work_size, attention_no_flash_compute },
+    static const switches & on          = switches::get();
+    static const bool       has_vectors = best_kernels();
+    static op_kernel        kernels[]   = {
+        { true, has_packed_weights, packed_gemm_work_size, packed_gemm_compute },
+        { on.fused_ops && has_vectors, rope_fits, no_work_buffer, rope_compute },
+        { on.attention && has_vectors, flash_attention_fits, flash_attention_work_size, flash_attention_compute },
+        { on.float_gemm && has_vectors, float_gemm_fits, float_gemm_work_size, float_gemm_compute },
+        { on.attention && has_vectors, attention_no_flash_fits, attention_no_flash_work_size,
+                     attention_no_flash_compute },
     };
     for (op_kernel & kernel : kernels) {
         if (kernel.serves(op)) {
@@ -82,7 +75,7 @@ class dispatch : public ggml::cpu::extra_buffer_type {
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override { return find_kernel(op); }
 };
 
-bool is_row_invariant() { return attention_is_on() && float_gemm_is_on(); }
+bool is_row_invariant() { return switches::get().attention && switches::get().float_gemm && best_kernels(); }
 
 }   // namespace
 

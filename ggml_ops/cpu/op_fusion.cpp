@@ -14,6 +14,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <variant>
 
 namespace dflash {
 
@@ -23,10 +24,11 @@ constexpr int     MAX_PRODUCTS = 8;     // fused at once
 constexpr int     MAX_DISTANCE = 24;    // most nodes between products of one input
 constexpr int64_t SEGMENT      = 256;   // values of a SWIGLU per task: whole blocks of every type
 
-bool fusion_is_on() {
-    static const bool on = is_on("DFLASH_FUSED");
-    return on;
-}
+// ---- what is fused ----
+
+struct set_rows_ops {
+    ggml_tensor * ops[2];
+};
 
 // [ADD] RMS_NORM MUL [ROPE]; null if not part of it.
 struct norm_ops {
@@ -34,26 +36,35 @@ struct norm_ops {
 
     const ggml_tensor *                weight() const { return mul->src[mul->src[0] == norm ? 1 : 0]; }
     std::array<const ggml_tensor *, 3> inputs() const {
-        return { add ? add->src[0] : nullptr, add ? add->src[1] : nullptr, norm ? norm->src[0] : nullptr };
+        return { add ? add->src[0] : nullptr, add ? add->src[1] : nullptr, norm->src[0] };
     }
     std::array<const ggml_tensor *, 3> outputs() const { return { add, mul, rope }; }
 };
 
-// Nodes that are computed together.
-struct fused_ops {
-    norm_ops      norm;
-    ggml_tensor * swiglu = nullptr;                // before the products
-    ggml_tensor * products[MAX_PRODUCTS];          // of the result of norm or swiglu, or of another common input
-    ggml_tensor * swiglu_of_products = nullptr;    // of the gate and up products
-    ggml_tensor * swiglu_products[MAX_PRODUCTS];   // of swiglu_of_products
-    bool          write_swiglu = true;             // false if only the products read it
-    ggml_tensor * set_rows[2]  = {};
-    int           n_products = 0, n_swiglu_products = 0;
-    int           last = 0;   // index of the last node
-
-    // The op that computes the input of the products; null: none of these.
-    const ggml_tensor * input_op() const { return norm.mul ? norm.mul : swiglu; }
+struct swiglu_op {
+    ggml_tensor * op;
 };
+
+// Products that share their quantized rows.
+struct product_list {
+    ggml_tensor * ops[MAX_PRODUCTS] = {};
+    int           n                 = 0;
+};
+
+// The SWIGLU of a gate and an up product, and the products of its result.
+struct swiglu_of_products {
+    ggml_tensor * op;
+    product_list  products;
+    bool          write;   // false if only the products read it
+};
+
+struct product_chain {
+    std::variant<std::monostate, norm_ops, swiglu_op> input;      // what computes it; none: it is in memory
+    product_list                                      products;   // of the input
+    std::optional<swiglu_of_products>                 swiglu;
+};
+
+// ---- finding it ----
 
 // The next node that computes something.
 int next_node(const ggml_cgraph * graph, int at) {
@@ -100,143 +111,138 @@ bool has_conflict(const norm_ops & ops) {
     return false;
 }
 
-// Finds RMS_NORM and MUL by one weight at a node.
-bool find_norm(const ggml_cgraph * graph, int at, norm_ops & ops) {
-    if (!best_kernels() || at >= graph->n_nodes || graph->nodes[at]->op != GGML_OP_RMS_NORM ||
-        !ggml_can_fuse(graph, at, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
+// Each of these finds ops from a node on. `last` becomes the index of the last one.
+
+// [ADD] RMS_NORM MUL, by one weight.
+std::optional<norm_ops> find_norm(const ggml_cgraph * graph, int at, int & last) {
+    ggml_tensor * add   = graph->nodes[at]->op == GGML_OP_ADD ? graph->nodes[at] : nullptr;
+    const int     first = add ? next_node(graph, at) : at;
+    if (!best_kernels() || first >= graph->n_nodes || graph->nodes[first]->op != GGML_OP_RMS_NORM ||
+        !ggml_can_fuse(graph, first, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
+        return {};
+    }
+    const norm_ops ops = { add, graph->nodes[first], graph->nodes[first + 1], nullptr };
+    if (!is_plain(ops.norm->src[0]) || !is_plain(ops.mul) || !is_plain(ops.weight()) || ggml_nrows(ops.weight()) != 1 ||
+        ops.weight()->ne[0] != ops.norm->ne[0]) {
+        return {};
+    }
+    if (add && (ops.norm->src[0] != add || !is_plain(add) || !is_plain(add->src[0]) || !is_plain(add->src[1]) ||
+                   !ggml_are_same_shape(add->src[0], add->src[1]) || has_conflict(ops))) {
+        return {};
+    }
+    last = first + 1;
+    return ops;
+}
+
+// A ROPE of the result of the norm whose last node is `last`.
+bool find_rope(const ggml_cgraph * graph, norm_ops & ops, int & last) {
+    const int at = next_node(graph, last);
+    if (at >= graph->n_nodes || !is_rope_of(graph->nodes[at], ops.mul)) {
         return false;
     }
-    norm_ops found;
-    found.norm = graph->nodes[at];
-    found.mul  = graph->nodes[at + 1];
-    if (!is_plain(found.norm->src[0]) || !is_plain(found.mul) || !is_plain(found.weight()) ||
-        ggml_nrows(found.weight()) != 1 || found.weight()->ne[0] != found.norm->ne[0]) {
+    norm_ops rotated = ops;
+    rotated.rope     = graph->nodes[at];
+    if (has_conflict(rotated)) {
         return false;
     }
-    ops.norm = found.norm;
-    ops.mul  = found.mul;
+    ops  = rotated;
+    last = at;
     return true;
 }
 
-// Finds ADD, RMS_NORM and MUL, with the ADD at a node.
-bool find_add_norm(const ggml_cgraph * graph, int at, fused_ops & ops) {
-    ggml_tensor * add  = graph->nodes[at];
-    const int     norm = next_node(graph, at);
-    if (!find_norm(graph, norm, ops.norm) || ops.norm.norm->src[0] != add || !is_plain(add) || !is_plain(add->src[0]) ||
-        !is_plain(add->src[1]) || !ggml_are_same_shape(add->src[0], add->src[1])) {
-        return false;
-    }
-    ops.norm.add = add;
-    ops.last     = norm + 1;
-    return !has_conflict(ops.norm);
-}
-
-// Finds a ROPE of the norm's result. It ends the sequence.
-bool find_rope(const ggml_cgraph * graph, fused_ops & ops) {
-    const int at = next_node(graph, ops.last);
-    if (at >= graph->n_nodes || !is_rope_of(graph->nodes[at], ops.norm.mul)) {
-        return false;
-    }
-    ops.norm.rope = graph->nodes[at];
-    if (has_conflict(ops.norm)) {
-        ops.norm.rope = nullptr;
-        return false;
-    }
-    ops.last = at;
-    return true;
-}
-
-// Finds two SET_ROWS, the first at a node.
-bool find_set_rows(const ggml_cgraph * graph, int at, fused_ops & ops) {
-    const int second = next_node(graph, at);
+std::optional<set_rows_ops> find_set_rows(const ggml_cgraph * graph, int at, int & last) {
+    const int second = graph->nodes[at]->op == GGML_OP_SET_ROWS ? next_node(graph, at) : graph->n_nodes;
     if (second >= graph->n_nodes || graph->nodes[second]->op != GGML_OP_SET_ROWS) {
-        return false;
+        return {};
     }
     ggml_tensor *a = graph->nodes[at], *b = graph->nodes[second];
     if (overlap(a, b) || overlap(a, b->src[0]) || overlap(b, a->src[0])) {
-        return false;
+        return {};
     }
-    ops.set_rows[0] = a;
-    ops.set_rows[1] = b;
-    ops.last        = second;
-    return true;
+    last = second;
+    return set_rows_ops{ { a, b } };
 }
 
-// Finds products from a node on that share their quantized rows, of `x` if not null. last: index of the last one,
-// unchanged if there is none.
-void find_products(
-    const ggml_cgraph * graph, int at, const ggml_tensor * x, ggml_tensor ** products, int & n_products, int & last) {
-    for (int i = at; i < graph->n_nodes && n_products < MAX_PRODUCTS; i = next_node(graph, i)) {
+// Products of `x`, if it is not null. None: `last` stays.
+product_list find_products(const ggml_cgraph * graph, int at, const ggml_tensor * x, int & last) {
+    product_list found;
+    for (int i = at; i < graph->n_nodes && found.n < MAX_PRODUCTS; i = next_node(graph, i)) {
         ggml_tensor * op = graph->nodes[i];
         if (!is_packed_mul_mat(op) || (x && op->src[1] != x) ||
-            (n_products > 0 && !share_quantized_rows(products[0], op))) {
+            (found.n > 0 && !share_quantized_rows(found.ops[0], op))) {
             break;
         }
-        products[n_products++] = op;
-        last                   = i;
+        found.ops[found.n++] = op;
+        last                 = i;
     }
+    return found;
 }
 
-// Finds the SWIGLU of two products, if nothing else reads gate and up, and the products of its result.
-void find_swiglu_of_products(const ggml_cgraph * graph, fused_ops & ops) {
-    const int at = next_node(graph, ops.last);
-    if (ops.swiglu || ops.n_products != 2 || at >= graph->n_nodes || !is_swiglu(graph->nodes[at])) {
-        return;
+// After two products, the second at `last`: if nothing else reads gate and up.
+std::optional<swiglu_of_products> find_swiglu_of(const ggml_cgraph * graph, const product_list & gate_up, int & last) {
+    const int at = next_node(graph, last);
+    if (gate_up.n != 2 || at >= graph->n_nodes || !is_swiglu(graph->nodes[at])) {
+        return {};
     }
     ggml_tensor * swiglu     = graph->nodes[at];
-    const auto    is_product = [&](const ggml_tensor * t) { return t == ops.products[0] || t == ops.products[1]; };
+    const auto    is_product = [&](const ggml_tensor * t) { return t == gate_up.ops[0] || t == gate_up.ops[1]; };
     if (swiglu->src[0] == swiglu->src[1] || !is_product(swiglu->src[0]) || !is_product(swiglu->src[1]) ||
         !packed_swiglu_fits(swiglu)) {
-        return;
+        return {};
     }
-    for (int i = ops.last, left = 2; left > 0; --i) {
+    for (int i = last, left = 2; left > 0; --i) {
         if (is_product(graph->nodes[i])) {
             if (!ggml_node_has_n_uses(graph, i, 1)) {
-                return;
+                return {};
             }
             --left;
         }
     }
-    find_products(graph, next_node(graph, at), swiglu, ops.swiglu_products, ops.n_swiglu_products, ops.last);
-    if (ops.n_swiglu_products > 0) {
-        ops.swiglu_of_products = swiglu;
-        ops.write_swiglu       = !ggml_node_has_n_uses(graph, at, ops.n_swiglu_products);
+    const product_list found = find_products(graph, next_node(graph, at), swiglu, last);
+    if (found.n == 0) {
+        return {};
     }
+    return swiglu_of_products{ swiglu, found, !ggml_node_has_n_uses(graph, at, found.n) };
 }
 
-// Finds the nodes that are computed together, starting at nodes[at]; false: none. Whether we compute an RMS norm
-// depends only on the graph, because its bits differ from ggml's. Which ops are fused with it does not change any bits,
-// so that may also depend on where their tensors are in memory.
-bool find_fused_ops(const ggml_cgraph * graph, int at, fused_ops & ops) {
-    ggml_tensor * node = graph->nodes[at];
-    ops.last           = at;
-    if (node->op == GGML_OP_SET_ROWS) {
-        return find_set_rows(graph, at, ops);
-    }
-    if (node->op == GGML_OP_ADD) {
-        if (!find_add_norm(graph, at, ops)) {
-            return false;
-        }
-    } else if (find_norm(graph, at, ops.norm)) {
-        ops.last = at + 1;
-        if (find_rope(graph, ops)) {
-            return true;
+// Whether we compute an RMS norm depends only on the graph, because its bits differ from ggml's. Which ops are fused
+// with it does not change any bits, so that may also depend on where their tensors are in memory.
+std::optional<product_chain> find_chain(const ggml_cgraph * graph, int at, int & last) {
+    ggml_tensor *       node = graph->nodes[at];
+    const ggml_tensor * x    = nullptr;   // the input, if it is computed
+    product_chain       chain;
+    last = at;
+    if (std::optional<norm_ops> norm = find_norm(graph, at, last)) {
+        const bool is_rotated = !norm->add && find_rope(graph, *norm, last);
+        chain.input           = *norm;
+        x                     = norm->mul;
+        if (is_rotated) {
+            return chain;
         }
     } else if (is_swiglu(node)) {
         if (conflict(node->src[0], node) || conflict(node->src[1], node)) {
-            return false;
+            return {};
         }
-        ops.swiglu = node;
+        chain.input = swiglu_op{ node };
+        x           = node;
     } else if (!is_packed_mul_mat(node)) {
-        return false;
+        return {};
     }
-    const int first_product = ops.input_op() ? next_node(graph, ops.last) : at;
-    find_products(graph, first_product, ops.input_op(), ops.products, ops.n_products, ops.last);
-    find_swiglu_of_products(graph, ops);
-    return ops.norm.mul || ops.n_products + (ops.swiglu != nullptr) > 1;   // ggml computes a single op just as well
+    chain.products = find_products(graph, x ? next_node(graph, last) : at, x, last);
+    if (!std::holds_alternative<swiglu_op>(chain.input)) {
+        chain.swiglu = find_swiglu_of(graph, chain.products, last);
+    }
+    if (last == at) {
+        return {};   // ggml computes a single op just as well
+    }
+    return chain;
 }
 
-void compute_norm(const ggml_compute_params * params, const norm_ops & ops, const ggml_tensor * product) {
+// ---- computing it ----
+
+// product: the first one of the input, whose rows are quantized for it; null: there is none.
+
+void compute_input(const ggml_compute_params * params, const norm_ops & ops, const ggml_tensor * product) {
     const elementwise_kernels & kernels = best_kernels()->elementwise;
     const int64_t               k       = ops.mul->ne[0];
     float                       eps;
@@ -265,8 +271,9 @@ void compute_norm(const ggml_compute_params * params, const norm_ops & ops, cons
     }
 }
 
-void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * swiglu, const ggml_tensor * product) {
-    const int64_t k = swiglu->ne[0], segment = k % SEGMENT == 0 ? SEGMENT : k, n_segments = k / segment;
+void compute_input(const ggml_compute_params * params, const swiglu_op & ops, const ggml_tensor * product) {
+    const ggml_tensor * swiglu = ops.op;
+    const int64_t       k = swiglu->ne[0], segment = k % SEGMENT == 0 ? SEGMENT : k, n_segments = k / segment;
     const auto [begin, end] = rows_of_thread(params, ggml_nrows(swiglu) * n_segments);
     for (int64_t s = begin; s < end; ++s) {
         const int64_t i = s / n_segments, first = s % n_segments * segment;
@@ -277,6 +284,27 @@ void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * swig
     }
 }
 
+void compute_input(const ggml_compute_params * params, std::monostate, const ggml_tensor * product) {
+    packed_gemm_quantize(params, product);
+}
+
+void compute(const ggml_compute_params * params, const product_chain & chain) {
+    const ggml_tensor * first = chain.products.n > 0 ? chain.products.ops[0] : nullptr;
+    std::visit([&](const auto & input) { compute_input(params, input, first); }, chain.input);
+    if (chain.swiglu) {
+        const product_list & of_swiglu = chain.swiglu->products;
+        packed_gemm_multiply_swiglu(params, chain.swiglu->op, chain.swiglu->write, of_swiglu.ops, of_swiglu.n);
+    } else if (first) {
+        packed_gemm_multiply(params, chain.products.ops, chain.products.n);
+    }
+}
+
+void compute(const ggml_compute_params * params, const set_rows_ops & pair) {
+    for (ggml_tensor * op : pair.ops) {
+        ggml_compute_forward_set_rows(params, op);
+    }
+}
+
 }   // namespace
 
 }   // namespace dflash
@@ -284,33 +312,22 @@ void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * swig
 using namespace dflash;
 
 int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph * graph, int at) {
-    fused_ops ops;
-    if (!fusion_is_on() || !find_fused_ops(graph, at, ops)) {
+    int last = at;
+    if (!switches::get().fused_ops) {
         return 0;
     }
-    const ggml_tensor * product = ops.n_products > 0 ? ops.products[0] : nullptr;
-    if (ops.set_rows[0]) {
-        for (ggml_tensor * op : ops.set_rows) {
-            ggml_compute_forward_set_rows(params, op);
-        }
-    } else if (ops.swiglu) {
-        compute_swiglu(params, ops.swiglu, product);
-    } else if (ops.norm.mul) {
-        compute_norm(params, ops.norm, product);
+    if (const std::optional<set_rows_ops> pair = find_set_rows(graph, at, last)) {
+        compute(params, *pair);
+    } else if (const std::optional<product_chain> chain = find_chain(graph, at, last)) {
+        compute(params, *chain);
     } else {
-        packed_gemm_quantize(params, product);
+        return 0;
     }
-    if (ops.swiglu_of_products) {
-        packed_gemm_multiply_swiglu(
-            params, ops.swiglu_of_products, ops.write_swiglu, ops.swiglu_products, ops.n_swiglu_products);
-    } else if (product) {
-        packed_gemm_multiply(params, ops.products, ops.n_products);
-    }
-    return ops.last - at;
+    return last - at;
 }
 
 void dflash_fused_order(ggml_cgraph * graph) {
-    if (!fusion_is_on()) {
+    if (!switches::get().fused_ops) {
         return;
     }
     for (int i = 0; i < graph->n_nodes; ++i) {

@@ -80,21 +80,22 @@ void controller::set_reason(dflash::reason why) {
     ++counts_.reasons[why];
 }
 
-double controller::plain_rate(int32_t n_slots) const {
-    return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * n_attended_) + costs_.other_ms);
+double controller::plain_rate(int32_t n_slots, double n_attended) const {
+    return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * n_attended) + costs_.other_ms);
 }
 
 static int32_t count_writing(const std::vector<slot> & slots) {
     return (int32_t) std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
 }
 
-double controller::plain_ms(const std::vector<slot> & slots) const {
+double controller::plain_ms(const std::vector<slot> & slots, double n_attended) const {
     const int32_t n  = count_writing(slots);
-    const double  ms = costs_.verify.at(n, n * n_attended_);
+    const double  ms = costs_.verify.at(n, n * n_attended);
     return ms > 0 ? ms + costs_.other_ms : 0;
 }
 
-step_choice controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
+// With blocks of the shortest length.
+step_choice controller::plain_choice(const std::vector<slot> & slots, int32_t room) const {
     const int32_t n_writing = count_writing(slots);
     step_choice   choice;
     choice.tree_rows = std::max(std::min(room, tree_outputs(slots)), n_writing);
@@ -103,14 +104,11 @@ step_choice controller::begin_choice(const std::vector<slot> & slots, int32_t ro
             choice.n_attended += (double) s.n_past() / (double) n_writing;
         }
     }
-    draft_ms_.reset();
-    expected_tokens_ = 0;
-    n_attended_      = choice.n_attended;
     return choice;
 }
 
 step_choice controller::choose_length(const std::vector<slot> & slots, int32_t room) {
-    step_choice choice = begin_choice(slots, room);
+    step_choice choice = plain_choice(slots, room);
     choice.length      = choose_any_length(slots, choice);
     if (pads_blocks_ && choice.length > 1) {
         const int32_t narrow = std::min(std::max(8, padded_width(choice.length)), limits_.max_length);
@@ -160,7 +158,7 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots, const ste
         set_reason(reason::quotes);
         return 1;
     }
-    return auto_length(n_drafting);
+    return auto_length(n_drafting, choice.n_attended);
 }
 
 // Whether quotations alone yield more tokens per ms than with blocks of last_choice_'s length beside them. On a
@@ -191,13 +189,14 @@ bool controller::quotes_suffice(const std::vector<slot> & slots, const step_choi
 }
 
 // The length of last_choice_, or 1 where plain decoding is faster or must be measured.
-int32_t controller::auto_length(int32_t n_drafting) {
+int32_t controller::auto_length(int32_t n_drafting, double n_attended) {
     if (!switch_.draft_now()) {
         n_since_plain_ = 0;
         set_reason(reason::plain);
         return 1;
     }
-    const bool gains_little = last_choice_.rate > 0 && last_choice_.rate < REFRESH_GAIN * plain_rate(n_drafting);
+    const bool gains_little =
+        last_choice_.rate > 0 && last_choice_.rate < REFRESH_GAIN * plain_rate(n_drafting, n_attended);
     if (gains_little && ++n_since_plain_ >= (costs_.verify.padded() ? PADDED_REFRESH_STEPS : REFRESH_STEPS)) {
         n_since_plain_ = 0;
         padding_.width().narrow_once();
@@ -238,7 +237,8 @@ static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
     return n_nodes;
 }
 
-void controller::choose_nodes(std::vector<slot> & slots, const step_choice & choice) {
+double controller::choose_nodes(std::vector<slot> & slots, const pass_record & next) {
+    const step_choice &             choice = next.choice;
     std::vector<slot *>             fixed, automatic;
     std::vector<std::vector<float>> values;   // [automatic]: of the draft nodes
     for (slot & s : slots) {
@@ -257,28 +257,30 @@ void controller::choose_nodes(std::vector<slot> & slots, const step_choice & cho
             values.back().push_back(s.drafts.tree.nodes[i].value);
         }
     }
-    const int32_t n_fixed = cut_fixed(fixed, choice.tree_rows - (int32_t) automatic.size());
+    const int32_t n_fixed         = cut_fixed(fixed, choice.tree_rows - (int32_t) automatic.size());
+    double        expected_tokens = 0;
     if (!automatic.empty()) {
         // Slots with a fixed budget carry their share of the drafter's pass.
         const double      share    = (double) automatic.size() / (double) (automatic.size() + fixed.size());
-        const double      fixed_ms = draft_ms_.value_or(0) * share + costs_.other_ms;
+        const double      fixed_ms = next.draft_ms.value_or(0) * share + costs_.other_ms;
         const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
         const node_choice best =
             best_nodes(values, costs_.verify, choice.n_attended, fixed_ms, choice.tree_rows - n_fixed, last);
-        expected_tokens_ = best.gain;
+        expected_tokens = best.gain;
         for (size_t i = 0; i < automatic.size(); ++i) {
             slot & s = *automatic[i];
             s.drafts.tree.nodes.resize(best.per_slot[i]);
-            if (!draft_ms_ && s.drafts.tree.size() > 1) {
+            if (!next.draft_ms && s.drafts.tree.size() > 1) {
                 s.drafts.reason = reason::quotes;
             }
         }
     }
     for (const slot * s : fixed) {
         for (const node & n : s->drafts.tree.nodes) {
-            expected_tokens_ += n.value;
+            expected_tokens += n.value;
         }
     }
+    return expected_tokens;
 }
 
 void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
@@ -318,10 +320,10 @@ void controller::learn_values(slot & s) const {
     s.learned.values.observe(s.drafts.block.length, block_lengths(max_length), depths, values);
 }
 
-void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows, bool trees_only, double ms) {
-    const double rebuild_ms = n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms;
-    ms                      = costs_.fixed ? costs_.verify.at(n_rows) + rebuild_ms : ms;
-    if (trees_only) {
+void controller::observe_verify(const std::vector<slot> & slots, const pass_record & pass) {
+    const double rebuild_ms = pass.n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms;
+    const double ms         = costs_.fixed ? costs_.verify.at(pass.n_rows) + rebuild_ms : pass.verify_ms;
+    if (pass.trees_only) {
         double  n_cells = 0, n_tokens = 0;
         int32_t n_slots = 0, n_nodes = 0;
         for (const slot & s : slots) {
@@ -332,18 +334,16 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
                 ++n_slots;
             }
         }
-        costs_.verify.observe(n_rows, n_cells, ms - rebuild_ms);
-        if (draft_ms_) {
-            switch_.observe(n_slots, n_tokens - n_slots, expected_tokens_ - n_slots, *draft_ms_ + ms + costs_.other_ms,
-                plain_rate(n_slots));
+        costs_.verify.observe(pass.n_rows, n_cells, ms - rebuild_ms);
+        if (pass.draft_ms) {
+            switch_.observe(n_slots, n_tokens - n_slots, pass.expected_tokens - n_slots,
+                *pass.draft_ms + ms + costs_.other_ms, plain_rate(n_slots, pass.choice.n_attended));
         }
-        padding_.width().observe(n_rows, costs_.verify.width(n_nodes), costs_.verify);
+        padding_.width().observe(pass.n_rows, costs_.verify.width(n_nodes), costs_.verify);
     } else {
         padding_.width().forget();
     }
-    draft_ms_.reset();
-    last_rows_  = n_rows;
-    trees_only_ = trees_only;
+    last_rows_ = pass.n_rows;
 }
 
 void controller::observe_walk(slot & s) {
@@ -354,13 +354,14 @@ void controller::observe_walk(slot & s) {
     }
 }
 
-void controller::observe_draft(int32_t n_slots, int32_t length, int32_t n_injected, double ms) {
+double controller::observe_draft(
+    const pass_record & last, int32_t n_slots, int32_t length, int32_t n_injected, double ms) {
     ++counts_.lengths[length];
-    ms        = costs_.fixed ? costs_.draft.at(n_slots * length) : ms;
-    draft_ms_ = ms;
-    if (trees_only_ && n_injected <= 2 * n_slots * length) {   // beyond that, injecting is most of the time
+    ms = costs_.fixed ? costs_.draft.at(n_slots * length) : ms;
+    if (last.trees_only && n_injected <= 2 * n_slots * length) {   // beyond that, injecting is most of the time
         costs_.draft.observe(n_slots * length, 0, ms);
     }
+    return ms;
 }
 
 void controller::observe_failure(const std::string & why) {

@@ -25,6 +25,16 @@ struct step_choice {
     double  n_attended = 0;   // positions that its rows attend to, mean of the writing slots
 };
 
+// A target pass, from what is chosen for it to what it took. The step fills it in, phase by phase.
+struct pass_record {
+    step_choice           choice;
+    std::optional<double> draft_ms;                  // of the drafter pass before it, none: the drafter rested
+    double                expected_tokens = 0;       // that its trees yield
+    int32_t               n_rows          = 0;       // with padding
+    bool                  trees_only      = false;   // no prompt rows are in it
+    double                verify_ms       = 0;
+};
+
 class controller {
   public:
     // limits: must outlive this, and may change until the first step.
@@ -47,25 +57,27 @@ class controller {
     // One length for the blocks of all slots. room: nodes that all trees together may have.
     step_choice choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
     // Cuts every slot's tree, grown to its limit, to the size that pays best over all slots, and sets the reason.
-    void choose_nodes(std::vector<slot> & slots, const step_choice & choice);
+    // Returns the tokens that the trees are expected to yield. next: has its choice, and the time of its drafter pass.
+    double choose_nodes(std::vector<slot> & slots, const pass_record & next);
 
     // Cells ran short: cuts the last trees until all together take `room` rows. Anchors stay.
     static void cut_trees(std::vector<slot> & slots, int32_t room);
 
     // results
-    // A target pass, after its walk and before its commit. trees_only: no prompt rows were in it.
-    void observe_verify(const std::vector<slot> & slots, int32_t n_rows, bool trees_only, double ms);
+    // A target pass, after its walk and before its commit.
+    void observe_verify(const std::vector<slot> & slots, const pass_record & pass);
     void observe_walk(slot & s);   // of a tree
-    // The drafter pass before the next target pass: blocks of `length` tokens for n_slots, n_injected rows of taps.
-    void observe_draft(int32_t n_slots, int32_t length, int32_t n_injected, double ms);
-    void observe_failure(const std::string & why);   // of the drafter's pass
-    void observe_other(double ms);                   // time of a step beyond its passes
+    // The drafter pass after the target pass `last`: blocks of `length` tokens for n_slots, n_injected rows of taps.
+    // Returns the milliseconds that count.
+    double observe_draft(const pass_record & last, int32_t n_slots, int32_t length, int32_t n_injected, double ms);
+    void   observe_failure(const std::string & why);   // of the drafter's pass
+    void   observe_other(double ms);                   // time of a step beyond its passes
 
     pass_costs &       costs() { return costs_; }
     const pass_costs & costs() const { return costs_; }
-    double             plain_rate(int32_t n_slots) const;   // tokens per ms of plain decoding
+    double             plain_rate(int32_t n_slots, double n_attended) const;   // tokens per ms of plain decoding
     // Of a step that only verifies the anchors of the slots that write, 0: no pass was measured yet.
-    double plain_ms(const std::vector<slot> & slots) const;
+    double plain_ms(const std::vector<slot> & slots, double n_attended) const;
 
     // for statistics: how often each choice was made, and the last one
     struct choice_counts {
@@ -79,11 +91,11 @@ class controller {
     const std::string &   drafter_failure() const { return drafter_failure_; }
 
   private:
-    step_choice          begin_choice(const std::vector<slot> & slots, int32_t room);
+    step_choice          plain_choice(const std::vector<slot> & slots, int32_t room) const;
     void                 set_reason(dflash::reason why);
     dflash::reason       reason_of(const slot & s, const step_choice & choice) const;
     std::vector<int32_t> block_lengths(int32_t n_max) const;
-    int32_t              auto_length(int32_t n_drafting);
+    int32_t              auto_length(int32_t n_drafting, double n_attended);
     int32_t              choose_any_length(const std::vector<slot> & slots, const step_choice & choice);
     int32_t              tree_outputs(const std::vector<slot> & slots) const;
     bool                 quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const;
@@ -94,13 +106,7 @@ class controller {
     pass_costs          costs_;
     experience          last_learned_[2];   // of the last answers, sampled and greedy
 
-    // the next target pass, then the one that is observed
-    double                n_attended_ = 0;        // its step_choice's
-    std::optional<double> draft_ms_;              // of the drafter pass before it, none: the drafter rested
-    double                expected_tokens_ = 0;   // that it yields
-    int32_t               last_rows_       = 0;   // rows of the last target pass
-    bool                  trees_only_      = false;
-
+    int32_t      last_rows_ = 0;   // of the last target pass, whose graph is kept
     tree_padding padding_{ limits_, costs_ };
     steady_size  block_length_;   // where blocks come in few lengths
 

@@ -69,6 +69,7 @@ class engine {
     const dflash::cache &        cache() const { return cache_; }
     dflash::cache &              cache() { return cache_; }
     const dflash::controller &   controller() const { return controller_; }
+    const pass_record &          next_pass() const { return next_; }
     const dflash::corpus &       corpus() const { return corpus_; }
     const earlier_answers &      answers() const { return answers_; }
     const engine_totals &        totals() const { return totals_; }
@@ -85,13 +86,13 @@ class engine {
     int32_t write_updates(dflash_update * updates);
 
     // one step, in this order
-    void        plan();
-    bool        verify();
-    void        walk();
-    void        commit();
-    step_choice choose();
-    void        draft(const step_choice & choice);
-    void        grow(const step_choice & choice);
+    void plan();
+    bool verify();
+    void walk();
+    void commit();
+    void choose();
+    void draft();
+    void grow();
 
     // parts of the phases
     void follow(slot & s);
@@ -138,9 +139,8 @@ class engine {
     };
     std::unique_ptr<common_chat_templates, templates_deleter> templates_;
 
-    double        verify_ms_  = 0;       // of this step's pass
-    bool          trees_only_ = false;   // this step's pass has no prompt rows
-    bool          decoded_    = false;   // the last step's pass had none
+    pass_record   pass_, next_;       // of this step, and the one for which it chooses
+    bool          decoded_ = false;   // the last step's pass had no prompt rows
     engine_totals totals_;
     phase_times   times_;
 };

@@ -261,7 +261,7 @@ static json totals_json(const engine & e) {
 }
 
 // What the controller measured and chose.
-static json policy_json(const controller & policy) {
+static json policy_json(const controller & policy, const pass_record & next) {
     const pass_costs &                costs  = policy.costs();
     const controller::choice_counts & counts = policy.counts();
     const length_choice &             choice = policy.last_choice();
@@ -275,7 +275,8 @@ static json policy_json(const controller & policy) {
         { "choices", { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
                          { "reasons", map_json(counts.reasons) } } },
         { "drafter_failure", policy.drafter_failure() },
-        { "choice", { { "length", choice.length }, { "rate", choice.rate }, { "plain_rate", policy.plain_rate(1) },
+        { "choice", { { "length", choice.length }, { "rate", choice.rate },
+                        { "plain_rate", policy.plain_rate(1, next.choice.n_attended) },
                         { "drafted_rate", policy.drafting().rate() }, { "resting", policy.drafting().resting() },
                         { "reason", text_of(policy.reason()) } } },
     };
@@ -303,7 +304,7 @@ std::string stats_json(const engine & e) {
         { "draft_history", { { "bytes", drafter ? drafter->ring().history_bytes() : 0 },
                                                 { "limit", drafter ? drafter->ring().history_limit() : 0 } } },
     };
-    for (const json & part : { totals_json(e), policy_json(e.controller()), cache_json(e.cache()) }) {
+    for (const json & part : { totals_json(e), policy_json(e.controller(), e.next_pass()), cache_json(e.cache()) }) {
         for (const auto & [key, value] : part.items()) {
             j[key] = value;
         }

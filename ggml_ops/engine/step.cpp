@@ -39,9 +39,9 @@ int32_t engine::run_step(dflash_update * updates) {
     if (timed(times_.verify, [&] { return verify(); })) {
         timed(times_.walk, [&] { walk(); });
         timed(times_.commit, [&] { commit(); });
-        const step_choice choice = timed(times_.grow, [&] { return choose(); });
-        timed(times_.draft, [&] { draft(choice); });
-        timed(times_.grow, [&] { grow(choice); });
+        timed(times_.grow, [&] { choose(); });
+        timed(times_.draft, [&] { draft(); });
+        timed(times_.grow, [&] { grow(); });
     }
     const int32_t n_updates = write_updates(updates);
 
@@ -49,7 +49,7 @@ int32_t engine::run_step(dflash_update * updates) {
     totals_.add(moved_before, transfers_of_this_thread());
     const double step_ms = whole.ms();
     times_.step += step_ms;
-    if (trees_only_) {
+    if (pass_.trees_only) {
         controller_.observe_other(std::max(0.0, step_ms - (times_.verify + times_.draft - passes_before)));
     }
     return n_updates;
@@ -59,7 +59,7 @@ int32_t engine::write_updates(dflash_update * updates) {
     int32_t n = 0;
     for (slot & s : slots_) {
         if (s.pass.n_rows > 0 || s.result.ended) {
-            updates[n++] = s.update(verify_ms_);
+            updates[n++] = s.update(pass_.verify_ms);
         }
     }
     return n;
@@ -70,7 +70,7 @@ int32_t engine::write_updates(dflash_update * updates) {
 void engine::plan() {
     batch & rows = target_.rows();
     rows.clear();
-    verify_ms_ = 0;
+    pass_ = next_;
     for (slot & s : slots_) {
         s.begin_pass();
         follow(s);
@@ -80,8 +80,9 @@ void engine::plan() {
     add_trees(controller_.tree_sizes(slots_, room));
     const int32_t n_tree_rows = rows.n_rows();
     add_prompts();
-    trees_only_ = rows.n_rows() == n_tree_rows;
+    pass_.trees_only = rows.n_rows() == n_tree_rows;
     rows.pad(std::min(limits_.n_rows, cache_.free_cells()));
+    pass_.n_rows = rows.n_rows();
     choose_best_logits();
 }
 
@@ -179,10 +180,10 @@ bool engine::verify() {
     if (rc == 0) {
         await_logits();
         count_pass();
-        verify_ms_ = watch.ms();
+        pass_.verify_ms = watch.ms();
         return true;
     }
-    verify_ms_            = watch.ms();
+    pass_.verify_ms       = watch.ms();
     const std::string why = rc == 2   ? "the pass was interrupted"
                             : rc == 1 ? "no room in the KV cache"
                                       : "a target pass failed (code " + std::to_string(rc) + ")";
@@ -201,9 +202,9 @@ void engine::count_pass() {
     const bool    reused = target_.reused_graph();
     ++totals_.n_passes;
     totals_.n_reused += reused;
-    totals_.n_decoding += trees_only_ && decoded_;
-    totals_.n_decoding_reused += trees_only_ && decoded_ && reused;
-    decoded_ = trees_only_;
+    totals_.n_decoding += pass_.trees_only && decoded_;
+    totals_.n_decoding_reused += pass_.trees_only && decoded_ && reused;
+    decoded_ = pass_.trees_only;
     totals_.n_rows += rows.n_rows() - rows.n_padding();
 }
 
@@ -240,7 +241,7 @@ void engine::walk() {
             count(s);
         }
     }
-    controller_.observe_verify(slots_, target_.rows().n_rows(), trees_only_, verify_ms_);
+    controller_.observe_verify(slots_, pass_);
 }
 
 // Statistics of a walk.
@@ -256,7 +257,7 @@ void engine::count(slot & s) {
     }
     const dflash_slot_stats before = s.stats;
     s.count_walk();
-    s.result.update.plain_ms = controller_.plain_ms(slots_);
+    s.result.update.plain_ms = controller_.plain_ms(slots_, pass_.choice.n_attended);
     for (size_t i = 0; i < N_QUOTE_SOURCES; ++i) {
         totals_.n_quoted[i] += s.stats.quoted_drafted[i] - before.quoted_drafted[i];
         totals_.n_quoted_accepted[i] += s.stats.quoted_accepted[i] - before.quoted_accepted[i];
@@ -315,9 +316,10 @@ void engine::commit_tree(slot & s) {
 
 // ---- 5. choose: quote, and decide whether and how far to draft ----
 
-step_choice engine::choose() {
+void engine::choose() {
     quote();
-    return controller_.choose_length(slots_, room_for_trees());
+    next_        = {};
+    next_.choice = controller_.choose_length(slots_, room_for_trees());
 }
 
 // What followed the same tokens before, or is predicted: known before the drafter runs, which it may spare.
@@ -344,7 +346,8 @@ void engine::quote() {
 
 // Injects the taps of accepted rows, and denoises a block for every slot whose tree may grow. Other slots inject their
 // taps only when they hold many.
-void engine::draft(const step_choice & choice) {
+void engine::draft() {
+    const step_choice & choice = next_.choice;
     if (draft_memory_.empty()) {
         return;
     }
@@ -377,19 +380,19 @@ void engine::draft(const step_choice & choice) {
             next.pass_ms       = pass_ms;
         }
     }
-    controller_.observe_draft(n_denoised, choice.length, n_injected, pass_ms);
+    next_.draft_ms = controller_.observe_draft(pass_, n_denoised, choice.length, n_injected, pass_ms);
 }
 
 // ---- 7. grow: per slot, the best tree for the budget that the controller chose ----
 
-void engine::grow(const step_choice & choice) {
+void engine::grow() {
     for (slot & s : slots_) {
-        const int32_t max_nodes = controller_.max_nodes(s, choice);
+        const int32_t max_nodes = controller_.max_nodes(s, next_.choice);
         if (s.writing() && max_nodes > 1) {
             grow_tree(s, max_nodes);
         }
     }
-    controller_.choose_nodes(slots_, choice);
+    next_.expected_tokens = controller_.choose_nodes(slots_, next_);
     for (slot & s : slots_) {
         // Block verification decides over a chain that was drawn, not over the likeliest one; its length was chosen
         // without looking.

@@ -21,7 +21,6 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t MAX_ROWS      = 64;             // rows of a pass that are computed before the next panel is read
 constexpr int64_t MAX_PANELS    = 16;             // computed at once if their results are not contiguous
 constexpr int64_t QK_K_PANELS   = QK_K / PANEL;   // their results are whole blocks of every activation type
 constexpr int64_t SWIGLU_VALUES = 64 << 10;       // of gate, or of up, per thread and task: 256 KiB each fit in L2
@@ -30,11 +29,11 @@ constexpr size_t  MIN_TASK = 64 << 10;   // bytes of weights per kernel call: ea
 // How panels are distributed: three quarters of them in one task per thread, then half of the rest, and so on. So
 // threads read long stretches of memory and still finish together, unless one has less than 0.6 times the speed of the
 // others. Tasks are multiples of `grain` panels: a single row uses four at once.
-struct tasks {
+struct panel_tasks {
     int64_t n_panels;
     int     n_threads, grain, n_levels = 1;
 
-    tasks(int64_t n_panels, int n_threads, size_t panel_bytes, int grain = 4) :
+    panel_tasks(int64_t n_panels, int n_threads, size_t panel_bytes, int grain = 4) :
         n_panels(n_panels), n_threads(n_threads), grain(grain) {
         const int64_t smallest = std::max<int64_t>(grain, MIN_TASK / panel_bytes);
         while (left_before(n_levels) >= smallest * n_threads) {
@@ -75,10 +74,10 @@ void multiply_to(const ggml_tensor * w, const char * matrix, int64_t begin, int6
     size_t row_size, int64_t n, const F & output) {
     const int64_t n_blocks = n_blocks_of(w);
     for (int64_t p = begin; p < end; p += MAX_PANELS) {
-        alignas(64) float out[MAX_ROWS * MAX_PANELS * PANEL];
+        alignas(64) float out[MAX_GEMM_ROWS * MAX_PANELS * PANEL];
         const int64_t     n_panels = std::min(MAX_PANELS, end - p), width = n_panels * PANEL;
         choose_packed_gemm(w->type)(
-            matrix + p * panel_bytes(w), n_blocks, 0, n_panels, rows, row_size, (int) n, out, width);
+            { matrix + p * panel_bytes(w), n_blocks, 0, n_panels, rows, row_size, (int) n, out, (size_t) width });
         for (int64_t i = 0; i < n; ++i) {
             std::memcpy(output(i) + p * PANEL, out + i * width, std::min(width, w->ne[1] - p * PANEL) * sizeof(float));
         }
@@ -98,7 +97,7 @@ void multiply(
     for (int o = 0; o < n_ops; ++o) {
         n_panels += n_panels_of(ops[o]->src[0]);
     }
-    const tasks all(n_panels, params->nth, panel_bytes(ops[0]->src[0]));
+    const panel_tasks all(n_panels, params->nth, panel_bytes(ops[0]->src[0]));
 
     const auto compute = [&](int64_t task) {
         int64_t first = 0;   // the matrix's first panel among all panels
@@ -108,11 +107,11 @@ void multiply(
             const int64_t       begin = std::max<int64_t>(0, all.begin(task) - first),
                           end         = std::min(n_panels_of(w), all.begin(task + 1) - first);
             first += n_panels_of(w);
-            for (int64_t i = 0; begin < end && i < n_rows; i += MAX_ROWS) {
-                const int64_t n = std::min(MAX_ROWS, n_rows - i);
+            for (int64_t i = 0; begin < end && i < n_rows; i += MAX_GEMM_ROWS) {
+                const int64_t n = std::min<int64_t>(MAX_GEMM_ROWS, n_rows - i);
                 if (op->ne[2] * op->ne[3] == 1 && end * PANEL <= w->ne[1]) {
-                    choose_packed_gemm(w->type)(w->data, n_blocks_of(w), begin, end, rows + i * row_size, row_size,
-                        (int) n, (float *) row_of(op, i), op->nb[1] / sizeof(float));
+                    choose_packed_gemm(w->type)({ w->data, n_blocks_of(w), begin, end, rows + i * row_size, row_size,
+                        (int) n, (float *) row_of(op, i), op->nb[1] / sizeof(float) });
                 } else {   // scattered rows, or a last panel with missing columns
                     multiply_to(w, (const char *) w->data, begin, end, rows + i * row_size, row_size, n,
                         [&](int64_t j) { return (float *) row_of(op, i + j); });
@@ -136,12 +135,12 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
     for (int64_t i = params->ith; i < sorted.first[w->ne[2]]; i += params->nth) {
         quantize_row(w->type, expert_rows::input(op, sorted.pairs[i]), rows + i * row_size, k, 0, k);
     }
-    const tasks all(n_panels, params->nth, panel_bytes(w));
+    const panel_tasks all(n_panels, params->nth, panel_bytes(w));
     for_each_task(params, all.count() * w->ne[2], [&](int64_t c) {
         const int64_t expert = c / all.count(), task = c % all.count(), end = sorted.first[expert + 1];
-        for (int64_t i = sorted.first[expert]; i < end; i += MAX_ROWS) {
+        for (int64_t i = sorted.first[expert]; i < end; i += MAX_GEMM_ROWS) {
             multiply_to(w, (const char *) w->data + expert * expert_bytes, all.begin(task), all.begin(task + 1),
-                rows + i * row_size, row_size, std::min(MAX_ROWS, end - i),
+                rows + i * row_size, row_size, std::min<int64_t>(MAX_GEMM_ROWS, end - i),
                 [&](int64_t j) { return expert_rows::output(op, sorted.pairs[i + j]); });
         }
     });
@@ -150,8 +149,7 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
 }   // namespace
 
 bool can_pack_type(ggml_type type) {
-    static const bool on = is_on("DFLASH_PANELS");
-    return on && has_panel_layout(type) && choose_packed_gemm(type);
+    return switches::get().packed_gemm && has_panel_layout(type) && choose_packed_gemm(type);
 }
 
 bool can_pack(const ggml_tensor * w) {
@@ -219,22 +217,24 @@ void packed_gemm_multiply_swiglu(
     char *                   glu_rows = aligned_work(params) + swiglu_rows_size(glu);
     const packed_gemm_kernel kernel   = choose_packed_gemm(gate->type);
     // a task has to be whole blocks of the type that it is quantized to
-    const int   grain = std::max(4, panel_block_size(ops[0]->src[0]->type) / PANEL);
-    const tasks all(n_panels_of(gate), params->nth, 2 * bytes, grain);
+    const int         grain = std::max(4, panel_block_size(ops[0]->src[0]->type) / PANEL);
+    const panel_tasks all(n_panels_of(gate), params->nth, 2 * bytes, grain);
     for_each_task(params, all.count(), [&](int64_t task) {
         static thread_local std::vector<float> results;   // are read back while they are in L1 or L2
         results.resize(2 * SWIGLU_VALUES);
         float *const gate_out = results.data(), *const up_out = gate_out + SWIGLU_VALUES;
-        for (int64_t i = 0; i < n_rows; i += MAX_ROWS) {
-            const int64_t n          = std::min(MAX_ROWS, n_rows - i),
+        for (int64_t i = 0; i < n_rows; i += MAX_GEMM_ROWS) {
+            const int64_t n          = std::min<int64_t>(MAX_GEMM_ROWS, n_rows - i),
                           max_panels = (SWIGLU_VALUES / n - PANEL) / PANEL / QK_K_PANELS * QK_K_PANELS;
             for (int64_t p = all.begin(task); p < all.begin(task + 1); p += max_panels) {
-                const int64_t n_panels = std::min(max_panels, all.begin(task + 1) - p), width = n_panels * PANEL;
-                const int64_t stride = width + PANEL;   // rows a power of two apart would share few cache sets
-                kernel((const char *) gate->data + p * bytes, n_blocks, 0, n_panels, rows + i * row_size, row_size,
-                    (int) n, gate_out, stride);
-                kernel((const char *) up->data + p * bytes, n_blocks, 0, n_panels, rows + i * row_size, row_size,
-                    (int) n, up_out, stride);
+                const int64_t    n_panels = std::min(max_panels, all.begin(task + 1) - p), width = n_panels * PANEL;
+                const int64_t    stride = width + PANEL;   // rows a power of two apart would share few cache sets
+                packed_gemm_call call   = { (const char *) gate->data + p * bytes, n_blocks, 0, n_panels,
+                      rows + i * row_size, row_size, (int) n, gate_out, (size_t) stride };
+                kernel(call);
+                call.panels = (const char *) up->data + p * bytes;
+                call.out    = up_out;
+                kernel(call);
                 for (int64_t r = 0; r < n; ++r) {
                     float * out = write_glu ? (float *) row_of(glu, i + r) + p * PANEL : gate_out + r * stride;
                     ggml_vec_swiglu_f32((int) width, out, gate_out + r * stride, up_out + r * stride);

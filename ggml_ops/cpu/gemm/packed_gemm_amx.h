@@ -3,8 +3,9 @@
 // Tiles 0 to 3 are accumulators: rows of the pass by 16 columns. Tiles 4 and 5 are activations: rows of `width` values.
 // Tiles 6 and 7 are weights: each row has 4 inner positions of 16 columns.
 
-constexpr int TILE     = 16;   // max. rows of activations in a tile
-constexpr int MAX_ROWS = 64;   // rows per unpacking of the weights
+#include "cpu/gemm/packed_gemm_values.h"
+
+constexpr int TILE = 16;   // max. rows of activations in a tile
 
 struct alignas(64) tile_config {
     uint8_t  palette = 1, start_row = 0, reserved[14] = {};
@@ -56,24 +57,23 @@ ISA_INLINE void store_tile(int tile, int32_t (*sums)[PANEL]) {
 }
 
 // T: blocks_of_32 or blocks_of_256
-template <class T>
-ISA_FUNCTION void packed_gemm(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const void * rows,
-    size_t row_stride, int n_rows, float * out, size_t out_stride) {
-    constexpr void (*compute[])(const void *, int64_t, int64_t, int64_t, const char *, size_t, int, float *, size_t) = {
-        T::template compute<1>, T::template compute<2>, T::template compute<3>, T::template compute<4>
-    };   // indexed by fours of rows in a tile
+template <class T> ISA_FUNCTION void packed_gemm(const packed_gemm_call & call) {
+    constexpr packed_gemm_kernel compute[] = { T::template compute<1>, T::template compute<2>, T::template compute<3>,
+        T::template compute<4> };   // indexed by fours of rows in a tile
 
     // ggml's own AMX code configures a thread's tiles only once, so its configuration is restored
     alignas(64) char saved[64];
     _tile_storeconfig(saved);
     barrier(saved);
-    for (int r = 0; r < n_rows && begin < end; r += MAX_ROWS) {
-        const int         n = std::min(MAX_ROWS, n_rows - r);
-        const tile_config config(row_groups(n).rows, T::WIDTH);
+    packed_gemm_call part = call;
+    for (int r = 0; r < call.n_rows && call.begin < call.end; r += MAX_GEMM_ROWS) {
+        part.rows   = (const char *) call.rows + r * call.row_stride;
+        part.n_rows = std::min(MAX_GEMM_ROWS, call.n_rows - r);
+        part.out    = call.out + r * call.out_stride;
+        const tile_config config(row_groups(part.n_rows).rows, T::WIDTH);
         barrier(&config);
         _tile_loadconfig(&config);
-        compute[(config.rows[0] - 1) / 4](panels, n_blocks, begin, end, (const char *) rows + r * row_stride,
-            row_stride, n, out + r * out_stride, out_stride);
+        compute[(config.rows[0] - 1) / 4](part);
     }
     _tile_release();
     if (saved[0]) {

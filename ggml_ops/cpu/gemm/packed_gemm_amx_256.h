@@ -1,6 +1,6 @@
 // AMX kernels for types with integer scales within 256 positions: weights are multiplied by their scales first. A
-// scaled weight has more than 8 bits (but for those of 2 bits), so it is split into a low and a high byte, each with a
-// tile of sums. The results are the same integers as the scaled sums of weights times activations. Included by
+// scaled weight has more than 8 bits, except for weights of 2 bits, so it is split into a low and a high byte, each
+// with a tile of sums. The results are the same integers as the scaled sums of weights times activations. Included by
 // isa/amx.cpp after packed_gemm_amx.h.
 
 // 256 positions of a panel in four parts, ready for tiles; and their sums for the rows of a tile.
@@ -66,18 +66,18 @@ template <class T> struct sub_blocks_with_minima {
     }
 
     ISA_INLINE void unpack(const panel & x, int part, uint8_t * low, uint8_t * high) {
-        const __m512i nibble = _mm512_set1_epi8(15), seven = _mm512_set1_epi16(7);
+        const __m512i seven = _mm512_set1_epi16(7);
         for (int s = 0; s < 2; ++s, low += 512, high += 512) {
-            __m512i scale           = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.scale[2 * part + s]));
+            __m512i scale           = simd::load_u8_as_i32(x.scale[2 * part + s]);
             scale                   = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
             const __m512i scale_low = _mm512_and_si512(scale, seven), scale_high = _mm512_srli_epi16(scale, 3);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; ++i) {
                 const __m512i v = _mm512_loadu_si512(x.q[2 * part + s][i]);
-                store_scaled(add_fifth_bit(x, 2 * part + s, i, _mm512_and_si512(v, nibble)), scale_low, scale_high,
+                store_scaled(add_fifth_bit(x, 2 * part + s, i, simd::low_nibbles(v)), scale_low, scale_high,
                     low + 64 * i, high + 64 * i);
-                store_scaled(add_fifth_bit(x, 2 * part + s, i + 4, _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble)),
-                    scale_low, scale_high, low + 64 * i + 256, high + 64 * i + 256);
+                store_scaled(add_fifth_bit(x, 2 * part + s, i + 4, simd::high_nibbles(v)), scale_low, scale_high,
+                    low + 64 * i + 256, high + 64 * i + 256);
             }
         }
     }
@@ -125,14 +125,13 @@ template <class T> struct signed_sub_blocks {
 
     // The weights of sub-block s plus ZERO_POINT, four positions each.
     ISA_INLINE void load_weights(const panel_q6_K & x, int s, __m512i (&v)[4]) {
-        const __m512i nibble = _mm512_set1_epi8(15), two_bits = _mm512_set1_epi8(48);
+        const __m512i two_bits = _mm512_set1_epi8(48);
         const __m512i q0 = _mm512_loadu_si512(x.q[s][0]), q1 = _mm512_loadu_si512(x.q[s][1]),
                       h = _mm512_loadu_si512(x.h[s]);
-        v[0] = _mm512_or_si512(_mm512_and_si512(q0, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 4), two_bits));
-        v[1] = _mm512_or_si512(_mm512_and_si512(q1, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 2), two_bits));
-        v[2] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), _mm512_and_si512(h, two_bits));
-        v[3] = _mm512_or_si512(
-            _mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble), _mm512_and_si512(_mm512_srli_epi16(h, 2), two_bits));
+        v[0]            = _mm512_or_si512(simd::low_nibbles(q0), _mm512_and_si512(_mm512_slli_epi16(h, 4), two_bits));
+        v[1]            = _mm512_or_si512(simd::low_nibbles(q1), _mm512_and_si512(_mm512_slli_epi16(h, 2), two_bits));
+        v[2]            = _mm512_or_si512(simd::high_nibbles(q0), _mm512_and_si512(h, two_bits));
+        v[3]            = _mm512_or_si512(simd::high_nibbles(q1), _mm512_and_si512(_mm512_srli_epi16(h, 2), two_bits));
     }
     ISA_INLINE void load_weights(const panel_q3_K & x, int s, __m512i (&v)[4]) {
         const __m512i two_bits = _mm512_set1_epi8(3), high_bit = _mm512_set1_epi8(4), q = _mm512_loadu_si512(x.q[s]),
@@ -145,14 +144,11 @@ template <class T> struct signed_sub_blocks {
         }
     }
     ISA_INLINE void load_weights(const panel_values<SUB> & x, int s, __m512i (&v)[SUB / 4]) {
-        const __m512i nibble = _mm512_set1_epi8(15),
-                      values =
-                          _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) NIBBLE_VALUES<T, T::ZERO_POINT>.at));
 #pragma GCC unroll 4
         for (int i = 0; i < SUB / 8; ++i) {
             const __m512i q = _mm512_loadu_si512(x.q[s][i]);
-            v[i]            = _mm512_shuffle_epi8(values, _mm512_and_si512(q, nibble));
-            v[i + SUB / 8]  = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(q, 4), nibble));
+            v[i]            = value_of<T, T::ZERO_POINT>(simd::low_nibbles(q));
+            v[i + SUB / 8]  = value_of<T, T::ZERO_POINT>(simd::high_nibbles(q));
         }
     }
 
@@ -283,35 +279,36 @@ template <class T> struct blocks_of_256 {
     }
 
     // Q: fours of rows in a tile
-    template <int Q>
-    ISA_FUNCTION void compute(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const char * rows,
-        size_t row_stride, int n_rows, float * out, size_t out_stride) {
-        const row_groups  groups(n_rows);
-        const row_offsets offsets(groups.rows, row_stride);
-        const panel *x = (const panel *) panels + begin * n_blocks, *const x_end =
-                                                                        (const panel *) panels + end * n_blocks;
-        scaled_weights    weights;   // a part of the next block replaces one whose last tile has been loaded
-        scaled_sums       sums[2];   // of this task and the previous one
-        alignas(64) float totals[MAX_ROWS][PANEL];
+    template <int Q> ISA_FUNCTION void compute(const packed_gemm_call & call) {
+        const int64_t       n_blocks = call.n_blocks, end = call.end;
+        const char * const  rows       = (const char *) call.rows;
+        const size_t        row_stride = call.row_stride, out_stride = call.out_stride;
+        const row_groups    groups(call.n_rows);
+        const row_offsets   offsets(groups.rows, row_stride);
+        const panel *       x     = (const panel *) call.panels + call.begin * n_blocks;
+        const panel * const x_end = (const panel *) call.panels + end * n_blocks;
+        scaled_weights      weights;   // a part of the next block replaces one whose last tile has been loaded
+        scaled_sums         sums[2];   // of this task and the previous one
+        alignas(64) float   totals[MAX_GEMM_ROWS][PANEL];
         std::memset(sums, 0, sizeof(sums));   // rows beyond the last are scaled too
         task tasks[2];   // never copied: a wide load of fields just written waits for all their stores
         for (int part = 0; part < 4; ++part) {
             unpack(*x, part, weights);
         }
         int flip = 0;
-        for (int64_t p = begin; p <= end; ++p) {
+        for (int64_t p = call.begin; p <= end; ++p) {
             for (int64_t b = 0; b < n_blocks; ++b, ++x) {
                 const panel * next = x + 1 < x_end ? x + 1 : nullptr;
                 for (int g = 0; g < groups.count; ++g, flip ^= 1) {
                     task &       now = tasks[flip], &before = tasks[flip ^ 1];
-                    const char * row   = rows + groups.first(g) * row_stride;
-                    now.x              = x < x_end ? x : nullptr;
-                    now.a              = (const int8_t *) row + b * 256;
-                    now.row_scales     = row + n_blocks * 256 + b * sizeof(scale_q8_K);
-                    now.sums           = &sums[flip];
-                    now.totals         = totals + g * TILE;
-                    now.out            = b + 1 == n_blocks ? out + groups.first(g) * out_stride + PANEL * p : nullptr;
-                    now.mask           = b == 0 ? 0 : 0xffff;
+                    const char * row = rows + groups.first(g) * row_stride;
+                    now.x            = x < x_end ? x : nullptr;
+                    now.a            = (const int8_t *) row + b * 256;
+                    now.row_scales   = row + n_blocks * 256 + b * sizeof(scale_q8_K);
+                    now.sums         = &sums[flip];
+                    now.totals       = totals + g * TILE;
+                    now.out  = b + 1 == n_blocks ? call.out + groups.first(g) * out_stride + PANEL * p : nullptr;
+                    now.mask = b == 0 ? 0 : 0xffff;
                     const bool is_last = g == groups.count - 1, is_whole = before.x && next;
                     if (is_whole && is_last) {
                         work<Q, true, true>(now, before, row_stride, offsets, weights, next);

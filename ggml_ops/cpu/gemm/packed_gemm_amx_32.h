@@ -35,9 +35,8 @@ ISA_INLINE void multiply_32(int tile, const int8_t * a, size_t row_stride, const
 // ---- unpack_block(): a block's signed weights, 512 bytes; returns their scales ----
 
 template <class T> ISA_INLINE __m512 unpack_block(const panel_of_32<scales_of_32<ggml_half>, 8> & x, uint8_t * q) {
-    const __m512i high = _mm512_set1_epi8((char) 0x80);
     for (int i = 0; i < 8; ++i) {
-        store_line(q + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(x.q[i]), high));
+        store_line(q + 64 * i, simd::flip_sign(simd::load_u8(x.q[i])));
     }
     return simd::load_f16(x.d);
 }
@@ -55,29 +54,15 @@ ISA_INLINE __m512 unpack_nibbles_16(const panel_of_32<scales_of_32<ggml_half>, 4
     return _mm512_mul_ps(simd::load_f16(x.d), _mm512_set1_ps(1 / 16.0f));
 }
 
-ISA_INLINE __m512 load_scales(const ggml_half * d) { return simd::load_f16(d); }
-ISA_INLINE __m512 load_scales(const uint8_t * exponents) { return simd::load_e8m0(exponents); }
-
-// What nibbles stand for.
-template <class T> ISA_INLINE __m512i signed_value_of(__m512i nibbles) {
-    if constexpr (HAS_VALUES<T>) {
-        const __m128i values = _mm_load_si128((const __m128i *) NIBBLE_VALUES<T, 0>.at);
-        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), nibbles);
-    } else {
-        return nibbles;
-    }
-}
-
 template <class T, class Scales> ISA_INLINE __m512 unpack_block(const panel_of_32<Scales, 4> & x, uint8_t * q) {
     if constexpr (!HAS_VALUES<T> && T::ZERO_POINT == 8) {
         return unpack_nibbles_16(x, q);
     } else {
         static_assert(HAS_VALUES<T> || T::ZERO_POINT == 0);
-        const __m512i low = _mm512_set1_epi8(15);
         for (int i = 0; i < 4; ++i) {
             const __m512i v = _mm512_loadu_si512(x.q[i]);
-            store_line(q + 64 * i, signed_value_of<T>(_mm512_and_si512(v, low)));
-            store_line(q + 64 * i + 256, signed_value_of<T>(_mm512_and_si512(_mm512_srli_epi16(v, 4), low)));
+            store_line(q + 64 * i, value_of<T, 0>(simd::low_nibbles(v)));
+            store_line(q + 64 * i + 256, value_of<T, 0>(simd::high_nibbles(v)));
         }
         return load_scales(x.d);
     }
@@ -85,15 +70,13 @@ template <class T, class Scales> ISA_INLINE __m512 unpack_block(const panel_of_3
 
 template <class T, class Scales>
 ISA_INLINE __m512 unpack_block(const panel_of_32_with_fifth_bits<Scales> & x, uint8_t * q) {
-    const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16), zero = _mm512_set1_epi8(T::ZERO_POINT),
-                  h = _mm512_loadu_si512(x.h);
+    const __m512i fifth = _mm512_set1_epi8(16), zero = _mm512_set1_epi8(T::ZERO_POINT), h = _mm512_loadu_si512(x.h);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
         const __m512i v = _mm512_loadu_si512(x.q[i]), fifth_low = _mm512_and_si512(_mm512_slli_epi16(h, 4 - i), fifth),
                       fifth_high = _mm512_and_si512(_mm512_srli_epi16(h, i), fifth);
-        store_line(q + 64 * i, _mm512_sub_epi8(_mm512_or_si512(_mm512_and_si512(v, low), fifth_low), zero));
-        store_line(q + 64 * i + 256,
-            _mm512_sub_epi8(_mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), fifth_high), zero));
+        store_line(q + 64 * i, _mm512_sub_epi8(_mm512_or_si512(simd::low_nibbles(v), fifth_low), zero));
+        store_line(q + 64 * i + 256, _mm512_sub_epi8(_mm512_or_si512(simd::high_nibbles(v), fifth_high), zero));
     }
     return load_scales(x.d);
 }
@@ -112,7 +95,7 @@ template <int ROWS, int CHUNK, int TERMS> struct alignas(4096) chunk_scratch {
     int32_t sums[4][TILE][PANEL];
     uint8_t q[CHUNK][4][512];   // unpacked weights; the next chunk's replace blocks whose last tile was loaded
     float   d[2][CHUNK][4][TERMS * PANEL];   // their scales and minima, and the next chunk's
-    float   totals[MAX_ROWS / TILE][ROWS][PANEL];
+    float   totals[MAX_GEMM_ROWS / TILE][ROWS][PANEL];
 };
 
 // T: a record of weight_types.h
@@ -274,13 +257,14 @@ template <class T> struct blocks_of_32 {
     // registers (CHUNK is 1 if there is only one group). For each block its tile is multiplied, the previous block's is
     // stored (a store that waits for its product holds up all later stores), the block three before is scaled (reading
     // it back earlier would stall), and in the last group a block of the next chunk is unpacked in place of this one.
-    template <int ROWS, int CHUNK>
-    ISA_FUNCTION void compute_chunks(const void * panels, int64_t n_blocks, int64_t begin, int64_t end,
-        const char * rows, size_t row_stride, int n_rows, float * out, size_t out_stride) {
+    template <int ROWS, int CHUNK> ISA_FUNCTION void compute_chunks(const packed_gemm_call & call) {
+        const int64_t      n_blocks   = call.n_blocks;
+        const char * const rows       = (const char *) call.rows;
+        const size_t       row_stride = call.row_stride, out_stride = call.out_stride;
         // with several groups of rows, or 8-bit weights, L1 is full (measured: 3 to 10 %)
         constexpr int                     CACHE = CHUNK == 1 && !T::FILLS_CACHE_1 ? 1 : 2;
         chunk_scratch<ROWS, CHUNK, TERMS> m;
-        const row_groups                  groups(n_rows);
+        const row_groups                  groups(call.n_rows);
         const int                         n_groups = CHUNK == 1 ? 1 : groups.count;
         const int64_t                     n_quads  = (n_blocks + 3) / 4;
         const auto blocks_of = [&](int64_t quad) { return (int) std::min<int64_t>(4, n_blocks - 4 * quad); };
@@ -289,13 +273,13 @@ template <class T> struct blocks_of_32 {
         const float * const row_scales = sort_all_scales<ROWS>(rows, row_stride, groups, n_groups, n_blocks);
         __m512              totals[ROWS];
         set_zero(totals);
-        const panel * x = (const panel *) panels + begin * n_blocks;
+        const panel * x = (const panel *) call.panels + call.begin * n_blocks;
         unpack_quads<ROWS, CHUNK>(x, n_blocks, 0, 0, (int) std::min<int64_t>(CHUNK, n_quads), m, 0);
         multiplied_quad before;
         float *         out_before    = nullptr;   // of the previous group, if that chunk was its last
         float (*totals_before)[PANEL] = m.totals[0];
         int flip                      = 0;
-        for (int64_t p = begin; p < end; ++p) {
+        for (int64_t p = call.begin, end = call.end; p < end; ++p) {
             for (int64_t quad = 0; quad < n_quads; quad += CHUNK, flip ^= 1) {
                 const int     count     = CHUNK == 1 ? 1 : (int) std::min<int64_t>(CHUNK, n_quads - quad);
                 const bool    ends      = quad + count == n_quads;
@@ -338,7 +322,7 @@ template <class T> struct blocks_of_32 {
                         }
                         before = now;
                     }
-                    out_before    = ends ? out + groups.first(g) * out_stride + PANEL * p : nullptr;
+                    out_before    = ends ? call.out + groups.first(g) * out_stride + PANEL * p : nullptr;
                     totals_before = m.totals[g];
                 }
                 // at a panel's end the next chunk may be shorter
@@ -354,15 +338,12 @@ template <class T> struct blocks_of_32 {
     }
 
     // FOURS: number of fours of rows in a tile
-    template <int FOURS>
-    ISA_FUNCTION void compute(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const char * rows,
-        size_t row_stride, int n_rows, float * out, size_t out_stride) {
+    template <int FOURS> ISA_FUNCTION void compute(const packed_gemm_call & call) {
         if constexpr (FOURS > 2) {
-            if (n_rows > TILE) {
-                return compute_chunks<4 * FOURS, 4>(
-                    panels, n_blocks, begin, end, rows, row_stride, n_rows, out, out_stride);
+            if (call.n_rows > TILE) {
+                return compute_chunks<4 * FOURS, 4>(call);
             }
         }
-        compute_chunks<4 * FOURS, 1>(panels, n_blocks, begin, end, rows, row_stride, n_rows, out, out_stride);
+        compute_chunks<4 * FOURS, 1>(call);
     }
 };

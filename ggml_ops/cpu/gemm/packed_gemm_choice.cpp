@@ -2,9 +2,9 @@
 
 #include "cpu/gemm/weight_types.h"
 #include "cpu/isa/kernels.h"
+#include "cpu/switches.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 
 namespace dflash {
@@ -16,10 +16,9 @@ template <class T> struct choice {
     std::atomic<int>   tile_rows{ T::TILE_ROWS };
 
     choice() {
-        const char * only = std::getenv("DFLASH_PANELS");
         for (const packed_gemm_variant & variant : packed_gemm_variants()) {
             packed_gemm_kernel & kernel = std::strcmp(variant.name, "amx") == 0 ? tiles : vectors;
-            if (!kernel && (!only || std::strcmp(only, "1") == 0 || std::strcmp(only, variant.name) == 0)) {
+            if (!kernel && switches::get().allows_packed_gemm(variant.name)) {
                 kernel = variant.find(T::TYPE);
             }
         }
@@ -28,11 +27,9 @@ template <class T> struct choice {
         static choice c;
         return c;
     }
-    static void vectors_or_tiles(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const void * rows,
-        size_t row_stride, int n_rows, float * out, size_t out_stride) {
+    static void vectors_or_tiles(const packed_gemm_call & call) {
         const choice & c = get();
-        (!c.vectors || n_rows >= c.tile_rows.load(std::memory_order_relaxed) ? c.tiles : c.vectors)(
-            panels, n_blocks, begin, end, rows, row_stride, n_rows, out, out_stride);
+        (call.n_rows >= c.tile_rows.load(std::memory_order_relaxed) ? c.tiles : c.vectors)(call);
     }
     packed_gemm_kernel kernel() const { return vectors && tiles ? vectors_or_tiles : vectors ? vectors : tiles; }
 };

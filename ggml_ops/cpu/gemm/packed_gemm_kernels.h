@@ -11,6 +11,8 @@
 //   NEON     isa/neon.cpp     isa/vectors_neon.h      1 x 16    2 x 16    3 x 16    up to 8 x 4
 //   AMX      isa/amx.cpp      packed_gemm_amx_*.h     from TILE_ROWS (weight_types.h) on: up to 16 x 16
 
+#include "cpu/gemm/packed_gemm_values.h"
+
 // Prefetches part `part` of N_PARTS of a panel's block, if not null. CACHE: 3 is L1, 2 is L2. Kernels compute between
 // the parts, because more lines in flight than a core can track would stall its loads (with 256-position types this
 // costs a fifth to a third of the speed of narrow passes).
@@ -36,16 +38,19 @@ ISA_INLINE const scale_q8_K & scale_of_256(const int8_t * row, int64_t n_blocks,
 
 // ---- types with a scale per 32 positions ----
 
-ISA_INLINE typename simd::f32 load_scales(const ggml_half * d) { return simd::load_f16(d); }
-ISA_INLINE typename simd::f32 load_scales(const uint8_t * exponents) { return simd::load_e8m0(exponents); }
+// By how much stored weights, or the values of nibbles, are too large.
+template <class T> constexpr int OFFSET = T::FULL_BYTES && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
 
-// The value that a nibble stands for.
-template <class T> ISA_INLINE typename simd::u8 value_of(typename simd::u8 nibble) {
-    if constexpr (HAS_VALUES<T>) {
-        constexpr int OFFSET = T::FULL_BYTES && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
-        return simd::lookup(NIBBLE_VALUES<T, OFFSET>.at, nibble);
-    } else {
-        return nibble;
+// Lines of nibbles: those of the high ones come 4 * LINES inner positions after those of the low ones.
+template <class T, int R, int LINES>
+ISA_INLINE void multiply_nibbles(
+    const uint8_t (&q)[LINES][64], int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    for (int n = 0; n < LINES; n += 2, at += 8) {
+        const typename simd::u8 q0 = simd::load_u8(q[n] + 4 * c), q1 = simd::load_u8(q[n + 1] + 4 * c);
+        sums.template add<T::FULL_BYTES>(
+            value_of<T, OFFSET<T>>(simd::low_nibbles(q0)), value_of<T, OFFSET<T>>(simd::low_nibbles(q1)), a, at);
+        sums.template add<T::FULL_BYTES>(value_of<T, OFFSET<T>>(simd::high_nibbles(q0)),
+            value_of<T, OFFSET<T>>(simd::high_nibbles(q1)), a, at + 4 * LINES);
     }
 }
 
@@ -57,13 +62,7 @@ template <int G> ISA_INLINE typename simd::u8 add_fifth_bit(typename simd::u8 ni
 template <class T, int R, class Scales>
 ISA_INLINE void multiply(
     const panel_of_32<Scales, 4> & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-    for (int n = 0; n < 4; n += 2) {
-        const typename simd::u8 q0 = simd::load_u8(x.q[n] + 4 * c), q1 = simd::load_u8(x.q[n + 1] + 4 * c);
-        sums.template add<T::FULL_BYTES>(
-            value_of<T>(simd::low_nibbles(q0)), value_of<T>(simd::low_nibbles(q1)), a, at + 4 * n);
-        sums.template add<T::FULL_BYTES>(
-            value_of<T>(simd::high_nibbles(q0)), value_of<T>(simd::high_nibbles(q1)), a, at + 4 * n + 16);
-    }
+    multiply_nibbles<T, R>(x.q, c, a, at, sums);
 }
 
 ISA_INLINE typename simd::u8 load_bytes(const uint8_t * q) {
@@ -136,17 +135,13 @@ template <int G> ISA_INLINE typename simd::u8 add_high_bits(typename simd::u8 ni
     return simd::bit_or(nibble, simd::template shift_and_mask<4 - 2 * G>(h, 48));
 }
 
-template <int R>
+template <class T, int R>
 ISA_INLINE void multiply(
     const panel_q4_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-    for (int n = 0; n < 4; n += 2) {
-        const typename simd::u8 q0 = simd::load_u8(x.q[s][n] + 4 * c), q1 = simd::load_u8(x.q[s][n + 1] + 4 * c);
-        sums.template add<false>(simd::low_nibbles(q0), simd::low_nibbles(q1), a, at + 4 * n);
-        sums.template add<false>(simd::high_nibbles(q0), simd::high_nibbles(q1), a, at + 4 * n + 16);
-    }
+    multiply_nibbles<T, R>(x.q[s], c, a, at, sums);
 }
 
-template <int R>
+template <class T, int R>
 ISA_INLINE void multiply(
     const panel_q5_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
     multiply_lines<0>(x.q[s], x.h[s], c, a, at, sums);
@@ -173,7 +168,7 @@ ISA_INLINE void multiply_block(const panel_q4_K & x, int c, const int8_t * const
     for (int s = 0; s < 8; ++s) {
         prefetch_part<CACHE, typename T::panel, 8>(next, s);
         dot_products<R> part = {};
-        multiply<R>(static_cast<const typename T::panel &>(x), s, c, a, 256 * b + 32 * s, part);
+        multiply<T, R>(static_cast<const typename T::panel &>(x), s, c, a, 256 * b + 32 * s, part);
         const typename simd::i32 scale = simd::load_u8_as_i32(x.scale[s] + c);
         for (int r = 0; r < R; ++r) {
             sums[r] = simd::mul_add(sums[r], part.row(r), scale);
@@ -251,13 +246,7 @@ ISA_INLINE void multiply(
 template <class T, int R, int SUB>
 ISA_INLINE void multiply(
     const panel_values<SUB> & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-    for (int n = 0; n < SUB / 8; n += 2) {
-        const typename simd::u8 q0 = simd::load_u8(x.q[s][n] + 4 * c), q1 = simd::load_u8(x.q[s][n + 1] + 4 * c);
-        sums.template add<T::FULL_BYTES>(
-            value_of<T>(simd::low_nibbles(q0)), value_of<T>(simd::low_nibbles(q1)), a, at + 4 * n);
-        sums.template add<T::FULL_BYTES>(
-            value_of<T>(simd::high_nibbles(q0)), value_of<T>(simd::high_nibbles(q1)), a, at + 4 * n + SUB / 2);
-    }
+    multiply_nibbles<T, R>(x.q[s], c, a, at, sums);
 }
 
 // The sums of a row's sub-blocks.
@@ -269,7 +258,7 @@ template <int SUB> ISA_INLINE const int16_t * sums_of(const scale_q8_K & row) {
 template <class T, int CACHE, int R, int SUB>
 ISA_INLINE void multiply_block(const panel_scaled<SUB> & x, int c, const int8_t * const * a, int64_t n_blocks,
     int64_t b, const void * next, typename simd::f32 (&totals)[R]) {
-    constexpr int      N = 256 / SUB, OFFSET = T::FULL_BYTES && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
+    constexpr int      N       = 256 / SUB;
     typename simd::i32 sums[R] = {}, offset_sums[R] = {};   // offset_sums: to be multiplied by the offset
     for (int s = 0; s < N; ++s) {
         if (s % (N / 8) == 0) {
@@ -282,7 +271,7 @@ ISA_INLINE void multiply_block(const panel_scaled<SUB> & x, int c, const int8_t 
         for (int r = 0; r < R; ++r) {
             sums[r] = simd::mul_add(sums[r], part.row(r), scale);
         }
-        for (int r = 0; r < R && s % 2 == 1 && OFFSET != 0; ++r) {
+        for (int r = 0; r < R && s % 2 == 1 && OFFSET<T> != 0; ++r) {
             offset_sums[r] =
                 simd::dot_pairs(offset_sums[r], two_scales, sums_of<SUB>(scale_of_256(a[r], n_blocks, b)) + s - 1);
         }
@@ -293,7 +282,7 @@ ISA_INLINE void multiply_block(const panel_scaled<SUB> & x, int c, const int8_t 
     }
     for (int r = 0; r < R; ++r) {
         const typename simd::i32 sum =
-            OFFSET == 0 ? sums[r] : simd::template sub_shifted<log2_of(OFFSET)>(sums[r], offset_sums[r]);
+            OFFSET<T> == 0 ? sums[r] : simd::template sub_shifted<log2_of(OFFSET<T>)>(sums[r], offset_sums[r]);
         totals[r] =
             simd::fma(simd::to_f32(sum), simd::mul(d, simd::set1(scale_of_256(a[r], n_blocks, b).d)), totals[r]);
     }
@@ -303,25 +292,25 @@ ISA_INLINE void multiply_block(const panel_scaled<SUB> & x, int c, const int8_t 
 
 constexpr int PARTS_OF_PANEL = PANEL / simd::W;   // of W columns each
 
-// R rows and P parts of panels, starting at part `first`. For each row and column the operations and their order do not
-// depend on R and P.
+// R rows and P parts of panels, starting at part `first` and at a row. For each row and column the operations and their
+// order do not depend on R and P.
 template <class T, int R, int P>
-ISA_FUNCTION void packed_micro_kernel(const void * panels, int64_t n_blocks, int64_t first, const void * rows,
-    size_t row_stride, float * out, size_t out_stride) {
-    constexpr int             C = PARTS_OF_PANEL;
+ISA_FUNCTION void packed_micro_kernel(const packed_gemm_call & call, int64_t first, int first_row) {
+    constexpr int             C        = PARTS_OF_PANEL;
+    const int64_t             n_blocks = call.n_blocks;
     const typename T::panel * w[P];
     const int8_t *            a[R];
     int                       column[P];   // within the panel
     typename simd::f32        totals[P][R];
     for (int p = 0; p < P; ++p) {
-        w[p]      = (const typename T::panel *) panels + (first + p) / C * n_blocks;
+        w[p]      = (const typename T::panel *) call.panels + (first + p) / C * n_blocks;
         column[p] = C == 1 ? 0 : (int) ((first + p) % C) * simd::W;
         for (int r = 0; r < R; ++r) {
             totals[p][r] = simd::set1(0);
         }
     }
     for (int r = 0; r < R; ++r) {
-        a[r] = (const int8_t *) rows + r * row_stride;
+        a[r] = (const int8_t *) call.rows + (first_row + r) * call.row_stride;
     }
     // The blocks PREFETCH_AHEAD bytes ahead: of the same panels, and at their end of the next ones.
     constexpr int     PANELS = P / C > 1 ? P / C : 1, BLOCKS = PREFETCH_AHEAD / sizeof(typename T::panel) / PANELS;
@@ -337,13 +326,14 @@ ISA_FUNCTION void packed_micro_kernel(const void * panels, int64_t n_blocks, int
         }
     }
     for (int r = 0; r < R; ++r) {
+        float * const out = call.out + (first_row + r) * call.out_stride + simd::W * first;
         for (int p = 0; p < P; ++p) {
-            simd::store(out + r * out_stride + simd::W * (first + p), totals[p][r]);
+            simd::store(out + simd::W * p, totals[p][r]);
         }
     }
 }
 
-using micro_kernel = void (*)(const void *, int64_t, int64_t, const void *, size_t, float *, size_t);
+using micro_kernel = void (*)(const packed_gemm_call & call, int64_t first, int first_row);
 
 // For n_rows rows and one part.
 template <class T, int... N> micro_kernel find_micro_kernel(int n_rows, std::integer_sequence<int, N...>) {
@@ -351,24 +341,21 @@ template <class T, int... N> micro_kernel find_micro_kernel(int n_rows, std::int
     return kernels[n_rows - 1];
 }
 
-template <class T>
-void packed_gemm(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const void * rows,
-    size_t row_stride, int n_rows, float * out, size_t out_stride) {
+template <class T> void packed_gemm(const packed_gemm_call & call) {
     static constexpr micro_kernel narrow[] = { packed_micro_kernel<T, 1, simd::PANEL_PARTS[0]>,
         packed_micro_kernel<T, 2, simd::PANEL_PARTS[1]>, packed_micro_kernel<T, 3, simd::PANEL_PARTS[2]> };
-    constexpr int                 C        = PARTS_OF_PANEL;
-    for (int64_t part = begin * C; part < end * C;) {
+    const int                     n_rows   = call.n_rows;
+    const int64_t                 end      = call.end * PARTS_OF_PANEL;
+    for (int64_t part = call.begin * PARTS_OF_PANEL; part < end;) {
         int64_t n_parts = 1;
         for (int r = 0; r < n_rows;) {
             // groups of equal size: 9 rows are 5 and 4
-            const int    left = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + left - 1) / left;
-            const char * a = (const char *) rows + r * row_stride;
-            if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PANEL_PARTS[n_rows - 1] <= end * C) {
+            const int left = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + left - 1) / left;
+            if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PANEL_PARTS[n_rows - 1] <= end) {
                 n_parts = simd::PANEL_PARTS[n_rows - 1];
-                narrow[n_rows - 1](panels, n_blocks, part, a, row_stride, out, out_stride);
+                narrow[n_rows - 1](call, part, r);
             } else {
-                find_micro_kernel<T>(n, std::make_integer_sequence<int, simd::ROWS>())(
-                    panels, n_blocks, part, a, row_stride, out + r * out_stride, out_stride);
+                find_micro_kernel<T>(n, std::make_integer_sequence<int, simd::ROWS>())(call, part, r);
             }
             r += n;
         }

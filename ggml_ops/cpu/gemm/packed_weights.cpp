@@ -32,9 +32,9 @@ uint32_t load_4(const void * bytes) {
 
 void store_4(void * bytes, uint32_t x) { std::memcpy(bytes, &x, 4); }
 
-template <class Panel> void pack_nibbles(const uint8_t * q, int c, Panel & p) {
+void pack_nibbles(const uint8_t * q, int c, uint8_t (&lines)[4][64]) {
     for (int i = 0; i < 4; ++i) {
-        std::memcpy(&p.q[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart as well
+        std::memcpy(&lines[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart as well
     }
 }
 
@@ -54,36 +54,36 @@ template <class Scales> void pack_fifth_bits(const uint8_t (&bits)[4], int c, pa
 
 void pack(const block_q4_0 & b, int c, q4_0::panel & p) {
     p.d[c] = b.d;
-    pack_nibbles(b.qs, c, p);
+    pack_nibbles(b.qs, c, p.q);
 }
 
 void pack(const block_q4_1 & b, int c, q4_1::panel & p) {
     p.d[c]   = b.data.data.d;
     p.min[c] = b.data.data.m;
-    pack_nibbles(b.qs, c, p);
+    pack_nibbles(b.qs, c, p.q);
 }
 
 void pack(const block_q5_0 & b, int c, q5_0::panel & p) {
     p.d[c] = b.d;
-    pack_nibbles(b.qs, c, p);
+    pack_nibbles(b.qs, c, p.q);
     pack_fifth_bits(b.qh, c, p);
 }
 
 void pack(const block_q5_1 & b, int c, q5_1::panel & p) {
     p.d[c]   = b.data.data.d;
     p.min[c] = b.data.data.m;
-    pack_nibbles(b.qs, c, p);
+    pack_nibbles(b.qs, c, p.q);
     pack_fifth_bits(b.qh, c, p);
 }
 
 void pack(const block_iq4_nl & b, int c, iq4_nl::panel & p) {
     p.d[c] = b.d;
-    pack_nibbles(b.qs, c, p);
+    pack_nibbles(b.qs, c, p.q);
 }
 
 void pack(const block_mxfp4 & b, int c, mxfp4::panel & p) {
     p.d[c] = b.e;
-    pack_nibbles(b.qs, c, p);
+    pack_nibbles(b.qs, c, p.q);
 }
 
 void pack(const block_q8_0 & b, int c, q8_0::panel & p) {
@@ -247,9 +247,7 @@ void pack(const block_iq4_xs & b, int c, iq4_xs::panel & p) {
     for (int s = 0; s < 8; ++s) {
         const int low = b.scales_l[s / 2] >> (4 * (s % 2)) & 15, high = b.scales_h >> (2 * s) & 3;
         p.scale[s / 2][c][s % 2] = (int8_t) ((low | high << 4) - 32);
-        for (int i = 0; i < 4; ++i) {   // ggml's nibbles are 16 positions apart as well
-            std::memcpy(&p.q[s][i][4 * c], b.qs + 16 * s + 4 * i, 4);
-        }
+        pack_nibbles(b.qs + 16 * s, c, p.q[s]);
     }
 }
 

@@ -47,7 +47,7 @@ bool has_amx() {
         unsigned low, high;
         __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
         constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-        return has_vnni() && (low >> 17 & 3) == 3 && is_on("DFLASH_AMX") &&
+        return has_vnni() && (low >> 17 & 3) == 3 && switches::get().amx &&
                syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
     }();
     return yes;

@@ -9,9 +9,8 @@
 //   W                             floats in a vector
 //   ROWS                          most rows for W columns at once: a row needs two accumulators (an integer and a
 //                                 float), and they must fit into the registers beside the weights
-//   PANEL_PARTS[3]                with 1, 2 and 3 rows, how many parts of W columns at once: a single chain of dot
-//                                 products would wait for itself (an instruction that adds to the sum of the one
-//                                 before takes 4 to 5 clocks with VNNI)
+//   PANEL_PARTS[3]                with 1, 2 and 3 rows, how many parts of W columns at once: in a single chain of
+//                                 dot products each waits for the sum of the one before, 4 to 5 clocks with VNNI
 //   SIGNED_WEIGHTS                dot products take signed weights; if not, unsigned ones (whole bytes: with 128 added)
 // floats:
 //   load_f32, load_f16, load_bf16, load_e8m0 (W scales of MXFP4), store, set1, mul, max

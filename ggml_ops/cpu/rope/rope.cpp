@@ -1,7 +1,6 @@
 #include "cpu/rope/rope.h"
 
 #include "cpu/isa/kernels.h"
-#include "cpu/switches.h"
 #include "cpu/tensor_rows.h"
 #include "ggml-cpu-impl.h"
 #include "ops.h"
@@ -82,9 +81,8 @@ std::pair<int64_t, int64_t> rows_of_thread(const ggml_compute_params * params, i
 }
 
 bool rope_fits(const ggml_tensor * op) {
-    static const bool on = is_on("DFLASH_FUSED") && best_kernels();
-    return on && op->op == GGML_OP_ROPE && mode(op) == GGML_ROPE_TYPE_NEOX && n_dims(op) > 0 && is_plain(op) &&
-           is_plain(op->src[0]);
+    return best_kernels() && op->op == GGML_OP_ROPE && mode(op) == GGML_ROPE_TYPE_NEOX && n_dims(op) > 0 &&
+           is_plain(op) && is_plain(op->src[0]);
 }
 
 void rope_compute(const ggml_compute_params * params, ggml_tensor * op) {

@@ -66,8 +66,8 @@ static void draft_chain(controller & c, const step_choice & choice, slot & s, in
 }
 
 // The walk accepts n_accepted nodes of every slot's chain; then the pass is observed.
-static void verify(controller & c, std::vector<slot> & slots, int32_t n_accepted, double ms) {
-    int32_t n_rows = 0;
+static void verify(controller & c, std::vector<slot> & slots, pass_record pass, int32_t n_accepted, double ms) {
+    pass.verify_ms = ms;
     for (slot & s : slots) {
         s.pass.n_rows = s.drafts.tree.size();
         s.pass.walked = {};
@@ -77,9 +77,8 @@ static void verify(controller & c, std::vector<slot> & slots, int32_t n_accepted
         }
         s.count_walk();
         c.observe_walk(s);
-        n_rows += s.pass.n_rows;
     }
-    c.observe_verify(slots, n_rows, true, ms);
+    c.observe_verify(slots, pass);
 }
 
 static void bounds() {
@@ -132,8 +131,11 @@ static void padded_passes() {
         const int32_t width  = c.tree_sizes(slots, 1000)[0];
         slots[0].pass.n_rows = n_nodes;
         slots[0].pass.walked = {};
-        // as expected, so that the costs stay
-        c.observe_verify(slots, width, true, c.costs().verify.at(width) + (width == last ? 0 : c.costs().rebuild_ms));
+        pass_record observed;
+        observed.n_rows     = width;
+        observed.trees_only = true;   // as expected, so that the costs stay
+        observed.verify_ms  = c.costs().verify.at(width) + (width == last ? 0 : c.costs().rebuild_ms);
+        c.observe_verify(slots, observed);
         return last = width;
     };
     int32_t    after = 0;
@@ -163,33 +165,36 @@ static void reasons_without_choice() {
     std::vector<slot> slots  = { writer(0, 1) };
     step_choice       choice = c.choose_length(slots);
     CHECK(choice.length == 1 && c.reason() == reason::no_drafter);
-    c.choose_nodes(slots, choice);
+    c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.reason == reason::no_drafter && slots[0].drafts.tree.size() == 1);
     l      = limits();
     choice = c.choose_length(slots);
     CHECK(choice.length == 1 && c.reason() == reason::off);
-    c.choose_nodes(slots, choice);
+    c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.reason == reason::off);
 }
 
-// One step: drafts of `length` tokens, each with probability `prob`. Returns the nodes that the next pass verifies.
-static int32_t draft_step(controller & c, std::vector<slot> & slots, float prob, double draft_ms) {
+// One step: drafts of `length` tokens, each with probability `prob`. Returns the next pass, with its rows.
+static pass_record draft_step(
+    controller & c, std::vector<slot> & slots, const pass_record & last, float prob, double draft_ms) {
     for (slot & s : slots) {
         s.drafts.begin(7);
     }
-    const step_choice choice = c.choose_length(slots);
-    if (choice.length > 1) {
+    pass_record next;
+    next.choice     = c.choose_length(slots);
+    next.trees_only = true;
+    if (next.choice.length > 1) {
         for (slot & s : slots) {
-            draft_chain(c, choice, s, choice.length, prob);
+            draft_chain(c, next.choice, s, next.choice.length, prob);
         }
-        c.observe_draft((int32_t) slots.size(), choice.length, (int32_t) slots.size(), draft_ms);
+        const int32_t n_slots = (int32_t) slots.size();
+        next.draft_ms         = c.observe_draft(last, n_slots, next.choice.length, n_slots, draft_ms);
     }
-    c.choose_nodes(slots, choice);
-    int32_t n_nodes = 0;
+    next.expected_tokens = c.choose_nodes(slots, next);
     for (const slot & s : slots) {
-        n_nodes += s.drafts.tree.size();
+        next.n_rows += s.drafts.tree.size();
     }
-    return n_nodes;
+    return next;
 }
 
 static void drafts_that_pay() {
@@ -197,10 +202,11 @@ static void drafts_that_pay() {
     controller        c(l);
     set_costs(c);
     std::vector<slot> slots = { writer(0), writer(1) };
+    pass_record       next;
     for (int i = 0; i < 40; ++i) {
-        const int32_t n_nodes = draft_step(c, slots, 0.95f, 5.0);
-        verify(c, slots, 15, 10.0 + n_nodes);
-        CHECK(c.reason() == reason::pays && n_nodes > 12 && n_nodes <= 32);
+        next = draft_step(c, slots, next, 0.95f, 5.0);
+        verify(c, slots, next, 15, 10.0 + next.n_rows);
+        CHECK(c.reason() == reason::pays && next.n_rows > 12 && next.n_rows <= 32);
     }
     CHECK(c.last_choice().length == 16 && c.counts().lengths.at(16) > 35);
     CHECK(c.counts().reasons.at(reason::pays) == 40);
@@ -212,9 +218,10 @@ static void drafts_that_lose() {
     controller        c(l);
     set_costs(c);
     std::vector<slot> slots = { writer(0) };
+    pass_record       next;
     for (int i = 0; i < 200; ++i) {
-        const int32_t n_nodes = draft_step(c, slots, 0.3f, 5.0);
-        verify(c, slots, 0, 10.0 + n_nodes);
+        next = draft_step(c, slots, next, 0.3f, 5.0);
+        verify(c, slots, next, 0, 10.0 + next.n_rows);
     }
     const auto & reasons = c.counts().reasons;
     CHECK(reasons.at(reason::plain) > 150);
@@ -236,12 +243,13 @@ static void refreshes(bool on_device) {
     c.costs().draft.set(4, 0.5);
     c.costs().draft.set(16, 0.5);
     std::vector<slot> slots = { writer(0) };
+    pass_record       next;
     for (int i = 0; i < 100 * (on_device ? 16 : 1); ++i) {
-        const int32_t n_nodes = draft_step(c, slots, 0.9f, 0.5);
+        next = draft_step(c, slots, next, 0.9f, 0.5);
         if (c.reason() == reason::refresh) {
-            CHECK(n_nodes == 1 && c.tree_sizes(slots, 1000)[0] == 1);   // like plain decoding
+            CHECK(next.n_rows == 1 && c.tree_sizes(slots, 1000)[0] == 1);   // like plain decoding
         }
-        verify(c, slots, 1, 2.0 + 8.0 * n_nodes);
+        verify(c, slots, next, 1, 2.0 + 8.0 * next.n_rows);
     }
     CHECK(c.counts().reasons.at(reason::refresh) >= 2 && c.counts().reasons.at(reason::refresh) <= 4);
 }
@@ -253,9 +261,10 @@ static void fixed_costs() {
     set_costs(c);
     c.costs().fixed         = true;
     std::vector<slot> slots = { writer(0) };
+    pass_record       next;
     for (int i = 0; i < 20; ++i) {
-        const int32_t n_nodes = draft_step(c, slots, 0.95f, 5000.0);
-        verify(c, slots, 15, 1000.0 * n_nodes);
+        next = draft_step(c, slots, next, 0.95f, 5000.0);
+        verify(c, slots, next, 15, 1000.0 * next.n_rows);
         c.observe_other(1000);
     }
     CHECK(c.reason() == reason::pays && c.costs().verify.at(16) == 26 && c.costs().draft.at(16) == 5);
@@ -295,8 +304,7 @@ static void fixed_budgets() {
     for (slot & s : slots) {
         draft_chain(c, choice, s, 16, 0.9f);
     }
-    c.observe_draft(3, choice.length, 3, 5.0);
-    c.choose_nodes(slots, choice);
+    c.choose_nodes(slots, { choice, c.observe_draft({}, 3, choice.length, 3, 5.0) });
     CHECK(slots[0].drafts.tree.size() == 10 &&
           slots[1].drafts.tree.size() == 3);   // the last gives way to the third slot's anchor
     CHECK(slots[2].drafts.tree.size() == 1);
@@ -310,7 +318,7 @@ static void fixed_budgets() {
     for (slot & s : slots) {
         draft_chain(c, choice, s, 16, 0.9f);
     }
-    c.choose_nodes(slots, choice);
+    c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.tree.size() == 1 && slots[1].drafts.tree.size() == 1 && slots[2].drafts.tree.size() == 1);
 }
 
@@ -322,12 +330,12 @@ static void quotations_and_failures() {
     step_choice       choice = c.choose_length(slots);
     c.observe_failure("no memory");
     CHECK(c.drafter_failure() == "no memory" && c.reason() == reason::failed);
-    c.choose_nodes(slots, choice);
+    c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.reason == reason::failed && slots[0].drafts.tree.size() == 1);
     choice = c.choose_length(slots);   // nothing was denoised, but the text repeats itself
     slots[0].drafts.tree.nodes.push_back({ 5, 0, 1, -1, 0.0f, 0.9f, false, 1 });
     slots[0].drafts.tree.nodes.push_back({ 5, 1, 2, -1, 0.0f, 0.8f, false, 2 });
-    c.choose_nodes(slots, choice);
+    c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.reason == reason::quotes && slots[0].drafts.tree.size() == 3);
 }
 
@@ -337,9 +345,10 @@ static void quotations_that_suffice() {
     controller        c(l);
     set_costs(c);
     std::vector<slot> slots = { writer(0), writer(1) };
+    pass_record       next;
     for (int i = 0; i < 10; ++i) {
-        const int32_t n_nodes = draft_step(c, slots, 0.9f, 5.0);
-        verify(c, slots, 9, 10.0 + n_nodes);
+        next = draft_step(c, slots, next, 0.9f, 5.0);
+        verify(c, slots, next, 9, 10.0 + next.n_rows);
     }
     const auto choose = [&](float prob, int32_t n_tokens) {
         for (slot & s : slots) {

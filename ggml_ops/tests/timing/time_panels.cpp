@@ -105,8 +105,8 @@ struct problem {
         const int64_t piece = std::max<int64_t>(4, n_panels / (8 * n_threads) / 4 * 4);
         for (int64_t p = ith * piece; p < n_panels; p += n_threads * piece) {
             for (int i = 0; i < n; i += 64) {
-                kernel(panels, n_blocks, p, std::min(n_panels, p + piece), rows + i * row, row, std::min(64, n - i),
-                    out + i * m, m);
+                kernel({ panels, n_blocks, p, std::min(n_panels, p + piece), rows + i * row, row, std::min(64, n - i),
+                    out + i * m, (size_t) m });
             }
         }
     }

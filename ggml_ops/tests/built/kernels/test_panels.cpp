@@ -33,7 +33,7 @@ static void test_tile_configuration() {
     std::vector<char> panel(panel_block_bytes(GGML_TYPE_Q4_0)), row(quantized_row_size(GGML_TYPE_Q4_0, 32));
     float             out[PANEL];
     __asm__ volatile("ldtilecfg (%0)" : : "r"(theirs) : "memory");
-    kernel(panel.data(), 1, 0, 1, row.data(), row.size(), 1, out, PANEL);
+    kernel({ panel.data(), 1, 0, 1, row.data(), row.size(), 1, out, PANEL });
     __asm__ volatile("sttilecfg (%0)\n\ttilerelease" : : "r"(after) : "memory");
     CHECK(std::memcmp(theirs, after, sizeof(after)) == 0);
 #endif
@@ -229,8 +229,8 @@ static void check_row_invariance(
         const int64_t cut   = p.m / PANEL * (n % 5) / 5;
         const char *  rows  = p.rows.data() + first * p.row;
         std::fill(out.begin(), out.end(), NAN);
-        kernel(p.panels.data(), p.n_blocks, 0, cut, rows, p.row, n, out.data(), p.m);
-        kernel(p.panels.data(), p.n_blocks, cut, p.m / PANEL, rows, p.row, n, out.data(), p.m);
+        kernel({ p.panels.data(), p.n_blocks, 0, cut, rows, p.row, n, out.data(), (size_t) p.m });
+        kernel({ p.panels.data(), p.n_blocks, cut, p.m / PANEL, rows, p.row, n, out.data(), (size_t) p.m });
         if (std::memcmp(out.data(), all.data() + first * p.m, (size_t) n * p.m * sizeof(float)) != 0) {
             std::printf("%s, %s: %d rows differ\n", ggml_type_name(p.type), name, n);
             CHECK(!"the same bits");
@@ -258,7 +258,8 @@ template <class T> static int test_type(std::mt19937 & rng) {
              { 288, 32, false }, { 1024, 64, true } }) {   // 288: 9 blocks of 32
         const problem      p(type, s, rng);
         std::vector<float> all(N_ROWS * p.m, NAN);
-        kernels[0].second(p.panels.data(), p.n_blocks, 0, p.m / PANEL, p.rows.data(), p.row, N_ROWS, all.data(), p.m);
+        kernels[0].second(
+            { p.panels.data(), p.n_blocks, 0, p.m / PANEL, p.rows.data(), p.row, N_ROWS, all.data(), (size_t) p.m });
         if constexpr (HAS_MINIMA_OF_32<T>) {   // ggml rounds the sums of a row's blocks to halves, we do not
             check_against_ggml(p, all, 1e-3);
             check_exactly(p, all);
