@@ -24,7 +24,7 @@ class cache {
         int32_t n_tokens;
         size_t  n_bytes;
     };
-    // How often what sequences hold moved, since load.
+    // Moves of what sequences hold, since load.
     struct move_counts {
         int64_t shared    = 0;   // one sequence's beginning, to another
         int64_t saved     = 0;   // to the host's cache

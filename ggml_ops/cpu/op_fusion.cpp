@@ -26,9 +26,7 @@ constexpr int64_t SEGMENT      = 256;   // values of a SWIGLU per task: whole bl
 
 // ---- what is fused ----
 
-struct set_rows_ops {
-    ggml_tensor * ops[2];
-};
+using set_rows_ops = std::array<ggml_tensor *, 2>;
 
 // [ADD] RMS_NORM MUL [ROPE]; null if not part of it.
 struct norm_ops {
@@ -160,7 +158,7 @@ std::optional<set_rows_ops> find_set_rows(const ggml_cgraph * graph, int at, int
         return {};
     }
     last = second;
-    return set_rows_ops{ { a, b } };
+    return set_rows_ops{ a, b };
 }
 
 // Products of `x`, if it is not null. None: `last` stays.
@@ -288,7 +286,7 @@ void compute_input(const ggml_compute_params * params, std::monostate, const ggm
     packed_gemm_quantize(params, product);
 }
 
-void compute(const ggml_compute_params * params, const product_chain & chain) {
+void compute_chain(const ggml_compute_params * params, const product_chain & chain) {
     const ggml_tensor * first = chain.products.n > 0 ? chain.products.ops[0] : nullptr;
     std::visit([&](const auto & input) { compute_input(params, input, first); }, chain.input);
     if (chain.swiglu) {
@@ -296,12 +294,6 @@ void compute(const ggml_compute_params * params, const product_chain & chain) {
         packed_gemm_multiply_swiglu(params, chain.swiglu->op, chain.swiglu->write, of_swiglu.ops, of_swiglu.n);
     } else if (first) {
         packed_gemm_multiply(params, chain.products.ops, chain.products.n);
-    }
-}
-
-void compute(const ggml_compute_params * params, const set_rows_ops & pair) {
-    for (ggml_tensor * op : pair.ops) {
-        ggml_compute_forward_set_rows(params, op);
     }
 }
 
@@ -317,9 +309,10 @@ int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph *
         return 0;
     }
     if (const std::optional<set_rows_ops> pair = find_set_rows(graph, at, last)) {
-        compute(params, *pair);
+        ggml_compute_forward_set_rows(params, (*pair)[0]);
+        ggml_compute_forward_set_rows(params, (*pair)[1]);
     } else if (const std::optional<product_chain> chain = find_chain(graph, at, last)) {
-        compute(params, *chain);
+        compute_chain(params, *chain);
     } else {
         return 0;
     }

@@ -3,36 +3,26 @@
 #pragma once
 
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 namespace dflash {
 
-class switches {
-    static bool is_on(const char * name) {
-        const char * s = std::getenv(name);
-        return !(s && std::strcmp(s, "0") == 0);
-    }
-    static std::string text_of(const char * name) {
-        const char * s = std::getenv(name);
-        return s ? s : "1";
-    }
-    std::string packed_gemm_variant_ = text_of("DFLASH_PANELS");
-
-  public:
-    bool attention   = is_on("DFLASH_ATTENTION");
-    bool float_gemm  = is_on("DFLASH_DENSE");
-    bool fused_ops   = is_on("DFLASH_FUSED");   // and RoPE
-    bool packed_gemm = is_on("DFLASH_PANELS");
-    bool amx         = is_on("DFLASH_AMX");
-
-    bool allows_packed_gemm(const char * variant) const {
-        return packed_gemm_variant_ == "1" || packed_gemm_variant_ == variant;
-    }
+struct switches {
+    bool        attention  = value_of("DFLASH_ATTENTION") != "0";
+    bool        float_gemm = value_of("DFLASH_DENSE") != "0";
+    bool        fused_ops  = value_of("DFLASH_FUSED") != "0";   // and RoPE
+    bool        amx        = value_of("DFLASH_AMX") != "0";
+    std::string panels     = value_of("DFLASH_PANELS");   // 1: all variants of packed GEMM, or the name of one
 
     static const switches & get() {
         static const switches all;
         return all;
+    }
+
+  private:
+    static std::string value_of(const char * name) {
+        const char * value = std::getenv(name);
+        return value ? value : "1";
     }
 };
 

@@ -136,7 +136,7 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     on_device_                        = memory != ggml_backend_cpu_buffer_type();
     if (on_device_) {
         ggml_backend_dev_t device = ggml_backend_buft_get_device(memory);
-        packs_                    = { can_unpack_masks(device), can_embed(device, model_.tok_embd), true };
+        transfers_                = { can_unpack_masks(device), can_embed(device, model_.tok_embd), true };
     }
     backends_ = init_backends(
         model, { model_.tok_embd, model_.output, params_.taps ? params_.taps->rows() : nullptr }, params_.n_threads);
@@ -284,9 +284,9 @@ void drafter::inject(draft_job & job, int32_t n_rows) {
 
 // Blocks of `length` tokens.
 static void set_blocks(graph_shape & shape, const drafter_model & model, int32_t length) {
-    shape.length = model.n_rows(length);
-    shape.first  = model.anchor_first ? 0 : 1;
-    shape.n_pos  = length - 1;
+    shape.n_block_rows = model.n_rows(length);
+    shape.first        = model.anchor_first ? 0 : 1;
+    shape.n_pos        = length - 1;
 }
 
 graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const {
@@ -318,7 +318,7 @@ draft_graph & drafter::prepare(const graph_shape & shape) {
 std::unique_ptr<draft_graph> drafter::build_new(const graph_shape & shape) const {
     auto graph       = std::make_unique<draft_graph>(shape);
     graph->alignment = graphs_->alignment();
-    graph->packs     = packs_;
+    graph->transfers = transfers_;
     build(*graph);
     return graph;
 }
@@ -338,7 +338,8 @@ void drafter::reserve() {
 // The rows of each block that the head needs: [n_embd, n_block] -> [n_embd, n_head * n_slots].
 static ggml_tensor * first_rows(const draft_graph & graph, ggml_tensor * hidden) {
     const graph_shape & shape = graph.shape;
-    return shape.n_head() == shape.length ? hidden : rows_of_blocks(graph, hidden, shape.length, 0, shape.n_head());
+    return shape.n_head() == shape.n_block_rows ? hidden
+                                                : rows_of_blocks(graph, hidden, shape.n_block_rows, 0, shape.n_head());
 }
 
 void drafter::build(draft_graph & graph) const {
@@ -419,7 +420,7 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
         }
         set_masks(graph, (int32_t) anchors.size());
         anchors.push_back(job.anchor < model_.n_vocab ? job.anchor : mask_token_);   // may be padding of the target
-        for (int32_t i = 0; i < shape.length; ++i) {
+        for (int32_t i = 0; i < shape.n_block_rows; ++i) {
             pos_q.set((int32_t) tokens.size(), kv_->end(job.slot) + i);
             pos_kv.set(row++, kv_->end(job.slot) + i);
             cells.push_back(kv_->block_cell(job.slot, i));

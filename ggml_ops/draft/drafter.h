@@ -98,7 +98,7 @@ class drafter {
     drafter_params       params_;
     int32_t              mask_token_;
     bool                 on_device_ = false;
-    packing              packs_;
+    transfer_forms       transfers_;
     std::vector<int64_t> d2t_;   // empty: draft tokens are target tokens
 
     std::vector<float>       mask_;   // scratch space of set_mask()

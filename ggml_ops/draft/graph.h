@@ -32,37 +32,37 @@ template <class T> std::vector<T> download(const ggml_tensor * tensor) {
 
 // Everything that a graph depends on.
 struct graph_shape {
-    int32_t              n_inject = 0;       // rows of taps, rounded up by inject_bucket()
-    int32_t              length   = 0;       // rows of a block, 0: inject only
-    int32_t              first    = 1;       // first row of a block that proposes: 0 is the anchor's
-    int32_t              n_pos    = 0;       // rows of a block that propose
-    bool                 probe    = false;   // hidden states and logits are outputs, too
-    std::vector<int32_t> slots;              // those that denoise a block
-    std::vector<int32_t> spans;              // cells that each slot's attention spans
+    int32_t              n_inject     = 0;       // rows of taps, rounded up by inject_bucket()
+    int32_t              n_block_rows = 0;       // of each slot, 0: inject only
+    int32_t              first        = 1;       // first row of a block that proposes: 0 is the anchor's
+    int32_t              n_pos        = 0;       // rows of a block that propose
+    bool                 probe        = false;   // hidden states and logits are outputs, too
+    std::vector<int32_t> slots;                  // those that denoise a block
+    std::vector<int32_t> spans;                  // cells that each slot's attention spans
 
     bool operator==(const graph_shape & other) const {
-        return n_inject == other.n_inject && length == other.length && first == other.first && n_pos == other.n_pos &&
-               probe == other.probe && slots == other.slots && spans == other.spans;
+        return n_inject == other.n_inject && n_block_rows == other.n_block_rows && first == other.first &&
+               n_pos == other.n_pos && probe == other.probe && slots == other.slots && spans == other.spans;
     }
     int32_t n_slots() const { return (int32_t) slots.size(); }
-    int32_t n_block() const { return length * n_slots(); }    // block rows of all slots
-    int32_t n_head() const { return first + n_pos; }          // rows of a block whose logits are computed
-    int32_t n_out() const { return n_pos * n_slots(); }       // proposing rows of all slots
-    int32_t n_rows() const { return n_inject + n_block(); }   // rows whose K/V are computed: taps, then blocks
+    int32_t n_block() const { return n_block_rows * n_slots(); }   // block rows of all slots
+    int32_t n_head() const { return first + n_pos; }               // rows of a block whose logits are computed
+    int32_t n_out() const { return n_pos * n_slots(); }            // proposing rows of all slots
+    int32_t n_rows() const { return n_inject + n_block(); }        // rows whose K/V are computed: taps, then blocks
 };
 
 // Rounds up the rows of taps to one of a few counts, so that graphs can be reused; fewer counts on devices, where
 // padding is cheap.
 int32_t inject_bucket(int32_t n_inject, bool on_device);
 
-// A slot's mask [span, length] as attention reads it: an input itself, or unpacked from words.
+// A slot's mask [span, n_block_rows] as attention reads it: an input itself, or unpacked from words.
 struct draft_mask {
     ggml_tensor * tensor = nullptr;   // null: no layer reads it
     mask_inputs   words;              // of each row, or of one that stands for all
 };
 
-// Which data is packed for the transfer to and from a graph's device.
-struct packing {
+// Which data is smaller on its way to and from a graph's device.
+struct transfer_forms {
     bool masks = false;   // as bits
     bool rows  = false;   // rows of the embeddings as the host stores them
     bool pairs = false;   // DFlash 2's pair scores as F16
@@ -74,7 +74,7 @@ struct draft_graph {
     ggml_backend_sched_ptr sched;
     ggml_cgraph *          gf        = nullptr;
     size_t                 alignment = 1;   // of operands, in bytes: alignment_of() the backends
-    packing                packs;
+    transfer_forms         transfers;
 
     // Inputs, null if the shape or the model does not use them. Positions have 4 axes with M-RoPE, otherwise 1.
     ggml_tensor * taps       = nullptr;         // F32 [n_taps * n_embd, n_inject], from the host
@@ -93,7 +93,7 @@ struct draft_graph {
     // Outputs. n_out: the drafted positions of all slots, in order. top_k and the number of scores are the selector's.
     // Logits are those of each block's first n_head() rows.
     ggml_tensor * ids    = nullptr;   // I32 [top_k, n_out]
-    ggml_tensor * scores = nullptr;   // F32, or F16 if pairs are packed
+    ggml_tensor * scores = nullptr;   // F32, or F16 as transfers.pairs says
     ggml_tensor * hidden = nullptr;   // probe: F32 [n_embd, n_block]
     ggml_tensor * logits = nullptr;   // probe: F32 [n_logits, n_head * n_slots]
 

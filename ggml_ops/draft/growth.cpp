@@ -63,11 +63,16 @@ struct prob_factors {
     }
 };
 
+// A child that a node may have.
+struct proposal : node {
+    float probability = 0;   // given its parent: the drafter's, calibrated, or the quotation's
+};
+
 // A node's children.
 struct children {
-    int32_t           n_pushed = 0;
-    float             left     = 1;   // of the probability, beyond those that were pushed
-    std::vector<node> proposed;   // where the quotation goes on; elsewhere the drafter's candidates are the children
+    int32_t               n_pushed = 0;
+    float                 left     = 1;   // of the probability, beyond those that were pushed
+    std::vector<proposal> proposed;       // where the quotation goes on; elsewhere the candidates are the children
 };
 
 // Best-first: the next best child of every node waits in a heap.
@@ -109,31 +114,32 @@ class grower {
         return rules_.quoted && n.entry >= 0 && !rules_.quoted->empty() ? rules_.quoted->entries[n.entry].n_after : 0;
     }
 
-    // A child that is the drafter's candidate of this rank; value: its probability below the parent.
-    node candidate_below(int32_t parent, int32_t rank) {
+    // A child that is the drafter's candidate of this rank.
+    proposal candidate_below(int32_t parent, int32_t rank) {
         const node &  n    = tree_.nodes[parent];
         const int32_t pred = std::max(0, n.candidate);
-        node          child;
+        proposal      child;
         child.parent    = parent;
         child.depth     = n.depth + 1;
         child.candidate = ranks_.candidate(child.depth, pred, rank);
         child.token     = draft_.id(child.depth, child.candidate);
         child.prob      = draft_.row(child.depth, pred)[child.candidate];
         child.first     = rank == 0;
-        child.value = rules_.calibration ? rules_.calibration->apply(child.prob, child.first, child.depth) : child.prob;
+        child.probability =
+            rules_.calibration ? rules_.calibration->apply(child.prob, child.first, child.depth) : child.prob;
         return child;
     }
 
-    // A child that is the k-th of the quotation's tokens; value: its probability below the parent.
-    node quoted_below(int32_t parent, int32_t k) const {
+    // A child that is the k-th of the quotation's tokens.
+    proposal quoted_below(int32_t parent, int32_t k) const {
         const node & n = tree_.nodes[parent];
-        node         child;
-        child.parent = parent;
-        child.depth  = n.depth + 1;
-        child.entry  = rules_.quoted->entries[n.entry].first + k;
-        child.token  = rules_.quoted->entries[child.entry].token;
-        child.value  = rules_.quoted->entries[child.entry].prob;
-        child.first  = false;
+        proposal     child;
+        child.parent      = parent;
+        child.depth       = n.depth + 1;
+        child.entry       = rules_.quoted->entries[n.entry].first + k;
+        child.token       = rules_.quoted->entries[child.entry].token;
+        child.first       = false;
+        child.probability = rules_.quoted->entries[child.entry].prob;
         return child;
     }
 
@@ -151,8 +157,8 @@ class grower {
         }
         weigh();
         unite();
-        std::vector<node> & all    = children_[parent].proposed;
-        const auto          listed = [&](const node & child) {
+        std::vector<proposal> & all    = children_[parent].proposed;
+        const auto              listed = [&](const node & child) {
             return std::any_of(all.begin(), all.end(), [&](const node & other) { return other.token == child.token; });
         };
         auto q = quoted_.begin(), c = candidates_.begin();
@@ -162,7 +168,7 @@ class grower {
             if (q == quoted_.end() && c == candidates_.end()) {
                 return;
             }
-            const bool drafted = q == quoted_.end() || (c != candidates_.end() && c->value > q->value);
+            const bool drafted = q == quoted_.end() || (c != candidates_.end() && c->probability > q->probability);
             all.push_back(drafted ? *c : *q);
         }
     }
@@ -173,23 +179,23 @@ class grower {
                                        [&](const node & q) { return q.token == candidates_[0].token; })) {
             return;
         }
-        const prob_factors factors = prob_factors::of(candidates_[0].value, quoted_[0].value);
-        for (node & q : quoted_) {
-            q.value *= factors.quotation;
+        const prob_factors factors = prob_factors::of(candidates_[0].probability, quoted_[0].probability);
+        for (proposal & q : quoted_) {
+            q.probability *= factors.quotation;
         }
-        for (node & c : candidates_) {
-            c.value *= factors.drafter;
+        for (proposal & c : candidates_) {
+            c.probability *= factors.drafter;
         }
     }
 
     // Lets a token that both propose be the same child in both lists.
     void unite() {
-        for (node & c : candidates_) {
-            for (node & q : quoted_) {
+        for (proposal & c : candidates_) {
+            for (proposal & q : quoted_) {
                 if (q.token == c.token) {
-                    c.entry = q.entry;
-                    c.value = std::max(q.value, c.value);
-                    q       = c;
+                    c.entry       = q.entry;
+                    c.probability = std::max(q.probability, c.probability);
+                    q             = c;
                 }
             }
         }
@@ -210,16 +216,16 @@ class grower {
         if (c.n_pushed >= (quoted ? (int32_t) c.proposed.size() : n_candidates(n))) {
             return;
         }
-        node next = quoted ? c.proposed[c.n_pushed] : candidate_below(parent, c.n_pushed);
-        if (std::isnan(next.value)) {
+        proposal next = quoted ? c.proposed[c.n_pushed] : candidate_below(parent, c.n_pushed);
+        if (std::isnan(next.probability)) {
             return;
         }
         if (quoted) {   // the drafter and the quotation can be sure of different tokens, and one is wrong
-            next.value = std::min(next.value, c.left);
-            c.left -= next.value;
+            next.probability = std::min(next.probability, c.left);
+            c.left -= next.probability;
         }
         ++c.n_pushed;
-        next.value = std::min(next.value * n.value, max_value);
+        next.value = std::min(next.probability * n.value, max_value);
         heap_.push(next);
     }
 
@@ -228,7 +234,7 @@ class grower {
     tree                  tree_;
     ranking               ranks_;
     std::vector<children> children_;              // [tree nodes]
-    std::vector<node>     quoted_, candidates_;   // below the node whose children are listed
+    std::vector<proposal> quoted_, candidates_;   // below the node whose children are listed
 
     std::priority_queue<node, std::vector<node>, less_likely> heap_;
 };

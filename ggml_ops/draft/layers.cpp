@@ -34,14 +34,14 @@ void layer_builder::add_masks() {
 draft_mask layer_builder::new_mask(int32_t span, bool all_alike) {
     const ggml_type type = flash_attn_ ? GGML_TYPE_F16 : GGML_TYPE_F32;
     draft_mask      mask;
-    if (!graph_.packs.masks || span % WORD_CELLS != 0) {
-        mask.tensor = graph_.input(ggml_new_tensor_2d(ctx_, type, span, shape_.length));
+    if (!graph_.transfers.masks || span % WORD_CELLS != 0) {
+        mask.tensor = graph_.input(ggml_new_tensor_2d(ctx_, type, span, shape_.n_block_rows));
         return mask;
     }
-    mask.words  = new_mask_inputs(ctx_, span, all_alike ? 1 : shape_.length);
+    mask.words  = new_mask_inputs(ctx_, span, all_alike ? 1 : shape_.n_block_rows);
     mask.tensor = unpack_mask(ctx_, mask.words, GGML_TYPE_F32);
     if (all_alike) {
-        mask.tensor = ggml_repeat_4d(ctx_, mask.tensor, span, shape_.length, 1, 1);
+        mask.tensor = ggml_repeat_4d(ctx_, mask.tensor, span, shape_.n_block_rows, 1, 1);
     }
     mask.tensor = flash_attn_ ? ggml_cast(ctx_, mask.tensor, type) : mask.tensor;
     return mask;
@@ -107,7 +107,7 @@ ggml_tensor * layer_builder::block_rows() {
         return nullptr;
     }
     ggml_tensor * table = model_.tok_embd;
-    if (graph_.packs.rows) {
+    if (graph_.transfers.rows) {
         table = graph_.token_rows =
             graph_.input(ggml_new_tensor_2d(ctx_, table->type, table->ne[0], shape_.n_slots() + 1));
     }
@@ -211,8 +211,8 @@ ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
 
     ggml_tensor * out = nullptr;
     for (int32_t i = 0; i < shape_.n_slots(); ++i) {
-        ggml_tensor * q_slot = ggml_view_3d(
-            ctx_, q, head_dim, n_head, shape_.length, q->nb[1], q->nb[2], (size_t) i * shape_.length * q->nb[2]);
+        ggml_tensor * q_slot   = ggml_view_3d(ctx_, q, head_dim, n_head, shape_.n_block_rows, q->nb[1], q->nb[2],
+              (size_t) i * shape_.n_block_rows * q->nb[2]);
         ggml_tensor * out_slot = attend(il, i, ggml_permute(ctx_, q_slot, 0, 2, 1, 3));
         out                    = out ? ggml_concat(ctx_, out, out_slot, 1) : out_slot;
     }
@@ -240,14 +240,14 @@ ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
         ggml_tensor * out = ggml_flash_attn_ext(ctx_, q, k, v, mask, model_.attention_scale, 0.0f, 0.0f);
         ggml_flash_attn_ext_add_sinks(out, layer.attn_sinks);
         ggml_prec_set_acc(out, GGML_PREC_F32);
-        return ggml_reshape_2d(ctx_, out, row_size, shape_.length);
+        return ggml_reshape_2d(ctx_, out, row_size, shape_.n_block_rows);
     }
     ggml_tensor * scores = ggml_mul_mat(ctx_, k, q);
     ggml_prec_set_acc(scores, GGML_PREC_F32);
     scores = ggml_soft_max_ext(ctx_, scores, mask, model_.attention_scale, 0.0f);
     ggml_soft_max_add_sinks(scores, layer.attn_sinks);
     ggml_tensor * out = ggml_mul_mat(ctx_, ggml_cont(ctx_, ggml_transpose(ctx_, v)), scores);
-    return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), row_size, shape_.length);
+    return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), row_size, shape_.n_block_rows);
 }
 
 ggml_tensor * layer_builder::feed_forward(const drafter_layer & layer, ggml_tensor * rows) {
@@ -311,7 +311,8 @@ ggml_tensor * layer_builder::convolve(ggml_tensor * rows, ggml_tensor * weights,
     if (!weights) {
         return rows;
     }
-    const int64_t n_embd = model_.n_embd, n_rows = rows->ne[1], length = shape_.length, n_blocks = n_rows / length;
+    const int64_t n_embd = model_.n_embd, n_rows = rows->ne[1], length = shape_.n_block_rows,
+                  n_blocks = n_rows / length;
     const int64_t group = model_.conv_group, n_groups = n_embd / group, kernel = model_.conv_kernel;
 
     ggml_tensor * in  = ggml_is_contiguous(rows) ? rows : ggml_cont(ctx_, rows);

@@ -143,7 +143,7 @@ class dflash2_selector : public selector {
         ggml_tensor * unary  = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
         ggml_tensor * scores = ggml_add(ctx, pairs, unary);
         // k * k scores per position: F16 halves the transfer, so that even 32 candidates take a small part of a step
-        const bool packed = graph.packs.pairs && !graph.shape.probe;
+        const bool packed = graph.transfers.pairs && !graph.shape.probe;
         graph.scores      = graph.output(packed ? ggml_cast(ctx, scores, GGML_TYPE_F16) : scores);
     }
 

@@ -83,7 +83,7 @@ void engine::end_early(slot & s, const std::string & why) {
     fail(s, why);
 }
 
-// The same of an answer for which there is no room.
+// Ends an answer that has no row in this pass and no room for one.
 void engine::end_full(slot & s) {
     s.result.ended = true;
     finish(s, DFLASH_CONTEXT);

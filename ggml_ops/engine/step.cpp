@@ -277,7 +277,7 @@ void engine::commit() {
             continue;
         }
         if (!s.pass.samples) {
-            if (s.n_past() == (int32_t) s.request.prompt.size()) {   // n_predict 0: the prompt was all there was to do
+            if (s.n_past() == (int32_t) s.request.prompt.size()) {   // n_predict is 0: only the prompt was to be read
                 finish(s, DFLASH_LENGTH);
             }
             continue;

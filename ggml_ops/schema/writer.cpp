@@ -402,9 +402,24 @@ class object_places {
     std::set<object_place>                           ending_;
 };
 
+// One rule per place: what may still be written from there. Returns the first one's name.
+std::string add_rules(const object_places & places, grammar_rules & rules) {
+    std::map<object_place, std::string> names;
+    for (const object_place & place : places.ending()) {
+        names[place] = rules.reserve();
+    }
+    for (const object_place & place : places.ending()) {
+        std::vector<std::string> all;
+        for (const object_step & step : places.steps_from(place)) {
+            all.push_back(step.text + (step.to ? names.at(*step.to) : ""));
+        }
+        rules.set(names.at(place), joined(all));
+    }
+    return names.at({});
+}
+
 }   // namespace
 
-// One rule per place: what may still be written from there.
 std::string schema_writer::object_of(const form_object & object) {
     const auto & properties = object.properties;
     const bool   counts     = object.counts();
@@ -417,7 +432,7 @@ std::string schema_writer::object_of(const form_object & object) {
         const std::string key = f.keys ? text_rule(*f.keys, true) : rules_.known("schema-string");
         free.push_back(rules_.add(key + " space \":\" space " + name_of(f.value)));
     }
-    const object_places                 places([&](const object_place & from) {
+    const object_places places([&](const object_place & from) {
         const std::string        comma = from.first ? "" : "\",\" space ";
         std::vector<object_step> all;
         const auto               add = [&](const std::string & pair, object_place to, bool is_free) {
@@ -449,18 +464,7 @@ std::string schema_writer::object_of(const form_object & object) {
         }
         return all;
     });
-    std::map<object_place, std::string> names;
-    for (const object_place & place : places.ending()) {
-        names[place] = rules_.reserve();
-    }
-    for (const object_place & place : places.ending()) {
-        std::vector<std::string> all;
-        for (const object_step & step : places.steps_from(place)) {
-            all.push_back(step.text + (step.to ? names.at(*step.to) : ""));
-        }
-        rules_.set(names.at(place), joined(all));
-    }
-    return "\"{\" space " + names.at({});
+    return "\"{\" space " + add_rules(places, rules_);
 }
 
 std::string schema_writer::literal_of(const json & value) const {

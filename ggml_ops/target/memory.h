@@ -17,7 +17,7 @@ class rpc_servers;
 
 class memory {
   public:
-    // tapes: recurrent states are rolled back by tapes (set_tape_rows). The context and `rpc` must outlive this.
+    // tapes: recurrent states are rolled back by tapes (need_tapes). The context and `rpc` must outlive this.
     memory(llama_context * ctx, bool tapes, const rpc_servers & rpc);
 
     // ---- what it can do ----

@@ -5,7 +5,6 @@
 #include "cpu/gemm/packed_gemm_choice.h"
 #include "cpu/gemm/packed_weights.h"
 #include "cpu/quantize_rows/quantize_rows.h"
-#include "cpu/switches.h"
 #include "cpu/tensor_rows.h"
 #include "cpu/threads/tasks.h"
 #include "ggml-backend-impl.h"
@@ -148,9 +147,7 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
 
 }   // namespace
 
-bool can_pack_type(ggml_type type) {
-    return switches::get().packed_gemm && has_panel_layout(type) && choose_packed_gemm(type);
-}
+bool can_pack_type(ggml_type type) { return has_panel_layout(type) && choose_packed_gemm(type); }
 
 bool can_pack(const ggml_tensor * w) {
     return can_pack_type(w->type) && w->ne[3] == 1 && w->ne[0] % panel_block_size(w->type) == 0;

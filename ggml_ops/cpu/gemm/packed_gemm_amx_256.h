@@ -38,11 +38,6 @@ ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t 
     return dot;
 }
 
-// Bytes of two neighbouring sub-blocks for 16 columns, as pairs of 16 bits.
-ISA_INLINE __m512i load_pairs(const void * bytes) {
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) bytes));
-}
-
 // How the types differ. HIGH: by how many bits the high bytes are shifted, 0: products fit into one byte; SIGNED_HIGH;
 // N_MINIMA: pairs of minima. unpack(): a part of 64 positions times their scales.
 
@@ -82,7 +77,7 @@ template <class T> struct sub_blocks_with_minima {
         }
     }
 
-    ISA_INLINE __m512i         minima(const panel & x, int pair) { return load_pairs(x.min[pair]); }
+    ISA_INLINE __m512i         minima(const panel & x, int pair) { return simd::load_pairs_u8(x.min[pair][0]); }
     ISA_INLINE const int16_t * sums(const scale_q8_K & row) { return row.pairs; }
 };
 
@@ -100,7 +95,7 @@ template <class T> struct two_bits_with_minima {
     ISA_INLINE void unpack(const panel_q2_K & x, int part, uint8_t * low, uint8_t *) {
         const __m512i nibble = _mm512_set1_epi16(15), two_bits = _mm512_set1_epi8(3);
         for (int s = 4 * part; s < 4 * part + 4; ++s, low += 256) {
-            const __m512i scale = _mm512_and_si512(one_of_pairs(load_pairs(x.scale[s / 2]), s % 2), nibble),
+            const __m512i scale = _mm512_and_si512(one_of_pairs(simd::load_pairs_u8(x.scale[s / 2][0]), s % 2), nibble),
                           q     = _mm512_loadu_si512(x.q[s]);
 #pragma GCC unroll 4
             for (int g = 0; g < 4; ++g) {
@@ -111,7 +106,7 @@ template <class T> struct two_bits_with_minima {
     }
 
     ISA_INLINE __m512i minima(const panel_q2_K & x, int pair) {
-        return _mm512_srli_epi16(load_pairs(x.scale[pair]), 4);
+        return simd::high_nibbles_of_pairs(simd::load_pairs_u8(x.scale[pair][0]));
     }
     ISA_INLINE const int16_t * sums(const scale_q8_K & row) { return row.sums; }
 };
@@ -156,7 +151,8 @@ template <class T> struct signed_sub_blocks {
         const __m512i   offset    = _mm512_set1_epi8((char) T::ZERO_POINT);
         const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaaull;
         for (int s = 64 / SUB * part; s < 64 / SUB * (part + 1); ++s, low += 16 * SUB, high += 16 * SUB) {
-            const __m512i scale     = one_of_pairs(load_pairs(x.scale[s / 2]), s % 2);   // for the even bytes
+            const __m512i scale =   // for the even bytes
+                one_of_pairs(simd::load_pairs_u8((const uint8_t *) x.scale[s / 2]), s % 2);
             const __m512i scale_odd = _mm512_slli_epi16(scale, 8), excess = _mm512_maddubs_epi16(offset, scale);
             __m512i       v[SUB / 4];
             load_weights(x, s, v);

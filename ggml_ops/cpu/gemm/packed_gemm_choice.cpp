@@ -16,9 +16,10 @@ template <class T> struct choice {
     std::atomic<int>   tile_rows{ T::TILE_ROWS };
 
     choice() {
+        const std::string & allowed = switches::get().panels;
         for (const packed_gemm_variant & variant : packed_gemm_variants()) {
             packed_gemm_kernel & kernel = std::strcmp(variant.name, "amx") == 0 ? tiles : vectors;
-            if (!kernel && switches::get().allows_packed_gemm(variant.name)) {
+            if (!kernel && (allowed == "1" || allowed == variant.name)) {
                 kernel = variant.find(T::TYPE);
             }
         }

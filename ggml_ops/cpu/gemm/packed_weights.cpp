@@ -52,44 +52,39 @@ template <class Scales> void pack_fifth_bits(const uint8_t (&bits)[4], int c, pa
 
 // ---- pack(): puts a ggml block into column c of a panel's block, for each type ----
 
-void pack(const block_q4_0 & b, int c, q4_0::panel & p) {
-    p.d[c] = b.d;
-    pack_nibbles(b.qs, c, p.q);
-}
-
-void pack(const block_q4_1 & b, int c, q4_1::panel & p) {
+template <class Block> void pack_scales(const Block & b, int c, scales_of_32<ggml_half> & p) { p.d[c] = b.d; }
+void                        pack_scales(const block_mxfp4 & b, int c, scales_of_32<uint8_t> & p) { p.d[c] = b.e; }
+template <class Block> void pack_scales(const Block & b, int c, scales_and_minima_of_32 & p) {
     p.d[c]   = b.data.data.d;
     p.min[c] = b.data.data.m;
+}
+
+template <class Block, class Scales> void pack(const Block & b, int c, panel_of_32<Scales, 4> & p) {
+    pack_scales(b, c, p);
     pack_nibbles(b.qs, c, p.q);
 }
 
-void pack(const block_q5_0 & b, int c, q5_0::panel & p) {
-    p.d[c] = b.d;
+template <class Block, class Scales> void pack(const Block & b, int c, panel_of_32_with_fifth_bits<Scales> & p) {
+    pack_scales(b, c, p);
     pack_nibbles(b.qs, c, p.q);
     pack_fifth_bits(b.qh, c, p);
-}
-
-void pack(const block_q5_1 & b, int c, q5_1::panel & p) {
-    p.d[c]   = b.data.data.d;
-    p.min[c] = b.data.data.m;
-    pack_nibbles(b.qs, c, p.q);
-    pack_fifth_bits(b.qh, c, p);
-}
-
-void pack(const block_iq4_nl & b, int c, iq4_nl::panel & p) {
-    p.d[c] = b.d;
-    pack_nibbles(b.qs, c, p.q);
-}
-
-void pack(const block_mxfp4 & b, int c, mxfp4::panel & p) {
-    p.d[c] = b.e;
-    pack_nibbles(b.qs, c, p.q);
 }
 
 void pack(const block_q8_0 & b, int c, q8_0::panel & p) {
     p.d[c] = b.d;
     for (int i = 0; i < 8; ++i) {
         store_4(&p.q[i][4 * c], load_4(b.qs + 4 * i) ^ 0x80808080);   // + 128
+    }
+}
+
+// Bit s of byte l belongs to position 32 * s + l.
+void pack_high_bits(const uint8_t (&bits)[32], int c, uint8_t (&lines)[8][64]) {
+    for (int s = 0; s < 8; ++s) {
+        uint32_t h = 0;
+        for (int g = 0; g < 8; ++g) {   // four bytes at once
+            h |= (load_4(bits + 4 * g) >> s & 0x01010101) << g;
+        }
+        store_4(&lines[s][4 * c], h);
     }
 }
 
@@ -116,13 +111,7 @@ void pack(const block_q4_K & b, int c, panel_q4_K & p) { pack_with_minima(b, c, 
 
 void pack(const block_q5_K & b, int c, panel_q5_K & p) {
     pack_with_minima(b, c, p);
-    for (int s = 0; s < 8; ++s) {
-        uint32_t h = 0;
-        for (int g = 0; g < 8; ++g) {   // bit s of byte l belongs to position l of sub-block s; four bytes at once
-            h |= (load_4(b.qh + 4 * g) >> s & 0x01010101) << g;
-        }
-        store_4(&p.h[s][4 * c], h);
-    }
+    pack_high_bits(b.qh, c, p.h);
 }
 
 void pack(const block_q6_K & b, int c, panel_q6_K & p) {
@@ -192,13 +181,7 @@ void pack(const block_q3_K & b, int c, q3_K::panel & p) {
     block_words w;
     unpack_two_bits(b.qs, w);
     pack_words(w, c, p.q);
-    for (int t = 0; t < 8; ++t) {   // bit t of byte l belongs to position 32 * t + l
-        uint32_t h = 0;
-        for (int g = 0; g < 8; ++g) {
-            h |= (load_4(b.hmask + 4 * g) >> t & in_each_byte(1)) << g;
-        }
-        store_4(&p.h[t][4 * c], h);
-    }
+    pack_high_bits(b.hmask, c, p.h);
 }
 
 void pack_ternary(const block_words & w, ggml_half d, int c, panel_q2_K & p) {

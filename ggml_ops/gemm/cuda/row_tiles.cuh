@@ -63,7 +63,7 @@ class row_tiles {
     // The tiles of an order are now those of rows, which have been computed.
     void keep(const ggml_tensor * rows, k_order order) { rows_[(int) order] = rows; }
 
-    // The same where nodes up to i have computed the rows.
+    // The same of rows that were computed together with the nodes up to i.
     void keep(const ggml_tensor * rows, k_order order, int i) {
         reached_ = i;
         keep(rows, order);
