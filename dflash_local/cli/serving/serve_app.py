@@ -14,7 +14,6 @@ from dflash_local.cli.flags.engine_flags import chat_template, load_engine
 from dflash_local.cli.flags.http_flags import http_settings
 from dflash_local.cli.flags.model_flags import take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
-from dflash_local.cli.serving.early_load import EarlyLoad
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
         DFlashError: something is wrong with the flags, the library or the files.
     """
     from dflash_local.native import load, set_log_level
+    from dflash_local.server.app import create_app
 
     writes = not writes_no_text(args)
     if args.spec_type == "none" or not writes:
@@ -53,10 +53,7 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
         settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
     )
     set_log_level(native_level)
-    loader = EarlyLoad(_loader(args, settings)) if writes else None
-    from dflash_local.server.app import create_app  # the larger part of the imports: meanwhile the model is loaded
-
-    return create_app(loader, settings)
+    return create_app(_loader(args, settings) if writes else None, settings)
 
 
 def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
