@@ -54,7 +54,7 @@ def milliseconds(samples: Iterable[tuple[str, str]], n_tokens: int, n_threads: i
     for thread, symbol in samples:
         by_thread[thread][part_of(symbol)] += 1
     busiest = sorted(by_thread, key=lambda thread: -by_thread[thread].total())[:n_threads]
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     shared = {part for part in (*PARTS, REST) if all(by_thread[thread][part] for thread in busiest)}
     for thread, parts in by_thread.items():
         for part, n in parts.items():

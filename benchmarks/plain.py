@@ -13,6 +13,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = record.Table(ap, args, markdown)
     bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0, ignore_eos=True)
     bins = peer.build()
-    files = {real_models.MODELS[name].title: lambda name=name: real_models.fetch(name) for name in args.models}
-    files |= {f"{shape} {ftype}": lambda s=shape, t=ftype: targets.make(args.work, s, t) for shape, ftype in inflated}
+    files = {real_models.MODELS[name].title: partial(real_models.fetch, name) for name in args.models}
+    files |= {f"{shape} {ftype}": partial(targets.make, args.work, shape, ftype) for shape, ftype in inflated}
     for title, file in files.items():
         with Systems(commands(file(), bins, args.threads, peers)) as systems:
             systems.warm_up(bodies[:1])

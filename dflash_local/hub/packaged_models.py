@@ -107,7 +107,9 @@ class _Unavailable(Exception):
 def cached(name: str, hub: Hub) -> Path | None:
     """The file of one of `MODELS` if a cache has it: ours, or the Hub's."""
     path, in_hub = _file(name), MODELS[name].hub_file
-    return path if path.is_file() else in_hub and hub.find(in_hub)
+    if path.is_file():
+        return path
+    return hub.find(in_hub) if in_hub else None
 
 
 def fetch(name: str, hub: Hub) -> Path:
