@@ -161,7 +161,7 @@ DRAFT = [
     *mutants_of(
         "ggml_ops/draft/growth.cpp",
         (": a.parent > b.parent;", ": a.parent < b.parent;"),
-        ("next.value = std::min(next.value * n.value, max_value);", "next.value = next.value * n.value;"),
+        ("next.value = std::min(next.probability * n.value, max_value);", "next.value = next.probability * n.value;"),
         ("if (n.depth >= rules_.depth || c.n_pushed >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),
         ("q = std::find_if_not(q, quoted_.end(), listed);", ";"),
         ("c = std::find_if_not(c, candidates_.end(), listed);", ";"),
@@ -272,7 +272,7 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/layers.cpp",
-        ("(size_t) i * shape_.length * q->nb[2]);", "(size_t) 0 * shape_.length * q->nb[2]);"),
+        ("(size_t) i * shape_.n_block_rows * q->nb[2]);", "(size_t) 0 * shape_.n_block_rows * q->nb[2]);"),
         tests=DRAFTS,
     ),
 ]
