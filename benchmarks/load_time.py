@@ -12,7 +12,6 @@ which no machine of one's own has. So before each start as much memory as both c
 
 from __future__ import annotations
 
-import mmap
 import statistics
 import sys
 import tempfile
@@ -26,7 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record
-from benchmarks.http_load import Server, run_load
+from benchmarks.http_load import PAGE, Server, run_load
 from benchmarks.systems import one_slot, order, our_server, upstream_server
 from dflash_local.build import peer
 
@@ -55,7 +54,7 @@ def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
 
 def touch(n_bytes: int) -> None:
     """Use memory once, and free it."""
-    np.empty(n_bytes, np.uint8)[:: mmap.PAGESIZE] = 1
+    np.empty(n_bytes, np.uint8)[::PAGE] = 1
 
 
 def start(name: str, argv: Sequence[str], bodies: Sequence[dict[str, Any]], logs: Path) -> Start:

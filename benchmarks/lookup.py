@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.record import say
-from benchmarks.systems import PLAIN, Systems, one_slot, order, our_server, upstream_server
+from benchmarks.systems import PLAIN, Systems, one_slot, our_server, upstream_server
 from dflash_local.build import peer
 
 OURS, OURS_OFF = "dflash-local", "dflash-local, lookup off"
@@ -49,11 +49,7 @@ def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] |
     return {
         PLAIN: upstream_server(bins, common),
         **{f"upstream {name}": upstream_server(bins, common, *flags) for name, flags in UPSTREAM.items()},
-        **{
-            f"{name} {kind}": [str(path), *common, "-rtr", *flags]
-            for name, path in (peers or {}).items()
-            for kind, flags in PEER.items()
-        },
+        **real_models.peer_servers(peers or {}, [*common, "-rtr"], PEER),
         OURS_OFF: our_server(common, "--no-cost-cache", "--lookup", "off"),
         OURS: our_server(common, "--no-cost-cache"),
     }
@@ -64,15 +60,10 @@ def measure(systems: Systems, prompts: Sequence[dict[str, Any]], n: int, tempera
     bare = [{key: value for key, value in prompt.items() if key != "kind"} for prompt in prompts]
     speeds: Speeds = defaultdict(lambda: defaultdict(list))
     for repeat in range(repeats):
-        tokens: dict[tuple[str, str], float] = defaultdict(float)
-        seconds: dict[tuple[str, str], float] = defaultdict(float)
-        for i, body in enumerate(record.requests(bare, n, temperature, repeat)):
-            for name in order(systems.names, i + repeat):
-                (answer,) = systems.turn(name, [body]).answers
-                tokens[prompts[i]["kind"], name] += answer.n_tokens - 1
-                seconds[prompts[i]["kind"], name] += answer.generate
-        for (kind, name), total in tokens.items():
-            speeds[kind][name].append(total / seconds[kind, name])
+        bodies = record.requests(bare, n, temperature, repeat)
+        for kind, of in systems.speeds(bodies, [prompt["kind"] for prompt in prompts], repeat).items():
+            for name, speed in of.items():
+                speeds[kind][name].append(speed)
     return speeds
 
 

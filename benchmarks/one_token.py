@@ -101,13 +101,12 @@ def measure(path: Path, bodies: Sequence[dict[str, Any]], threads: int, folder: 
     with Server("ours", argv, folder / "server.log") as server:
         run_load(server.port, bodies[:1], 1)
         (alone,) = run_load(server.port, bodies[:1], 1).answers
-        answers: list[Any] = []
-        load = threading.Thread(target=lambda: answers.extend(run_load(server.port, bodies, 1).answers))
+        load = threading.Thread(target=run_load, args=(server.port, bodies, 1))
         load.start()
         samples = sample(server.pid, alone.generate, folder)
         load.join()
-    token = 1e3 * alone.generate / (alone.n_tokens - 1)
-    return {"token_ms": token, "parts_ms": milliseconds(samples, round(1e3 * alone.generate / token), threads)}
+    n_tokens = alone.n_tokens - 1  # after the first, as in `generate`
+    return {"token_ms": 1e3 * alone.generate / n_tokens, "parts_ms": milliseconds(samples, n_tokens, threads)}
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:

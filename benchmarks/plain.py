@@ -20,11 +20,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record, targets
-from benchmarks.systems import PLAIN, Systems, one_slot, order, our_server, upstream_server
+from benchmarks.systems import PLAIN, Systems, one_slot, our_server, upstream_server
 from dflash_local.build import peer
 
 OURS = "dflash-local"
-PEER = {"": [], " -rtr": ["-rtr"]}  # settings of ik_llama.cpp's server, by what is added to its name
+PEER: dict[str, list[str]] = {"": [], "-rtr": ["-rtr"]}  # settings of ik_llama.cpp's server
 N_CTX = 2048
 LIMIT = 1.1  # over the best setting of each other project
 
@@ -42,27 +42,18 @@ def commands(model: Path, bins: Path, threads: int, peers: Mapping[str, Path]) -
     common = one_slot(model, N_CTX, threads)
     return {
         PLAIN: upstream_server(bins, common),
-        **{
-            name + setting: [str(path), *common, *flags]
-            for name, path in peers.items()
-            for setting, flags in PEER.items()
-        },
+        **real_models.peer_servers(peers, common, PEER),
         OURS: our_server(common, "--no-cost-cache", "--lookup", "off"),
     }
 
 
 def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) -> dict[str, list[float]]:
-    """Tokens per second between an answer's first and last token, one value per repeat."""
+    """Tokens per second of each system, one value per repeat."""
     speeds: dict[str, list[float]] = {name: [] for name in systems.names}
     for repeat in range(repeats):
-        tokens, seconds = dict.fromkeys(systems.names, 0), dict.fromkeys(systems.names, 0.0)
-        for i, body in enumerate(bodies):
-            for name in order(systems.names, i + repeat * len(bodies)):
-                (answer,) = systems.turn(name, [body]).answers
-                tokens[name] += answer.n_tokens - 1
-                seconds[name] += answer.generate
-        for name, values in speeds.items():
-            values.append(tokens[name] / seconds[name])
+        found = systems.speeds(bodies, ["plain"] * len(bodies), repeat * len(bodies))
+        for name, speed in found["plain"].items():
+            speeds[name].append(speed)
     return speeds
 
 

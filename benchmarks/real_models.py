@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
@@ -17,7 +17,7 @@ from dflash_local.hub import packaged_models
 from dflash_local.hub.client import Hub
 from dflash_local.hub.packaged_models import MODELS
 
-__all__ = ["MODELS", "PROMPTS", "add_models_option", "add_peers_option", "fetch", "take_peers"]
+__all__ = ["MODELS", "PROMPTS", "add_models_option", "add_peers_option", "fetch", "peer_servers", "take_peers"]
 
 PROMPTS = record.HERE / "lookup_prompts.jsonl"  # file edits, extracts and chats
 
@@ -43,6 +43,17 @@ def take_peers(args: argparse.Namespace) -> dict[str, Path]:
     peers = dict(args.peer_bin)
     args.peer_bin = [f"{name}=PATH" for name in peers]
     return peers
+
+
+def peer_servers(
+    peers: Mapping[str, Path], common: Sequence[str], settings: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """argv of every other server at every setting, by the names of both."""
+    return {
+        f"{name} {setting}".rstrip(): [str(path), *common, *flags]
+        for name, path in peers.items()
+        for setting, flags in settings.items()
+    }
 
 
 def fetch(name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -111,6 +112,18 @@ class Systems:
         """One system answers; the others idle."""
         time.sleep(SETTLE)
         return run_load(self.servers[name].port, bodies, self.clients)
+
+    def speeds(self, bodies: Sequence[dict[str, Any]], kinds: Sequence[str], turn: int) -> dict[str, dict[str, float]]:
+        """Tokens per second after an answer's first token, by the request's kind and by system. All systems answer each
+        request, in the order of turn `turn` and the following ones."""
+        tokens: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for i, (kind, body) in enumerate(zip(kinds, bodies, strict=True)):
+            for name in order(self.names, turn + i):
+                (answer,) = self.turn(name, [body]).answers
+                tokens[kind][name] += answer.n_tokens - 1
+                seconds[kind][name] += answer.generate
+        return {kind: {name: n / seconds[kind][name] for name, n in of.items()} for kind, of in tokens.items()}
 
     def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
         """Get a first answer from each system. Raises LoadError if an idle server uses the CPU, which is unfair."""

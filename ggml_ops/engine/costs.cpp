@@ -22,7 +22,7 @@ void pass_costs::measure(const timed_passes & passes, const pass_shapes & shapes
         measure_draft(passes, shapes, since_start);
     }
     measure_verify(passes, shapes, since_start);
-    repeat_disturbed(passes, since_start);
+    repeat_disturbed(passes, shapes, since_start);
 }
 
 void pass_costs::measure_draft(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
@@ -53,6 +53,14 @@ static std::vector<int32_t> measured_widths() {
     return widths;
 }
 
+// A target pass as steps run it: after a drafter pass, unless it has one row, where the drafter rests.
+static double verify_after_draft(const timed_passes & passes, const pass_shapes & shapes, int32_t rows) {
+    if (rows > 1 && passes.draft) {
+        passes.draft(1, std::min(8, shapes.max_length));
+    }
+    return passes.verify(rows);
+}
+
 void pass_costs::measure_verify(
     const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     rebuild_ms = 0;
@@ -63,12 +71,7 @@ void pass_costs::measure_verify(
         if (rows > 2 && since_start.ms() > WIDTHS_MS) {
             break;
         }
-        const auto time_again = [&] {
-            if (rows > 1 && passes.draft) {   // one row is plain decoding: the drafter rests
-                passes.draft(1, std::min(8, shapes.max_length));
-            }
-            return passes.verify(rows);
-        };
+        const auto   time_again = [&] { return verify_after_draft(passes, shapes, rows); };
         const double first = passes.verify(rows), second = time_again(), best = std::min(second, time_again());
         verify.set(rows, best);
         if (rows == 1) {
@@ -78,14 +81,15 @@ void pass_costs::measure_verify(
 }
 
 // A pass that took longer than a wider one was disturbed, or is slower for good. One row came first, on a cold machine.
-void pass_costs::repeat_disturbed(const timed_passes & passes, const stopwatch & since_start) {
+void pass_costs::repeat_disturbed(
+    const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     const std::map<int32_t, double> points = verify.points();
     for (auto point = points.begin(); point != points.end() && since_start.ms() < LIMIT_MS; ++point) {
         const auto [rows, ms] = *point;
         const auto wider      = std::next(point);
         if (rows == 1 || (wider != points.end() && ms > wider->second)) {
             passes.verify(rows);   // it may have to make its graph again
-            verify.set(rows, std::min(ms, passes.verify(rows)));
+            verify.set(rows, std::min(ms, verify_after_draft(passes, shapes, rows)));
         }
     }
 }

@@ -46,7 +46,7 @@ struct pass_costs {
   private:
     void measure_draft(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
     void measure_verify(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
-    void repeat_disturbed(const timed_passes & passes, const stopwatch & since_start);
+    void repeat_disturbed(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
 };
 
 }   // namespace dflash

@@ -52,6 +52,24 @@ static void a_disturbed_width_is_timed_again() {
     CHECK(n_verified[4] == 3 && n_verified[6] == 5);
 }
 
+// A target pass just behind another one is faster than steps will find it.
+static void a_width_is_timed_again_beside_the_drafter() {
+    std::map<int32_t, int32_t> n_verified;
+    bool                       drafted = false;
+    const auto                 draft   = [&](int32_t, int32_t) {
+        drafted = true;
+        return 1.0;
+    };
+    const auto verify = [&](int32_t rows) {
+        const double ms = 10.0 + rows + (drafted ? 0.0 : -2.0) + (n_verified[rows]++ < 3 && rows == 6 ? 20.0 : 0.0);
+        drafted         = false;
+        return ms;
+    };
+    pass_costs costs;
+    costs.measure({ verify, draft }, { 1, 16, 8 }, stopwatch());
+    CHECK(costs.verify.at(6) == 16.0);
+}
+
 static void blocks_are_timed_warm() {
     machine           m;
     pass_costs        costs;
@@ -78,6 +96,7 @@ int main() {
     padding_pays_where_it_saves_time();
     the_best_time_counts();
     a_disturbed_width_is_timed_again();
+    a_width_is_timed_again_beside_the_drafter();
     blocks_are_timed_warm();
     return TEST_RESULT;
 }
