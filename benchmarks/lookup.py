@@ -38,7 +38,7 @@ PEER = {
     "suffix": ["--spec-type", "suffix:n_max=16,n_min=2,suffix_min_match_len=5,suffix_max_depth=64"],
     "ngram-mod": ["--spec-type", "ngram-mod:n_max=64,n_min=2,ngram_size_n=8"],
 }
-N_CTX = 4096
+N_CTX = 8192
 
 Speeds = dict[str, dict[str, list[float]]]  # kind of prompt -> system -> one value per repeat
 

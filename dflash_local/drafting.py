@@ -8,8 +8,10 @@ from typing import Any, Literal
 from dflash_local.errors import RequestError
 
 MAX_NODES = 64  # DFLASH_MAX_NODES
+MIN_DRAFT_VOCAB = 8  # tokens: as many as a place has candidates
 
 Budget = int | Literal["auto"]
+DraftVocab = int | Literal["auto", "all"]
 Draft = Literal["off", "chain", "tree"]
 Accept = Literal["match", "block"]
 
@@ -57,6 +59,20 @@ def draft_tokens(draft_n_max: int, param: str = "draft_n_max") -> int:
             f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param
         )
     return draft_n_max
+
+
+def draft_vocab_tokens(draft_vocab: DraftVocab) -> int:
+    """dflash_engine_params.draft_vocab: 0 is "auto", all bits are "all"."""
+    if draft_vocab == "auto":
+        return 0
+    if draft_vocab == "all":
+        return 2**32 - 1
+    if isinstance(draft_vocab, bool) or not isinstance(draft_vocab, int) or not MIN_DRAFT_VOCAB <= draft_vocab < 2**31:
+        raise RequestError(
+            f'draft_vocab must be "auto", "all" or an integer from {MIN_DRAFT_VOCAB} on, got {draft_vocab!r:.80}',
+            param="draft_vocab",
+        )
+    return draft_vocab
 
 
 def _named(value: object, names: Any, param: str, if_number: str | None = None) -> int:

@@ -21,7 +21,17 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from dflash_local.arguments import check_fields
-from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
+from dflash_local.drafting import (
+    Accept,
+    Budget,
+    Draft,
+    DraftVocab,
+    accept_rule,
+    budget_nodes,
+    draft_mode,
+    draft_tokens,
+    draft_vocab_tokens,
+)
 from dflash_local.errors import RequestError
 from dflash_local.option import Option, defaults_of, native_params, options_of, with_arguments
 
@@ -284,6 +294,14 @@ class EngineOptions:
         native_type=c_uint32,
         low=0,
         flag=_flag(_DRAFTING, "--draft-ctx", metavar="N"),
+    )
+    draft_vocab: DraftVocab = _cost_option(
+        "auto",
+        help="tokens that a drafter without an output projection of its own may propose: auto chooses by the "
+        "vocabulary's size, which tokens follows the texts; fewer cost less and miss more",
+        native_type=c_uint32,
+        native_value=draft_vocab_tokens,
+        flag=_flag(_DRAFTING, "--draft-vocab", metavar="auto|all|N"),
     )
     draft_n_max: int = _option(
         0,

@@ -47,6 +47,12 @@ bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vec
     return true;
 }
 
+void draft_memory::count_text(const std::vector<int32_t> & tokens, size_t first) {
+    if (drafter_) {
+        drafter_->count_text(tokens, first);
+    }
+}
+
 void draft_memory::inject_all() {
     std::vector<part>  parts;
     std::vector<draft> drafts;

@@ -41,6 +41,8 @@ class draft_memory {
     // Injects pending taps and denoises blocks of `length` tokens; drafts: [parts]. False: the pass failed.
     bool      run(const std::vector<part> & parts, int32_t length, std::vector<draft> & drafts);
     draft_job job_of(const part & p) const;
+    // Tokens of a text, from the first-th on, for what the drafter may propose.
+    void count_text(const std::vector<int32_t> & tokens, size_t first = 0);
     // Injects every sequence's pending taps.
     void inject_all();
     // The same if the tap store has too few free cells for the rows of the target's next pass. Call it before.

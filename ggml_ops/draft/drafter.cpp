@@ -49,28 +49,23 @@ void check_pair(const drafter_model & model, const llama_model * target) {
     }
 }
 
-// The drafter borrows the embeddings and the output projection that it lacks from the target, or copies the projection.
-std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model * target) {
-    const target_heads         heads = access_heads(target);
-    std::unique_ptr<head_copy> copy;
+// The drafter borrows the embeddings and the output projection that it lacks from the target. Returns whether it does
+// the latter.
+bool share_heads(drafter_model & model, const llama_model * target) {
+    const target_heads heads  = access_heads(target);
+    const bool         shares = !model.output;
     if (!model.tok_embd) {
         model.tok_embd = heads.tok_embd;
     }
-    if (!model.output) {
+    if (shares) {
         fail_if(heads.scaled_output, "the target's output projection is NVFP4, which a drafter cannot share");
         model.output = heads.output;
-        if (model.output && head_copy::is_needed(model.output, model.layers[0].wk)) {
-            // a tied head is the embeddings' own tensor, which is on this machine
-            const bool tied = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
-            copy            = std::make_unique<head_copy>(tied ? heads.tok_embd : heads.output, model.layers[0].wk);
-            model.output    = copy->tensor();
-        }
     }
     fail_if(!model.tok_embd || !model.output,
         "neither the drafter nor the target has token embeddings and an output projection");
     fail_if(model.output->ne[0] != model.n_embd || model.tok_embd->ne[0] != model.n_embd,
         "the output projection's width differs from dflash.embedding_length");
-    return copy;
+    return shares;
 }
 
 // Limits draft tokens to those that both models know: the other's tensors have no rows for padding.
@@ -91,6 +86,24 @@ std::vector<int64_t> read_d2t(const drafter_model & model) {
         fail_if(id < 0 || id >= model.n_vocab, "d2t maps to token ", id, ", outside the vocabulary");
     }
     return d2t;
+}
+
+// Whether the tensor in the target's file is the head that the drafter shares.
+bool holds_rows(const gguf_tensor & head, const drafter_model & model) {
+    return head.type == (uint32_t) model.output->type && head.ne[0] == (uint64_t) model.n_embd &&
+           head.ne[1] >= (uint64_t) model.n_candidates && head.ne[2] == 1 && head.ne[3] == 1;
+}
+
+// Tokens that end a text or a turn, at most n.
+std::vector<int32_t> text_ends(const llama_model * target, int32_t n) {
+    const llama_vocab *  vocab = llama_model_get_vocab(target);
+    std::vector<int32_t> ends;
+    for (int32_t token = 0; token < llama_vocab_n_tokens(vocab) && (int32_t) ends.size() < n; ++token) {
+        if (llama_vocab_is_eog(vocab, token)) {
+            ends.push_back(token);
+        }
+    }
+    return ends;
 }
 
 int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
@@ -127,11 +140,13 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     model_(access_drafter(model)), params_(params) {
     check_pair(model_, target);
     check_vocabulary(model, target);
-    head_ = share_heads(model_, target);
+    const bool shares = share_heads(model_, target);
     bound_vocabulary(model_, target);
-    d2t_                              = read_d2t(model_);
+    d2t_ = read_d2t(model_);
+    copy_head(target, shares);
+    set_target_ids();
     mask_token_                       = find_mask_token(model, model_.n_vocab);
-    selector_                         = make_selector(model_, d2t_, params_.n_slots);
+    selector_                         = make_selector(model_, params_.n_slots);
     ggml_backend_buffer_type_t memory = memory_beside(model_.layers[0].wk);
     on_device_                        = memory != ggml_backend_cpu_buffer_type();
     if (on_device_) {
@@ -148,6 +163,74 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
         backends.push_back(backend.get());
     }
     graphs_ = std::make_unique<graph_cache>(backends);
+}
+
+// How many tokens the drafter may propose, fewer than it could: 0: it may propose all.
+int32_t drafter::reduced_size(bool shares) const {
+    const bool can = shares && model_.kind->head_in_part;
+    fail_if(!can && params_.draft_vocab != 0 && params_.draft_vocab != ALL_TOKENS, "draft_vocab is ",
+        params_.draft_vocab, ", but ", model_.kind->title, " drafters ",
+        shares ? "need all tokens" : "with an output projection of their own keep its tokens", ": leave it out");
+    if (!can || params_.draft_vocab == ALL_TOKENS || !holds_rows(params_.head, model_)) {
+        return 0;
+    }
+    return params_.draft_vocab ? std::min((int32_t) params_.draft_vocab, model_.n_candidates)
+                               : draft_vocabulary::enough(model_.n_candidates);
+}
+
+// Makes a copy of a shared head, if only some of its rows are needed or all are too far away.
+void drafter::copy_head(const llama_model * target, bool shares) {
+    const ggml_tensor * weight = model_.layers[0].wk;
+    if (const int32_t n = reduced_size(shares); n > 0) {
+        head_       = std::make_unique<shared_head>(model_.output, n, weight);
+        vocabulary_ = std::make_unique<draft_vocabulary>(model_.n_candidates, n, text_ends(target, n));
+        if (model_.output->data) {   // else a memory plan: only the size is known
+            read_head();
+        }
+    } else if (shares && shared_head::is_remote(model_.output, weight)) {
+        // a tied head is the embeddings' own tensor, which is on this machine
+        const target_heads heads = access_heads(target);
+        const bool         tied  = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
+        head_                    = std::make_unique<shared_head>(model_.output, model_.output->ne[1], weight);
+        if (model_.output->data) {
+            head_->copy(tied ? heads.tok_embd : heads.output);
+        }
+    }
+    model_.output = head_ ? head_->tensor() : model_.output;
+}
+
+void drafter::read_head() {
+    head_->read(params_.head, vocabulary_->tokens());
+    d2t_.assign(vocabulary_->tokens().begin(), vocabulary_->tokens().end());
+}
+
+void drafter::set_target_ids() {
+    if (!target_ids_ && (vocabulary_ || !d2t_.empty())) {
+        target_ids_       = std::make_unique<target_ids>(model_.n_logits(), model_.layers[0].wk);
+        model_.target_ids = target_ids_->tensor();
+    }
+    if (target_ids_ && !d2t_.empty()) {   // a memory plan has none
+        target_ids_->set(d2t_);
+    }
+}
+
+void drafter::count_text(const std::vector<int32_t> & tokens, size_t first) {
+    if (vocabulary_) {
+        vocabulary_->count(tokens, first);
+    }
+}
+
+void drafter::follow_texts() {
+    if (!vocabulary_ || !vocabulary_->is_outdated()) {
+        return;
+    }
+    vocabulary_->choose();
+    try {
+        read_head();
+        set_target_ids();
+    } catch (const gguf_error &) {   // the file is gone: go on with what was read of it
+        vocabulary_.reset();
+    }
 }
 
 std::map<ggml_backend_buffer_type_t, size_t> drafter::copied_memory() const {

@@ -4,11 +4,13 @@
 
 #pragma once
 
+#include "draft/draft_vocabulary.h"
 #include "draft/graph.h"
 #include "draft/growth.h"
-#include "draft/head_copy.h"
 #include "draft/kv_ring.h"
 #include "draft/selector.h"
+#include "draft/shared_head.h"
+#include "draft/target_ids.h"
 #include "llama/drafter_model.h"
 #include "llama/tap_cell.h"
 
@@ -22,6 +24,8 @@ namespace dflash {
 
 class tap_store;   // llama/tap_store.h
 
+inline constexpr uint32_t ALL_TOKENS = UINT32_MAX;   // of draft_vocab
+
 struct drafter_params {
     int32_t   n_slots;
     int32_t   n_ctx;     // newest positions that a block attends to
@@ -33,6 +37,9 @@ struct drafter_params {
     size_t    history_limit;    // bytes on the host for positions that have left the slots' rings
     // where taps are read from; null: the host
     const tap_store * taps = nullptr;
+    // tokens that a drafter without an output projection may propose; 0: chosen by the vocabulary's size
+    uint32_t    draft_vocab = 0;
+    gguf_tensor head;   // the target's projection in its file
 };
 
 // One slot's part of a pass.
@@ -77,9 +84,18 @@ class drafter {
     void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts,
         draft_probe * probe = nullptr);
 
+    // Tokens of a text, from the first-th on: what the drafter may propose follows the texts. The second call lets it,
+    // where too much of the newest ones is missing; it takes as long as reading the head's rows.
+    void count_text(const std::vector<int32_t> & tokens, size_t first = 0);
+    void follow_texts();
+
     int64_t n_graphs_built = 0, n_graphs_reused = 0;
 
   private:
+    int32_t                      reduced_size(bool shares) const;
+    void                         copy_head(const llama_model * target, bool shares);
+    void                         read_head();
+    void                         set_target_ids();
     void                         skip(draft_job & job, int32_t n_rows) const;
     void                         inject_surplus(std::vector<draft_job> & jobs);
     void                         inject(draft_job & job, int32_t n_rows);
@@ -104,7 +120,9 @@ class drafter {
     std::vector<float>       mask_;   // scratch space of set_mask()
     std::vector<ggml_fp16_t> mask_f16_;
 
-    std::unique_ptr<head_copy> head_;   // null: no copy of the head is needed
+    std::unique_ptr<shared_head>      head_;         // null: no copy of the head is needed
+    std::unique_ptr<draft_vocabulary> vocabulary_;   // null: which tokens may be proposed is fixed
+    std::unique_ptr<target_ids>       target_ids_;   // null: draft tokens are target tokens
 
     std::vector<ggml_backend_ptr> backends_;   // must outlive the members below
     std::unique_ptr<kv_ring>      kv_;

@@ -107,7 +107,7 @@ class correlator_graph {
 
     // Of the graph's ids: [H, k, n_pos, n_slots].
     ggml_tensor * embeddings() {
-        ggml_tensor * rows = embed(graph_, model_, graph_.ids, k_);
+        ggml_tensor * rows = embed(graph_, model_, target_tokens(ctx_, model_, graph_.ids), k_);
         return head_.token.weight ? apply(head_.token, rows) : rows;
     }
 

@@ -36,25 +36,14 @@ void apply_confidence(float confidence, float * probs, int32_t k) {
 
 }   // namespace
 
-markov_selector::markov_selector(const drafter_model & model, const std::vector<int64_t> & d2t) :
-    selector(std::min<int32_t>(MARKOV_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
-    if (d2t.empty()) {
-        return;
-    }
-    // The head's first table is indexed by target tokens, candidates are draft tokens.
-    ctx_.reset(ggml_init({ ggml_tensor_overhead(), nullptr, true }));
-    target_ids_ = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_I32, 1, (int64_t) d2t.size());
-    buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(ctx_.get(), memory_beside(model.markov_prev)));
-    fail_if(!buffer_, "not enough memory for the drafter's vocabulary");
-    const std::vector<int32_t> ids(d2t.begin(), d2t.end());
-    ggml_backend_tensor_set(target_ids_, ids.data(), 0, ids.size() * sizeof(int32_t));
-}
+markov_selector::markov_selector(const drafter_model & model) :
+    selector(std::min<int32_t>(MARKOV_CANDIDATES, (int32_t) model.n_logits())), model_(model) {}
 
 // Scores all pairs of neighbouring candidates. ids: I32 [k, n_out].
 markov_selector::candidates markov_selector::score(draft_graph & graph, ggml_tensor * logits, ggml_tensor * ids) const {
     ggml_context * ctx   = graph.ctx.get();
     ggml_tensor *  next  = rows_of_candidates(graph, model_.markov_next, ids);
-    ggml_tensor *  prev  = rows_before(graph, model_.markov_prev, ids, target_ids_);
+    ggml_tensor *  prev  = rows_before(graph, model_.markov_prev, target_tokens(ctx, model_, ids));
     ggml_tensor *  unary = pick(ctx, logits, ids);
     unary                = ggml_reshape_4d(ctx, unary, top_k(), 1, graph.shape.n_pos, graph.shape.n_slots());
     return { ids, ggml_add(ctx, ggml_mul_mat(ctx, next, prev), unary), prev };
@@ -75,7 +64,7 @@ ggml_tensor * markov_selector::guess(draft_graph & graph, const candidates & c) 
         ggml_tensor * ids =
             ggml_view_3d(ctx, c.ids, 1, k, n_slots, c.ids->nb[0], c.ids->nb[1] * n_pos, (size_t) i * c.ids->nb[1]);
         ggml_tensor * token = ggml_reshape_1d(ctx, ggml_get_rows(ctx, ids, chosen), n_slots);
-        ggml_tensor * row   = look_up(ctx, model_.markov_prev, token, target_ids_);
+        ggml_tensor * row   = ggml_get_rows(ctx, model_.markov_prev, target_tokens(ctx, model_, token));
         path                = ggml_concat(ctx, path, ggml_reshape_3d(ctx, row, rank, 1, n_slots), 1);
     }
     return ggml_reshape_2d(ctx, path, rank, n_pos * n_slots);

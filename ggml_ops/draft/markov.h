@@ -5,8 +5,6 @@
 
 #include "draft/selector.h"
 
-#include "ggml-cpp.h"
-
 namespace dflash {
 
 // score(next | prev) = logit[next] + <markov_next[next], markov_prev[prev]>. The first position's predecessor is the
@@ -21,8 +19,7 @@ namespace dflash {
 // and the chain differs from there on.
 class markov_selector : public selector {
   public:
-    // d2t: the target token of each draft token; empty: the same.
-    markov_selector(const drafter_model & model, const std::vector<int64_t> & d2t);
+    explicit markov_selector(const drafter_model & model);
 
     int32_t n_scores() const override { return top_k() * (top_k() + n_extra()); }
     void    build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const override;
@@ -41,10 +38,7 @@ class markov_selector : public selector {
     ggml_tensor * guess(draft_graph & graph, const candidates & c) const;
     ggml_tensor * confidence(draft_graph & graph, ggml_tensor * hidden, const candidates & c) const;
 
-    const drafter_model &   model_;
-    ggml_context_ptr        ctx_;
-    ggml_backend_buffer_ptr buffer_;
-    ggml_tensor *           target_ids_ = nullptr;   // I32 [1, n_vocab_draft]; null: the same
+    const drafter_model & model_;
 };
 
 }   // namespace dflash

@@ -30,29 +30,32 @@ ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids) {
     return ggml_reshape_2d(ctx, ggml_get_rows(ctx, elements, ids), ids->ne[0], ids->ne[1]);
 }
 
-ggml_tensor * look_up(ggml_context * ctx, ggml_tensor * table, ggml_tensor * ids, ggml_tensor * target_ids) {
-    if (target_ids) {
-        ids = ggml_reshape_1d(ctx, ggml_get_rows(ctx, target_ids, ids), ids->ne[0]);
+ggml_tensor * target_tokens(ggml_context * ctx, const drafter_model & model, ggml_tensor * ids) {
+    if (!model.target_ids) {
+        return ids;
     }
-    return ggml_get_rows(ctx, table, ids);
+    ggml_tensor * row = ggml_reshape_1d(ctx, ggml_is_contiguous(ids) ? ids : ggml_cont(ctx, ids), ggml_nelements(ids));
+    ggml_tensor * tokens = ggml_get_rows(ctx, model.target_ids, row);
+    return ggml_reshape_4d(ctx, tokens, ids->ne[0], ids->ne[1], ids->ne[2], ids->ne[3]);
 }
 
-ggml_tensor * rows_of_candidates(const draft_graph & graph, ggml_tensor * table, ggml_tensor * ids) {
+ggml_tensor * rows_of_candidates(const draft_graph & graph, ggml_tensor * table, ggml_tensor * tokens) {
     ggml_context * ctx  = graph.ctx.get();
-    ggml_tensor *  rows = ggml_get_rows(ctx, table, ggml_reshape_1d(ctx, ids, ggml_nelements(ids)));
-    return ggml_reshape_4d(ctx, rows, table->ne[0], ids->ne[0], graph.shape.n_pos, graph.shape.n_slots());
+    ggml_tensor *  rows = ggml_get_rows(ctx, table, ggml_reshape_1d(ctx, tokens, ggml_nelements(tokens)));
+    return ggml_reshape_4d(ctx, rows, table->ne[0], tokens->ne[0], graph.shape.n_pos, graph.shape.n_slots());
 }
 
-ggml_tensor * rows_before(const draft_graph & graph, ggml_tensor * table, ggml_tensor * ids, ggml_tensor * target_ids) {
-    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = ids->ne[0], n = table->ne[0];
+ggml_tensor * rows_before(const draft_graph & graph, ggml_tensor * table, ggml_tensor * tokens) {
+    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = tokens->ne[0], n = table->ne[0];
     ggml_context * ctx  = graph.ctx.get();
     ggml_tensor *  rows = ggml_reshape_4d(ctx, ggml_get_rows(ctx, table, graph.anchors), n, 1, 1, n_slots);
     rows                = ggml_repeat_4d(ctx, rows, n, k, 1, n_slots);
     if (n_pos > 1) {
-        ggml_tensor * before = ggml_view_3d(ctx, ids, k, n_pos - 1, n_slots, ids->nb[1], ids->nb[1] * n_pos, 0);
-        before               = ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots);
-        before               = look_up(ctx, table, before, target_ids);
-        rows                 = ggml_concat(ctx, rows, ggml_reshape_4d(ctx, before, n, k, n_pos - 1, n_slots), 2);
+        ggml_tensor * before =
+            ggml_view_3d(ctx, tokens, k, n_pos - 1, n_slots, tokens->nb[1], tokens->nb[1] * n_pos, 0);
+        before = ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots);
+        before = ggml_get_rows(ctx, table, before);
+        rows   = ggml_concat(ctx, rows, ggml_reshape_4d(ctx, before, n, k, n_pos - 1, n_slots), 2);
     }
     return rows;
 }
@@ -137,8 +140,9 @@ class dflash2_selector : public selector {
         graph.anchors        = graph.input(ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_slots));
         ggml_tensor * gate   = ggml_mul_mat(ctx, model_.selector_hidden, hidden);
         gate                 = ggml_reshape_4d(ctx, gate, model_.selector_rank, 1, n_pos, n_slots);
-        ggml_tensor * next   = rows_of_candidates(graph, model_.selector_next, ids);
-        ggml_tensor * prev   = rows_before(graph, model_.selector_prev, ids);
+        ggml_tensor * tokens = target_tokens(ctx, model_, ids);
+        ggml_tensor * next   = rows_of_candidates(graph, model_.selector_next, tokens);
+        ggml_tensor * prev   = rows_before(graph, model_.selector_prev, tokens);
         ggml_tensor * pairs  = ggml_mul_mat(ctx, next, ggml_mul(ctx, prev, gate));   // [next, prev, n_pos, n_slots]
         ggml_tensor * unary  = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
         ggml_tensor * scores = ggml_add(ctx, pairs, unary);
@@ -155,10 +159,9 @@ class dflash2_selector : public selector {
 
 }   // namespace
 
-std::unique_ptr<selector> make_selector(
-    const drafter_model & model, const std::vector<int64_t> & d2t, int32_t n_slots) {
+std::unique_ptr<selector> make_selector(const drafter_model & model, int32_t n_slots) {
     switch (model.kind->id) {
-        case drafter_kind::DSPARK: return std::make_unique<markov_selector>(model, d2t);
+        case drafter_kind::DSPARK: return std::make_unique<markov_selector>(model);
         case drafter_kind::DFLASH2: return std::make_unique<dflash2_selector>(model);
         case drafter_kind::DOMINO: return std::make_unique<domino_selector>(model);
         case drafter_kind::LILICORR: return std::make_unique<lilicorr_selector>(model, n_slots);

@@ -47,9 +47,9 @@ class selector {
     int32_t top_k_;
 };
 
-// The selector for the model's kind. The model must have its output projection. d2t: the target token of each draft
-// token, empty: the same; n_slots: those of the drafter. Throws std::runtime_error.
-std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t, int32_t n_slots);
+// The selector for the model's kind. The model must have its output projection, and its target_ids if there are any.
+// n_slots: those of the drafter. Throws std::runtime_error.
+std::unique_ptr<selector> make_selector(const drafter_model & model, int32_t n_slots);
 
 // ---- parts of graphs ----
 
@@ -59,13 +59,12 @@ ggml_tensor * rows_of_blocks(const draft_graph & graph, ggml_tensor * rows, int6
 ggml_tensor * proposing_rows(const draft_graph & graph, ggml_tensor * rows);
 // rows [n, n_out] at ids [top_k, n_out] -> [top_k, n_out].
 ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids);
-// Rows of a table [n, tokens] for these ids. target_ids: the table's token of each id, I32 [1, ids]; null: the same.
-ggml_tensor * look_up(ggml_context * ctx, ggml_tensor * table, ggml_tensor * ids, ggml_tensor * target_ids);
-// Rows of the candidates [k, n_out] -> [n, k, n_pos, n_slots], and of those one position before, where the first
-// position has the anchor k times.
-ggml_tensor * rows_of_candidates(const draft_graph & graph, ggml_tensor * table, ggml_tensor * ids);
-ggml_tensor * rows_before(
-    const draft_graph & graph, ggml_tensor * table, ggml_tensor * ids, ggml_tensor * target_ids = nullptr);
+// The target's tokens of candidates, in the same shape.
+ggml_tensor * target_tokens(ggml_context * ctx, const drafter_model & model, ggml_tensor * ids);
+// Rows of a table [n, tokens] for the candidates [k, n_out] -> [n, k, n_pos, n_slots], and for those one position
+// before, where the first position has the anchor k times.
+ggml_tensor * rows_of_candidates(const draft_graph & graph, ggml_tensor * table, ggml_tensor * tokens);
+ggml_tensor * rows_before(const draft_graph & graph, ggml_tensor * table, ggml_tensor * tokens);
 // weight [n, m] times all rows [n, a, b, c], contiguous, as one matrix -> [m, a, b, c].
 ggml_tensor * product(ggml_context * ctx, ggml_tensor * weight, ggml_tensor * rows);
 // Embeddings of tokens, k for a place [k, n] -> [n_embd, k, n / n_slots, n_slots].

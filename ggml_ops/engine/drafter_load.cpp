@@ -31,6 +31,8 @@ drafter_params params_of(const model_pair & models, const target & target) {
     dp.kv_offload    = p.kv_offload;
     dp.flash_attn    = p.flash_attn && dp.type_k == GGML_TYPE_F16 && dp.type_v == GGML_TYPE_F16;
     dp.history_limit = history_limit(models);
+    dp.draft_vocab   = p.draft_vocab;
+    dp.head          = models.head();
     return dp;
 }
 

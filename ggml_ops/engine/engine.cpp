@@ -75,8 +75,9 @@ void engine::submit(int32_t id, dflash_prepared & prepared) {
     controller_.begin_answer(s);
     const request & r = s.request;
     s.stats.n_cached  = cache_.begin(id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);
-    s.t_submit_us     = llama_time_us();
-    s.state           = DFLASH_READING;
+    draft_memory_.count_text(r.prompt, s.stats.n_cached);
+    s.t_submit_us = llama_time_us();
+    s.state       = DFLASH_READING;
     cache_.leave_idle();
 }
 

@@ -1,6 +1,7 @@
 #include "engine/params.h"
 
 #include "base/error.h"
+#include "draft/drafter.h"
 #include "files/chat_template.h"
 #include "target/cache_type.h"
 
@@ -16,6 +17,8 @@ dflash_engine_params resolve_params(dflash_engine_params p) {
     check_range("n_batch", p.n_batch, 1, 1 << 20);
     check_range("n_ubatch", p.n_ubatch, 1, 1 << 20);
     check_range("budget", p.budget, 0, DFLASH_MAX_NODES);
+    refuse_if(p.draft_vocab != 0 && p.draft_vocab != ALL_TOKENS && (p.draft_vocab < 8 || p.draft_vocab > INT32_MAX),
+        "draft_vocab is ", p.draft_vocab, ", must be at least 8, 0 or UINT32_MAX");
     check_range("draft_n_max", p.draft_n_max, 0, DFLASH_MAX_NODES - 1);
     check_range("draft", p.draft, DFLASH_DRAFT_OFF, DFLASH_DRAFT_TREE);
     check_range("accept", p.accept, DFLASH_ACCEPT_MATCH, DFLASH_ACCEPT_BLOCK);

@@ -102,7 +102,7 @@ json describe_drafter(const drafter & drafter, const model_pair & models, const 
     d["block_size"]    = drafter.model().block_size;
     d["anchor_first"]  = drafter.model().anchor_first;
     d["keeps_block"]   = drafter.model().keeps_block();
-    d["n_vocab_draft"] = drafter.model().output->ne[1];
+    d["n_vocab_draft"] = drafter.model().n_logits();
     d["top_k"]         = drafter.top_k();
     d["lattice"]       = drafter.kind().lattice;
     d["target_layers"] = drafter.model().target_layers;

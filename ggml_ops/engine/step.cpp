@@ -249,6 +249,7 @@ void engine::count(slot & s) {
     const int32_t n_tokens = (int32_t) s.pass.walked.tokens.size();
     s.stats.n_generated += n_tokens;
     totals_.n_tokens += n_tokens;
+    draft_memory_.count_text(s.pass.walked.tokens);
     s.result.update.first = s.pass.reads;
     if (s.pass.reads) {
         s.t_first_us        = llama_time_us();
@@ -361,6 +362,9 @@ void engine::draft() {
             n_injected += n_pending;
             n_denoised += denoises;
         }
+    }
+    if (n_denoised > 0) {
+        draft_memory_.drafter()->follow_texts();
     }
     std::vector<dflash::draft> drafts;
     const stopwatch            watch;

@@ -364,11 +364,12 @@ class model_check : header_check {
 
 }   // namespace
 
-void check_gguf(const char * path, gguf_use use) {
+gguf_file check_gguf(const char * path, gguf_use use) {
     const std::string file = path ? path : "";
     try {
         gguf_file header(file);
         model_check(header, use).run();
+        return header;
     } catch (const gguf_error & e) {
         throw status_error(DFLASH_ERROR_MODEL, e.what());
     } catch (const std::bad_alloc &) {

@@ -6,13 +6,16 @@
 
 #pragma once
 
+#include "files/gguf_file.h"
+
 namespace dflash {
 
 // What a file is used for: text (targets, drafters, files to quantize), or one vector or score per text.
 enum class gguf_use { generate, embed };
 
 // Throws status_error (DFLASH_ERROR_MODEL) unless the file passes: one sentence that names the file, the key or tensor
-// and what is expected. For a split model, give the first file: the others are checked too. path: null is none.
-void check_gguf(const char * path, gguf_use use = gguf_use::generate);
+// and what is expected. For a split model, give the first file: the others are checked too, and their tensors are in
+// the result. path: null is none.
+gguf_file check_gguf(const char * path, gguf_use use = gguf_use::generate);
 
 }   // namespace dflash

@@ -315,13 +315,29 @@ const gguf_tensor * gguf_file::find_tensor(const std::string & name) const {
     return it == tensors.end() ? nullptr : &it->second;
 }
 
+static void read_bytes(std::ifstream & stream, const gguf_tensor & tensor, uint64_t from, uint8_t * to, uint64_t n) {
+    stream.seekg((std::streamoff) (tensor.offset + from));
+    stream.read(reinterpret_cast<char *>(to), (std::streamsize) n);
+    if (!stream) {
+        throw gguf_error(tensor.path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read");
+    }
+}
+
 std::vector<uint8_t> gguf_read(const gguf_tensor & tensor) {
     std::vector<uint8_t> bytes((size_t) tensor.n_bytes);
     std::ifstream        stream(file_path(tensor.path), std::ios::binary);
-    stream.seekg((std::streamoff) tensor.offset);
-    stream.read(reinterpret_cast<char *>(bytes.data()), (std::streamsize) bytes.size());
-    if (!stream) {
-        throw gguf_error(tensor.path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read");
+    read_bytes(stream, tensor, 0, bytes.data(), bytes.size());
+    return bytes;
+}
+
+std::vector<uint8_t> gguf_read_rows(const gguf_tensor & matrix, const std::vector<int32_t> & rows) {
+    const uint64_t       row_bytes = matrix.n_bytes / matrix.ne[1];
+    std::vector<uint8_t> bytes((size_t) row_bytes * rows.size());
+    std::ifstream        stream(file_path(matrix.path), std::ios::binary);
+    for (size_t first = 0, end = 0; first < rows.size(); first = end) {
+        for (end = first + 1; end < rows.size() && rows[end] == rows[end - 1] + 1; ++end) {}
+        read_bytes(stream, matrix, row_bytes * (uint64_t) rows[first], bytes.data() + row_bytes * first,
+            row_bytes * (end - first));
     }
     return bytes;
 }

@@ -75,6 +75,8 @@ struct gguf_file {
 
 // Data of one tensor. The caller limits the size. Throws gguf_error.
 std::vector<uint8_t> gguf_read(const gguf_tensor & tensor);
+// Some rows of a matrix, which must be rising and there. Throws gguf_error.
+std::vector<uint8_t> gguf_read_rows(const gguf_tensor & matrix, const std::vector<int32_t> & rows);
 
 // All parts of a split model, from the name of its first part ("*-00001-of-0000N.gguf", as in llama.cpp), whether they
 // exist or not; any other name is returned alone.

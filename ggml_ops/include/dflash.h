@@ -32,7 +32,7 @@
 // A hash of the names and types of all fields of this header's structs: dflash_local/native/structs.py computes it, and
 // tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the
 // function another name.
-#define DFLASH_ABI_VERSION 0xe0c1677au
+#define DFLASH_ABI_VERSION 0x1ca44d4au
 
 #ifdef __cplusplus
 extern "C" {
@@ -110,14 +110,16 @@ typedef struct dflash_engine_params {
     bool         swa_full;
     bool         warmup;   // run the passes once and measure their cost at load
 
-    uint32_t draft_ctx;    // how many of the newest positions the drafter attends to, 0 = 4096 (never more than a
-                           // slot's context)
-    int32_t draft_n_max;   // max. draft tokens per step, 0 = as many as a block proposes
-    int32_t budget;        // nodes per tree, including the anchor: 0 = chosen by measured cost, 1 = no drafting, N =
-                           // exactly N if the draft has that many
-    int32_t draft;         // dflash_draft_mode: which shapes drafts may have
-    int32_t accept;        // dflash_accept_rule
-    bool    lookup;        // prompt lookup: add what followed earlier occurrences of the last tokens to the tree
+    uint32_t draft_ctx;     // how many of the newest positions the drafter attends to, 0 = 4096 (never more than a
+                            // slot's context)
+    uint32_t draft_vocab;   // tokens that a drafter without an output projection of its own may propose, 0 = chosen by
+                            // the vocabulary's size, UINT32_MAX = all; which ones follows the texts
+    int32_t draft_n_max;    // max. draft tokens per step, 0 = as many as a block proposes
+    int32_t budget;         // nodes per tree, including the anchor: 0 = chosen by measured cost, 1 = no drafting, N =
+                            // exactly N if the draft has that many
+    int32_t draft;          // dflash_draft_mode: which shapes drafts may have
+    int32_t accept;         // dflash_accept_rule
+    bool    lookup;         // prompt lookup: add what followed earlier occurrences of the last tokens to the tree
     bool kv_unified;   // one KV stream for all slots; false: one stream per slot, which costs padding passes when tree
                        // sizes differ or prompts are read. Targets whose attention requires it (minimax-m3) always use
                        // one per slot, and no share_ctx

@@ -18,18 +18,19 @@ struct drafter_kind {
     bool         anchor_first;   // the block's layout where the file does not say
     bool         whole_block;    // trained on blocks of one size: only its proposals are cut, not its rows
     bool         reduced_head;   // may have a vocabulary of its own (d2t)
+    bool         head_in_part;   // some rows of a head that it shares are enough: it has no table with as many
     bool         needs_block_size;   // its file must give it
 };
 
 // clang-format off
 inline constexpr drafter_kind DRAFTER_KINDS[] = {
-    //                                                                         lattice anchor whole  reduced needs
-    //                                                                                 first  block  head    size
-    { drafter_kind::DFLASH,   "dflash",   "DFlash",   nullptr,                  false, false, false, true,  false },
-    { drafter_kind::DFLASH2,  "dflash2",  "DFlash 2", "selector_hidden.weight", true,  false, false, false, true  },
-    { drafter_kind::DSPARK,   "dspark",   "DSpark",   "markov_w1.weight",       true,  true,  true,  true,  true  },
-    { drafter_kind::DOMINO,   "domino",   "Domino",   "domino_gru_ih.weight",   true,  false, true,  false, false },
-    { drafter_kind::LILICORR, "lilicorr", "LiliCorr", "lilicorr_hidden.weight", true,  false, true,  false, true  },
+    //                                                                         lattice anchor whole  reduced head   needs
+    //                                                                                 first  block  head    in part size
+    { drafter_kind::DFLASH,   "dflash",   "DFlash",   nullptr,                  false, false, false, true,  true,  false },
+    { drafter_kind::DFLASH2,  "dflash2",  "DFlash 2", "selector_hidden.weight", true,  false, false, false, true,  true  },
+    { drafter_kind::DSPARK,   "dspark",   "DSpark",   "markov_w1.weight",       true,  true,  true,  true,  false, true  },
+    { drafter_kind::DOMINO,   "domino",   "Domino",   "domino_gru_ih.weight",   true,  false, true,  false, false, false },
+    { drafter_kind::LILICORR, "lilicorr", "LiliCorr", "lilicorr_hidden.weight", true,  false, true,  false, true,  true  },
 };
 // clang-format on
 

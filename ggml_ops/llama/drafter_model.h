@@ -111,6 +111,7 @@ struct drafter_model {
     ggml_tensor * tok_embd;          // [n_embd, n_vocab] or null: the target's
     ggml_tensor * output;            // [n_embd, n_vocab_draft] or null: the target's
     ggml_tensor * d2t;               // I64 [n_vocab_draft]: target token of each draft token; null: the same
+    ggml_tensor * target_ids;        // the same, as graphs look it up: I32 [1, n_vocab_draft] (draft/target_ids.h)
     ggml_tensor * selector_prev;     // DFlash 2: [rank, n_vocab]
     ggml_tensor * selector_next;     // DFlash 2: [rank, n_vocab]
     ggml_tensor * selector_hidden;   // DFlash 2: [n_embd, rank]

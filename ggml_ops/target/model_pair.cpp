@@ -35,7 +35,6 @@ llama_load_mode load_mode(const dflash_engine_params & p) {
 
 llama_model * load_model(const char * path, const char * what, const placement & placed, const dflash_engine_params & p,
     load_progress progress) {
-    check_gguf(path);
     logged_error();   // forget what went wrong before
     llama_model_params mp          = llama_model_default_params();
     mp.no_alloc                    = progress.options.plans;
@@ -85,12 +84,18 @@ void model_pair::place(const dflash_engine_params & params, const std::vector<gg
 }
 
 void model_pair::load(const dflash_engine_params & p, const load_options & options) {
-    const float target_share = is_set(p.drafter) ? 0.8f : 1.0f;
+    const float     target_share = is_set(p.drafter) ? 0.8f : 1.0f;
+    const gguf_file header       = check_gguf(p.model);
     target_.reset(load_model(p.model, "target", target_place_, p, { options, 0.0f, target_share }));
     rpc_.raise_failures();
     target_weights_ = access_weights(target());
     check_target(p);
     if (is_set(p.drafter)) {
+        check_gguf(p.drafter);
+        if (const ggml_tensor * output = access_heads(target()).output) {
+            const gguf_tensor * found = header.find_tensor(output->name);
+            head_                     = found ? *found : gguf_tensor();
+        }
         drafter_place_.settle(target_place_, target());
         drafter_.reset(
             load_model(p.drafter, "drafter", drafter_place_, p, { options, target_share, 1 - target_share }));

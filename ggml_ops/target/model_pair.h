@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "files/gguf_file.h"
 #include "target/memory_table.h"
 #include "target/placement.h"
 #include "target/rpc_servers.h"
@@ -47,6 +48,9 @@ class model_pair {
     // Whether there is a drafter and any layer of either model lies on a device.
     bool on_devices() const;
 
+    // The target's output projection in its file.
+    const gguf_tensor & head() const { return head_; }
+
     const buffer_bytes & target_weights() const { return target_weights_; }
     const buffer_bytes & drafter_weights() const { return drafter_weights_; }
     // Bytes that are left on the host when the weights are loaded, as far as is known.
@@ -62,6 +66,7 @@ class model_pair {
     uint64_t        host_memory_;                    // bytes, 0: what the system says
     placement       target_place_, drafter_place_;   // what the models borrow
     llama_model_ptr target_, drafter_;
+    gguf_tensor     head_;
     buffer_bytes    target_weights_, drafter_weights_;
     int32_t         max_length_ = 0;
 };

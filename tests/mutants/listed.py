@@ -249,7 +249,7 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/selector.cpp",
-        ("ids->nb[1], ids->nb[1] * n_pos, 0);", "ids->nb[1], ids->nb[1], 0);"),
+        ("tokens->nb[1], tokens->nb[1] * n_pos, 0);", "tokens->nb[1], tokens->nb[1], 0);"),
         tests=BLOCKS,
     ),
     *mutants_of(

@@ -137,6 +137,25 @@ def test_random_checkpoint(
     assert chosen  # else the likeliest candidates alone would pass
 
 
+def test_some_tokens_of_the_targets_head(target: Qwen3ForCausalLM, target_f32: Path, tmp_path: Path) -> None:
+    """--draft-vocab: the candidates are those of the tokens that texts brought in, with their embeddings and scores."""
+    drafter, n = random_drafter(target, Sizes(layers=1), False), 400
+    convert(save(drafter, tmp_path / "checkpoint"), target_f32, tmp_path / "drafter.gguf", outtype="f32")
+    text = [1000 + i * 7 % 301 for i in range(600)]
+    with engine_f32(target_f32, tmp_path / "drafter.gguf", n_ctx=1024, draft_vocab=n) as engine:
+        brought_in = {*text, engine.generate(text, GREEDY, max_tokens=4, ignore_eos=True, budget=4).tokens[0]}
+        held = sorted([*brought_in, *[token for token in range(1000) if token not in brought_in]][:n])
+        probe = engine.draft_probe(text[:40], BLOCK_SIZE)
+    taps = drafter.taps(text[:39])
+    hidden, logits = drafter.draft(text[:40], taps)
+    assert_close(probe.logits[:, held], logits[:, held].numpy())
+    others = torch.full_like(logits, -torch.inf)
+    others[:, held] = logits[:, held]
+    ids, scores = drafter.lattice(text[:40], hidden, others, taps)
+    assert probe.ids[1:].tolist() == ids.tolist()
+    assert_close(probe.scores[1:], scores.numpy())
+
+
 @pytest.fixture(scope="module")
 def pair(
     pocket: dict[str, Path], target: Qwen3ForCausalLM, target_f32: Path, tmp_path_factory: pytest.TempPathFactory

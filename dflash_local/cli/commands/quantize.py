@@ -48,21 +48,23 @@ def add_parser(commands: Commands) -> None:
         help=f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
     )  # fmt: skip
     parser.add_argument(
-        "--draft-vocab", nargs="+", type=count(8), default=[], metavar="N", help="also try these numbers of tokens"
-    )
+        "--draft-vocab", nargs="+", dest="draft_vocabs", type=count(8), default=[], metavar="N",
+        help="also try these numbers of tokens",
+    )  # fmt: skip
     parser.add_argument(
         "--corpus", type=Path, metavar="FILE", help="text whose most frequent tokens --draft-vocab keeps"
     )
     parser.add_argument("--repeat", type=count(1), default=3, metavar="N", help="rounds (default: 3)")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.gguf", help="write the recommended drafter there")
-    add_engine_flags(parser, without=("model", "drafter"))
+    add_engine_flags(parser, without=("model", "drafter", "draft_vocab"))
+    parser.set_defaults(draft_vocab="auto")
     add_sampling_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from dflash_local.trials import recommended, run_trials, table
 
-    if args.draft_vocab and not args.corpus:
+    if args.draft_vocabs and not args.corpus:
         raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
     args.model, args.models_taken = str(local_target(args.model, args)), True
     prompts, sampling = prompts_of(args), steady_sampling(args)
@@ -100,8 +102,8 @@ def _write_candidates(args: argparse.Namespace, folder: Path) -> dict[str, Path]
         source = folder / "source.gguf"
         convert(args.drafter, target, source, outtype="bf16")
     drafters: dict[str, Path] = {}
-    order = token_order(target, args.corpus) if args.draft_vocab else []
-    for n_tokens in [0, *args.draft_vocab]:
+    order = token_order(target, args.corpus) if args.draft_vocabs else []
+    for n_tokens in [0, *args.draft_vocabs]:
         head = ReducedHead.of(first_tokens(order, n_tokens), target) if n_tokens else None
         for outtype in args.types:
             path = folder / f"{outtype}-{n_tokens}.gguf"

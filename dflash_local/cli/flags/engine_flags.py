@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from dflash_local.cli.flags.model_flags import add_hub_flags, suggest, take_models
-from dflash_local.drafting import Draft
+from dflash_local.drafting import MIN_DRAFT_VOCAB, Draft
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
@@ -200,6 +200,10 @@ def _budget(text: str) -> int | str:
     return "auto" if text == "auto" else count(1)(text)
 
 
+def _draft_vocab(text: str) -> int | str:
+    return text if text in ("auto", "all") else count(MIN_DRAFT_VOCAB)(text)
+
+
 def _draft(text: str) -> str:
     if text.isdigit():  # older llama.cpp had --draft N
         raise argparse.ArgumentTypeError(
@@ -251,6 +255,7 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "flash_attn": {"type": on_off_auto, "nargs": "?", "const": "on"},
     "draft_n_max": {"type": count()},
     "budget": {"type": _budget},
+    "draft_vocab": {"type": _draft_vocab},
     "draft": {"type": _draft},
     "slot_similarity": {"type": amount(1)},
     "lookup_corpus": {"action": _Appended},
