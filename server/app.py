@@ -12,6 +12,7 @@ from starlette.responses import Response
 from dflash_local import __version__
 from dflash_local.errors import DFlashError
 from dflash_local.server.docs import add_docs
+from dflash_local.server.engine_life import Loader
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.middleware.failures import Failures
 from dflash_local.server.middleware.head import HeadAsGet
@@ -43,7 +44,7 @@ from dflash_local.server.security.api_keys import KeyCheck, RoutersKey
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.origins import CorsHeaders, OriginCheck
-from dflash_local.server.service import Loader, Service
+from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
 
 

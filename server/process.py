@@ -40,13 +40,17 @@ class Served(Protocol):
 
     settings: Settings
     stop: Callable[[], None]  # ends the server; the server sets it
-    failure: Exception | None  # why it ended by itself
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why it ended by itself."""
 
     def start(self) -> None:
         """Begin; the event loop runs."""
 
     def drain(self) -> None:
-        """Expect no more requests; those that would never end must end now."""
+        """Expect no more requests; those that would never end by themselves, if there are any, must end now."""
+        return
 
     async def close(self) -> None:
         """End everything that runs."""

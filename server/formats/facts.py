@@ -9,7 +9,7 @@ from dflash_local import __version__
 from dflash_local.engine import Engine
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.facts import CommonProps, Model, ModelMeta, Models, Props
-from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
+from dflash_local.server.engine_life import State
 from dflash_local.server.formats.settings import default_settings
 from dflash_local.server.service import Service
 
@@ -86,7 +86,7 @@ def props(service: Service) -> Props:
         "ui": settings.webui,
         "ui_settings": dict(settings.ui_settings),
         "build_info": f"dflash-local {__version__}",
-        "is_sleeping": service.sleep.is_sleeping,
+        "is_sleeping": service.life.state is State.SLEEPING,
         "cors_proxy_enabled": False,
     }
     if not service.has_engine:

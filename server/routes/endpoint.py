@@ -53,7 +53,7 @@ class Endpoint(APIRoute):
         if not self.wakes or scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return
-        async with scope["app"].state.service.awake():
+        async with scope["app"].state.service.life.awake():
             await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -14,6 +14,7 @@ from dflash_local.server.formats import facts
 from dflash_local.server.http_errors import JSON, HTTPError, not_supported
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.stats import EngineStats
 
 
 class Facts:
@@ -60,7 +61,8 @@ class Facts:
         if not service.settings.metrics_endpoint:
             raise not_supported("started with --no-metrics")
         if service.has_engine:
-            text = service.metrics.render(await service.stats()) + embedding_metrics(service.processes)
+            metrics = service.metrics  # raises while the engine loads
+            text = metrics.render(EngineStats.of(await service.life.stats())) + embedding_metrics(service.processes)
         else:
             text = metrics_without_engine(service.processes)
         headers = {"Process-Start-Time-Unix": str(self._started)}

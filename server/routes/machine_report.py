@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.server.answers.machine_report import Machine
+from dflash_local.server.answers.machine_report import Machine, MachineState
 from dflash_local.server.formats.machine_report import machine
 from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint, query_number, query_parameter
@@ -27,8 +28,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def tell_machine(request: Request) -> Response:
         """The pair, its devices and memory, what passes cost here, what the controller chose, slots, throughput."""
         since, engine = query_number(request, _SINCE, "a number of seconds", 9), service.engine
-        stats = await service.native_stats()
-        return JSON(await asyncio.to_thread(machine, engine, service.settings, stats, service.state, since))
+        state = cast(MachineState, service.life.state.value)
+        stats = await service.life.stats()
+        return JSON(await asyncio.to_thread(machine, engine, service.settings, stats, state, since))
 
     add_endpoint(
         app, (PATH,), tell_machine, answer=Machine, methods=["GET"], openapi_extra={"parameters": [_DOCUMENTED]}

@@ -44,7 +44,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """Save a slot to a file, restore it from one, or erase it. Waits for a slot that is busy."""
         if settings.slot_save_path is None:
             raise not_supported("This server does not support slots action. Start it with `--slot-save-path`")
-        async with service.awake():
+        async with service.life.awake():
             return await _act(request, service.engine, settings, settings.slot_save_path)
 
     add_endpoint(app, (PATH,), slot_action, answer=SlotSaved | SlotRestored | SlotErased, openapi_extra=_DOCUMENTED)

@@ -210,7 +210,7 @@ def test_a_model_that_sleeps(open_tab: OpenTab) -> None:
         tab = open_machine(open_tab, server.url)
         expect(tab.page.locator(".machine .state")).to_contain_text("The model sleeps")
         expect(card(tab, "pair")).to_be_visible()
-        assert server.service.sleep.is_sleeping
+        assert server.service.life.sleep.is_sleeping
 
 
 def test_a_router_is_not_made_to_load(open_tab: OpenTab, folder: Path) -> None:  # noqa: F811

@@ -21,7 +21,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
-from dflash_local.server import service as service_module
+from dflash_local.server import engine_life
 from dflash_local.server.settings import Settings
 from dflash_local.server.sockets import listen
 from tests.fake_native import FakeNative
@@ -49,7 +49,7 @@ def test_socket_answers_503_while_loading() -> None:
         return Engine.over(FakeNative())
 
     with live(load, wait=False) as server:
-        wait_until(lambda: server.service.progress == 0.25)
+        wait_until(lambda: server.service.life.progress == 0.25)
         health = server.http.get("/health")
         assert health.status_code == 503
         assert health.json()["error"]["message"] == "Loading model"
@@ -79,7 +79,7 @@ def test_shutdown_while_loading_stops_the_loading() -> None:
         raise ModelError("cancelled")
 
     with live(load, wait=False) as server:
-        wait_until(lambda: server.service.progress == 0.5)
+        wait_until(lambda: server.service.life.progress == 0.5)
     assert server.service.failure is None
 
 
@@ -189,7 +189,7 @@ def test_disconnect_while_waiting_leaves_the_queue() -> None:
 
 
 def test_engine_death_is_told_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_module, "DEATH_GRACE", 0.5)
+    monkeypatch.setattr(engine_life, "DEATH_GRACE", 0.5)
     native, gate = gated()
     with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
         running = pool.submit(server.http.post, PATHS[0], json=BODY)
@@ -240,7 +240,7 @@ def test_a_failed_pass_is_an_error_and_the_next_request_works() -> None:
 
 
 def test_a_long_step_does_not_hold_up_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_module, "STATS_PATIENCE", 0.05)
+    monkeypatch.setattr(engine_life, "STATS_PATIENCE", 0.05)
     native, gate = gated()
     with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
         answer = pool.submit(server.http.post, PATHS[0], json={**BODY, "max_tokens": 9})

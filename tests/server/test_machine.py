@@ -14,7 +14,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.machine.hardware import Machine, process_memory
-from dflash_local.server import service
+from dflash_local.server import engine_life
 from dflash_local.server.answers.machine_report import Computer
 from dflash_local.server.settings import Settings
 from dflash_local.throughput import SECONDS
@@ -116,7 +116,7 @@ def test_a_wrong_since(server: Live, since: str) -> None:
 
 
 def test_slots_as_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "STATS_PATIENCE", 0.05)  # a step that is held up here does not tell them
+    monkeypatch.setattr(engine_life, "STATS_PATIENCE", 0.05)  # a step that is held up here does not tell them
     gate = threading.Semaphore(0)
     native = FakeNative(b"0123456789abcdef", gate=gate, n_batch=4, n_slots=2)
     with live(lambda _: Engine.over(native)) as server:

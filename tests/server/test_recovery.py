@@ -51,7 +51,7 @@ def test_a_lost_engine_is_loaded_again() -> None:
         assert (refused.status_code, refused.json()["error"]) == (503, error)
         assert "Retry-After" in refused.headers
         assert server.http.get("/v1/models").status_code == 200
-        assert server.service.state == "lost"
+        assert server.service.life.state == "lost"
         loads.failure = None
         wait_until(lambda: server.http.get("/health").status_code == 200)
         assert server.http.post("/completion", json=PROMPT).json()["content"] == "hello"
@@ -70,7 +70,7 @@ def test_a_model_that_is_gone_ends_it() -> None:
     loads = Loads(Losing)
     with live(loads) as server:
         lose(server, loads, ModelError("the file is gone"))
-        wait_until(lambda: server.service.state == "dead")
+        wait_until(lambda: server.service.life.state == "dead")
 
 
 @pytest.mark.slow
@@ -78,15 +78,15 @@ def test_what_is_lost_does_not_fall_asleep() -> None:
     """Else it would be loaded twice: by the recovery, and by who wakes it."""
     loads = Loads(Losing)
     with live(loads, Settings(sleep_idle_seconds=0.3)) as server:
-        with server.service.sleep.held():
+        with server.service.life.sleep.held():
             server.http.post("/completion", json=PROMPT).raise_for_status()  # awake, if it slept already
             lose(server, loads)
         n_loads = len(loads.natives)
         time.sleep(0.8)
-        assert not server.service.sleep.is_sleeping
-        with server.service.sleep.held():
+        assert not server.service.life.sleep.is_sleeping
+        with server.service.life.sleep.held():
             loads.failure = None
             wait_until(lambda: server.http.get("/health").status_code == 200)
             assert server.http.post("/completion", json=PROMPT).status_code == 200
             assert len(loads.natives) == n_loads + 1
-        wait_until(lambda: server.service.sleep.is_sleeping)
+        wait_until(lambda: server.service.life.sleep.is_sleeping)

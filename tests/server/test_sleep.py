@@ -89,7 +89,7 @@ def test_requests_wait_while_it_loads_and_it_loads_once() -> None:
         loads.gate.clear()
         n_loads = len(loads.natives)
         answers = [pool.submit(server.http.post, "/completion", json=PROMPT) for _ in range(8)]
-        wait_until(lambda: server.service.sleep._users == 8)  # all are there
+        wait_until(lambda: server.service.life.sleep._users == 8)  # all are there
         assert not any(answer.done() for answer in answers)
         assert server.http.get("/health").status_code == 200
         loads.gate.set()

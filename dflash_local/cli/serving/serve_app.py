@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dflash_local.engine import Engine
     from dflash_local.server.children.parent import Parent
-    from dflash_local.server.service import Loader
+    from dflash_local.server.engine_life import Loader
     from dflash_local.server.settings import Settings
     from dflash_local.server.tls import Tls
 
