@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dflash_local.conversation import ChatAnswer
 from dflash_local.engine import Engine, Generation
@@ -15,42 +15,57 @@ from dflash_local.server.chat_prompt import render_chat
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.generation_fields import MAX_CHOICES, GenerationFields
-from dflash_local.server.fields.request import RequestFields, parse_fields
+from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.security.api_keys import key_number
 from dflash_local.server.service import Service
 
+R = TypeVar("R")
+
 
 async def start_chat(
-    service: Service, body: ChatRequest, *, of: Fields | None = None
-) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-    """Queue all choices of a chat completion, with a parser for each; `of` as for `render_chat`.
+    service: Service,
+    body: ChatRequest,
+    fields: RequestFields,
+    make_reply: Callable[[list[Generation], list[ChatAnswer]], R],
+    *,
+    of: Fields | None = None,
+) -> tuple[list[Generation], R]:
+    """Queue all choices of a chat completion, and make their reply with a parser for each; `of` as for `render_chat`.
 
     This runs in a thread, because templates, grammars and long prompts take time.
     """
     engine = service.engine
-    fields = parse_fields(body, service.settings.defaults)
 
-    def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
+    def start() -> tuple[list[Generation], R]:
         prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
         generations = _submit_all(
             engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **options)
         )
-        return fields, generations, [engine.answer(prompt) for _ in generations]
+        return generations, make_reply(generations, [engine.answer(prompt) for _ in generations])
 
     return await asyncio.to_thread(start)
 
 
-def start_completion(
-    service: Service, body: GenerationFields, fields: RequestFields, tokens: Callable[[], Sequence[Sequence[int]]]
-) -> list[Generation]:
-    """Queue all choices of a completion for the prompts that `tokens` makes; slow for long ones."""
+async def start_completion(
+    service: Service,
+    body: GenerationFields,
+    fields: RequestFields,
+    tokens: Callable[[], Sequence[Sequence[int]]],
+    make_reply: Callable[[list[Generation]], R],
+) -> tuple[list[Generation], R]:
+    """Queue all choices of a completion for the prompts that `tokens` makes, and make their reply; also in a thread."""
     engine = service.engine
-    ignored = body.sent_parts(Engine.ignored(fields.sampling))  # parts of a schema that its grammar cannot enforce
-    body.ignore(ignored, strict=service.settings.strict_fields)
-    prompts, options = tokens(), _submit_options(engine, fields)
-    return _submit_all(
-        engine, fields, len(prompts), lambda index, sampling: engine.submit(prompts[index], sampling, **options)
-    )
+
+    def start() -> tuple[list[Generation], R]:
+        ignored = body.sent_parts(Engine.ignored(fields.sampling))  # parts of a schema that its grammar cannot enforce
+        body.ignore(ignored, strict=service.settings.strict_fields)
+        prompts, options = tokens(), _submit_options(engine, fields)
+        generations = _submit_all(
+            engine, fields, len(prompts), lambda index, sampling: engine.submit(prompts[index], sampling, **options)
+        )
+        return generations, make_reply(generations)
+
+    return await asyncio.to_thread(start)
 
 
 def _submit_options(engine: Engine, fields: RequestFields) -> dict[str, Any]:

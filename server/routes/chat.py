@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from dflash_local.conversation import ChatAnswer
+from dflash_local.generation import Generation
 from dflash_local.server.answers.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.chat import ChatReply
 from dflash_local.server.formats.details import details_of
 from dflash_local.server.formats.passes import choice_passes
@@ -26,16 +28,18 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
-        fields, generations, answers = await start_chat(service, body)
-        engine = service.engine
-        probs = choice_probs(engine, fields.probs, generations)
-        counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
-        reply = ChatReply(settings.alias, answers, counts, probs)
-        reply.passes = choice_passes(engine, generations)
+        engine, fields = service.engine, parse_fields(body, service.settings.defaults)
+
+        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> ChatReply:
+            counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
+            reply = ChatReply(settings.alias, answers, counts, choice_probs(engine, fields.probs, generations))
+            reply.passes = choice_passes(engine, generations)
+            if fields.verbose:
+                reply.verbose = details_of(engine, settings.alias, fields, generations).whole
+            return reply
+
+        generations, reply = await start_chat(service, body, fields, make_reply)
         service.chats.add(reply.id, generations)
-        if fields.verbose:
-            details = await asyncio.to_thread(details_of, engine, settings.alias, fields, generations)
-            reply.verbose = details.whole
         return await respond(request, fields, reply, generations)
 
     paths = ("/v1/chat/completions", "/chat/completions")

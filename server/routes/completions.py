@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI, Request
@@ -77,11 +76,13 @@ async def _complete(
         prefix = layout.tokens(prompt) if isinstance(prompt, str) else engine.tokenize_parts(prompt)
         return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
 
-    def start() -> tuple[list[Generation], Reply]:
-        generations = start_completion(service, body, fields, lambda: [to_tokens(prompt) for prompt in prompts])
-        return generations, make_reply(fields, prompts, generations)
-
-    generations, reply = await asyncio.to_thread(start)
+    generations, reply = await start_completion(
+        service,
+        body,
+        fields,
+        lambda: [to_tokens(prompt) for prompt in prompts],
+        lambda generations: make_reply(fields, prompts, generations),
+    )
     return await respond(request, fields, reply, generations)
 
 

@@ -8,9 +8,12 @@ from functools import partial
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from dflash_local.conversation import ChatAnswer
+from dflash_local.generation import Generation
 from dflash_local.server.answers.messages import Message, MessageError, MessageEvent, MessageTokens
 from dflash_local.server.chat_prompt import count_tokens
 from dflash_local.server.fields.messages import MessagesRequest
+from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.messages import MessagesReply
 from dflash_local.server.http_errors import JSON, MESSAGES
 from dflash_local.server.response import respond
@@ -26,16 +29,20 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def messages(request: Request, body: MessagesRequest) -> Response:
         """A message in Anthropic's format."""
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-        fields, generations, answers = await start_chat(service, chat, of=body)
-        reply = MessagesReply(
-            settings.alias,
-            answers[0],
-            n_prompt=generations[0].request.n_prompt,
-            stops=fields.options["stop"],
-            max_tokens=fields.options["max_tokens"],
-            count=partial(service.engine.tokens_through, generation=generations[0]),
-            hide_thoughts=body.hides_thoughts,
-        )
+        fields = parse_fields(chat, service.settings.defaults)
+
+        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> MessagesReply:
+            return MessagesReply(
+                settings.alias,
+                answers[0],
+                n_prompt=generations[0].request.n_prompt,
+                stops=fields.options["stop"],
+                max_tokens=fields.options["max_tokens"],
+                count=partial(service.engine.tokens_through, generation=generations[0]),
+                hide_thoughts=body.hides_thoughts,
+            )
+
+        generations, reply = await start_chat(service, chat, fields, make_reply, of=body)
         return await respond(request, fields, reply, generations)
 
     async def count_message_tokens(request: Request, body: MessagesRequest) -> Response:

@@ -10,12 +10,13 @@ from starlette.responses import Response
 
 from dflash_local.conversation import ChatAnswer
 from dflash_local.errors import ContextLengthError
+from dflash_local.generation import Generation
 from dflash_local.server.answers.responses import InputTokens, ResponseAnswer, ResponseEvent
 from dflash_local.server.chat_prompt import count_tokens
 from dflash_local.server.fields.chat import ChatRequest
-from dflash_local.server.fields.request import RequestFields, parse_fields
+from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.fields.responses import ResponsesRequest
-from dflash_local.server.formats.responses import Count, ResponsesReply, echo
+from dflash_local.server.formats.responses import ResponsesReply, echo
 from dflash_local.server.http_errors import JSON, HTTPError
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -32,19 +33,21 @@ def add_routes(app: FastAPI, service: Service) -> None:
         engine = service.engine
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
 
-        def make_reply(fields: RequestFields, answer: ChatAnswer | None, count: Count) -> ResponsesReply:
-            return ResponsesReply(settings.alias, answer, echo=echo(body, fields), names=body.names, count=count)
+        fields = parse_fields(chat, service.settings.defaults)
+        make_reply = partial(ResponsesReply, settings.alias, echo=echo(body, fields), names=body.names)
+
+        def reply_to(generations: list[Generation], answers: list[ChatAnswer]) -> ResponsesReply:
+            return make_reply(answers[0], count=partial(engine.tokens_through, generation=generations[0]))
 
         try:
-            fields, generations, answers = await start_chat(service, chat, of=body)
+            generations, reply = await start_chat(service, chat, fields, reply_to, of=body)
         except ContextLengthError as error:
             if not body.stream:
                 raise
             # Codex shortens its conversation if a stream says so, and gives up on a 400; OpenAI's streams do the same.
-            reply = make_reply(parse_fields(chat, settings.defaults), None, lambda _text, _completion: 0)
+            reply = make_reply(None, count=lambda _text, _completion: 0)
             events = "".join(reply.frame(event) for event in reply.failure(error))
             return Response(events, media_type="text/event-stream")
-        reply = make_reply(fields, answers[0], partial(engine.tokens_through, generation=generations[0]))
         return await respond(request, fields, reply, generations)
 
     async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
