@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,8 +20,7 @@ from dflash_local.server.answers.messages import MessageError, MessageErrorDetai
 from dflash_local.server.encoding import encode
 from dflash_local.server.route_path import route_path
 
-MESSAGES = "/v1/messages"  # errors below it have Anthropic's shape
-RESPONSES = "/responses"
+MESSAGES = "/v1/messages"
 _MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     401: "authentication_error",
     403: "permission_error",
@@ -37,12 +37,6 @@ _TYPES = {
     404: "not_found_error",
     501: "not_supported_error",
     503: "unavailable_error",
-}
-_OPENAI = ("/v1/", RESPONSES)  # errors below these have OpenAI's types; others have llama-server's
-# Field and wording of OpenAI's errors about a prompt that is too long; completions keep those of `native_error`.
-_TOO_LONG = {
-    "/chat/completions": ("messages", "Please reduce the length of the messages."),
-    RESPONSES: ("input", "Your input exceeds the context window of this model."),
 }
 # Makes the SDK send whole conversations.
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
@@ -110,17 +104,16 @@ def native_error(error: Exception) -> tuple[int, ErrorAnswer]:
     return status, {"error": detail}
 
 
-def openai_error(error: Exception, path: str = "") -> tuple[int, ErrorAnswer]:
-    """HTTP status and body of an error below OpenAI's `path`: as `native_error`, with OpenAI's types, and its field
-    and wording for a prompt that is too long."""
+def openai_error(error: Exception, *, too_long: tuple[str, str] | None = None) -> tuple[int, ErrorAnswer]:
+    """HTTP status and body of an error in OpenAI's shape: as `native_error`, with OpenAI's types. `too_long`: field and
+    wording for a prompt that is too long; completions keep those of `native_error`."""
     status, body = native_error(error)
     detail = body["error"]
     if 400 <= status < 500:
         detail["type"] = "invalid_request_error"
-    if isinstance(error, ContextLengthError) and detail["param"] == "prompt":
-        for root, (param, words) in _TOO_LONG.items():
-            if root in path:
-                detail |= {"param": param, "message": f"{words} {detail['message']}"}
+    if too_long and isinstance(error, ContextLengthError) and detail["param"] == "prompt":
+        param, words = too_long
+        detail |= {"param": param, "message": f"{words} {detail['message']}"}
     return status, body
 
 
@@ -147,16 +140,31 @@ def _message_words(error: Exception, status: int, detail: ErrorDetail) -> str:
     return message.replace(param, re.sub(r"\[(\d+)\]", r".\1", param), 1)
 
 
-def is_foreign(path: str) -> bool:
-    """Whether a route's path belongs to OpenAI's or Anthropic's API rather than llama-server's."""
-    return any(root in path for root in _OPENAI)
+class Api(NamedTuple):
+    """What an API's clients read of errors: `error` gives the HTTP status and body, `event` precedes the data of one in
+    a stream."""
+
+    error: Callable[[Exception], tuple[int, Any]]
+    event: bytes = b""
 
 
-def error_at(path: str, error: Exception) -> tuple[int, Any]:
-    """HTTP status and body of an error, in the shape of the API that the route's path belongs to."""
-    if MESSAGES in path:
-        return message_error(error)
-    return openai_error(error, path) if is_foreign(path) else native_error(error)
+NATIVE = Api(native_error)
+RESPONSES = Api(partial(openai_error, too_long=("input", "Your input exceeds the context window of this model.")))
+# By the first of these that a path contains. An endpoint cannot say it: the same one answers below `/v1/` with OpenAI's
+# types and at llama-server's own path with that server's, and many errors come before a route is chosen.
+_APIS = {
+    MESSAGES: Api(message_error, event=b"event: error\n"),
+    "/v1/chat/completions": Api(
+        partial(openai_error, too_long=("messages", "Please reduce the length of the messages."))
+    ),
+    "/responses": RESPONSES,
+    "/v1/": Api(openai_error),
+}
+
+
+def api_at(path: str) -> Api:
+    """The API that a route's path belongs to."""
+    return next((api for root, api in _APIS.items() if root in path), NATIVE)
 
 
 class ErrorResponse(JSON):
@@ -168,7 +176,7 @@ class ErrorResponse(JSON):
         super().__init__(body, status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.body = self.render(error_at(route_path(scope), self._error)[1])
+        self.body = self.render(api_at(route_path(scope)).error(self._error)[1])
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 

@@ -16,7 +16,7 @@ from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Reply, prompt_progress, timings
-from dflash_local.server.http_errors import RESPONSES, openai_error
+from dflash_local.server.http_errors import RESPONSES
 from dflash_local.server.thoughts import seal
 
 Count = Callable[[str, Completion], int]
@@ -87,7 +87,7 @@ class ResponsesReply(Reply):
 
     def failure(self, error: Exception) -> list[shapes.ResponseEvent]:
         """As OpenAI does, also for a prompt that is too long: by this, clients learn to shorten it."""
-        detail = openai_error(error, RESPONSES)[1]["error"]
+        detail = RESPONSES.error(error)[1]["error"]
         code = detail["code"] if detail["code"] == "context_length_exceeded" else "server_error"
         response = self._response("failed", {**_NOTHING_YET, "error": {"code": code, "message": detail["message"]}})
         return [*self.begin(0), self._events.next("response.failed", response=response)]

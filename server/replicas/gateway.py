@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.connected import while_connected
-from dflash_local.server.http_errors import MESSAGES, ClientLeft, HTTPError, error_at, error_response
+from dflash_local.server.http_errors import ClientLeft, HTTPError, api_at, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.replicas.asked import Asked
 
@@ -100,9 +100,9 @@ class _Answer:
         """End an answer that will never be complete: a stream with an error, anything else with its connection."""
         if not self._streams:
             raise _TooLate
-        path = self._scope["path"]
-        event = ("event: error\n" if MESSAGES in path else "") + f"data: {json.dumps(error_at(path, LOST)[1])}\n\n"
-        await self._send({"type": "http.response.body", "body": event.encode(), "more_body": False})
+        api = api_at(self._scope["path"])
+        event = api.event + f"data: {json.dumps(api.error(LOST)[1])}\n\n".encode()
+        await self._send({"type": "http.response.body", "body": event, "more_body": False})
 
 
 def _busy(patience: float) -> HTTPError:

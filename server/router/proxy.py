@@ -16,7 +16,7 @@ from dflash_local.errors import DFlashError
 from dflash_local.server.connected import beside, while_connected
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import STREAM_HEADERS
-from dflash_local.server.http_errors import MESSAGES, ClientLeft, error_at
+from dflash_local.server.http_errors import ClientLeft, api_at
 from dflash_local.server.route_path import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool
@@ -95,7 +95,7 @@ class Forwarded(Response):
 
     async def _pass_on(self, scope: Scope, send: Send, response: httpx.Response) -> None:
         if self._begun and response.status_code != 200:
-            await self._send(send, _event(scope, await response.aread()), more=False)
+            await self._end(scope, send, await response.aread())
             return
         if not self._begun:
             self._begun = True
@@ -108,8 +108,10 @@ class Forwarded(Response):
 
     async def _fail(self, scope: Scope, send: Send, error: DFlashError) -> None:
         """End a stream with an error."""
-        _, body = error_at(route_path(scope), error)
-        await self._send(send, _event(scope, encode(body)), more=False)
+        await self._end(scope, send, encode(api_at(route_path(scope)).error(error)[1]))
+
+    async def _end(self, scope: Scope, send: Send, error: bytes) -> None:
+        await self._send(send, api_at(route_path(scope)).event + b"data: " + error + b"\n\n", more=False)
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": more})
@@ -134,11 +136,6 @@ class Forwarded(Response):
             instance = self._pool.find(self._name)
             progress = instance.progress if instance else 0
             await self._send(send, f": loading {100 * progress:.0f} %\n\n".encode())
-
-
-def _event(scope: Scope, body: bytes) -> bytes:
-    """An error as an event of the stream."""
-    return (b"event: error\ndata: " if MESSAGES in route_path(scope) else b"data: ") + body + b"\n\n"
 
 
 def _url(scope: Scope) -> httpx.URL:

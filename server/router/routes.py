@@ -19,7 +19,7 @@ from dflash_local.server.fields.body import parse_json, read_bytes
 from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
-from dflash_local.server.http_errors import JSON, HTTPError, is_foreign, not_supported
+from dflash_local.server.http_errors import JSON, NATIVE, HTTPError, api_at, not_supported
 from dflash_local.server.route_path import route_path
 from dflash_local.server.router.instance import LOADING, Instance
 from dflash_local.server.router.model_events import EventFeed
@@ -155,7 +155,7 @@ async def forward(router: Router, request: Request) -> Response:
     body = parse_json(raw) if raw else {}
     named = body.get("model")
     name = request.query_params.get("model") if named is None else named
-    instance = _chosen(router, name, 404 if is_foreign(route_path(request.scope)) else 400)
+    instance = _chosen(router, name, 400 if api_at(route_path(request.scope)) is NATIVE else 404)
     autoload = request.query_params.get("autoload")
     loads = router.options.autoload if autoload is None else autoload in _ON
     if not loads and not instance.is_running:

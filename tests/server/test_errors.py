@@ -9,7 +9,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.errors import ComputeError, ContextLengthError, QueueFullError, RequestError
-from dflash_local.server.http_errors import LOADING, UNAUTHORIZED, HTTPError, error_at
+from dflash_local.server.http_errors import LOADING, UNAUTHORIZED, HTTPError, api_at
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
@@ -49,8 +49,10 @@ def test_claude_code_reads_how_much_too_long_a_prompt_is(server: Live, length: i
 
 def test_a_prompt_that_nobody_counts_is_at_least_so_long() -> None:
     error = ContextLengthError("m", param="prompt", n_prompt=300, n_ctx=256, counted=False)
-    assert error_at(MESSAGES, error)[1]["error"]["message"].startswith(
-        "prompt is too long: at least 300 tokens > 255 maximum"
+    assert (
+        api_at(MESSAGES)
+        .error(error)[1]["error"]["message"]
+        .startswith("prompt is too long: at least 300 tokens > 255 maximum")
     )
 
 
@@ -149,20 +151,20 @@ ERRORS: list[tuple[Exception, int, str | None, str]] = [
 @pytest.mark.parametrize(("error", "status", "code", "anthropic"), ERRORS)
 def test_types_and_codes(error: Exception, status: int, code: str | None, anthropic: str) -> None:
     for path in (CHAT, RESPONSES, TEXT, "/responses", "/v1/embeddings", "/llm/v1/models"):
-        got, body = error_at(path, error)
+        got, body = api_at(path).error(error)
         assert (got, body["error"]["code"]) == (status, code)
         assert set(body["error"]) == {"message", "type", "param", "code"}
         if status < 500:
             assert body["error"]["type"] == "invalid_request_error"
-    got, body = error_at(MESSAGES + "/count_tokens", error)
+    got, body = api_at(MESSAGES + "/count_tokens").error(error)
     assert (got, body["type"], body["error"]["type"]) == (status, "error", anthropic)
     assert set(body["error"]) == {"type", "message"}
 
 
 def test_words_of_anthropic(server: Live) -> None:
-    assert "x-api-key" in error_at(MESSAGES, UNAUTHORIZED)[1]["error"]["message"]
+    assert "x-api-key" in api_at(MESSAGES).error(UNAUTHORIZED)[1]["error"]["message"]
     missing = HTTPError(404, "model 'a' not found", code="model_not_found")
-    assert error_at(MESSAGES, missing)[1]["error"]["message"] == "model: model 'a' not found"
+    assert api_at(MESSAGES).error(missing)[1]["error"]["message"] == "model: model 'a' not found"
     assert "equest body is not valid JSON" in server.http.post(MESSAGES, content=b"{").json()["error"]["message"]
 
 
