@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType, GGUFValueType
 from .checkpoint import MASK_EMBEDDING
 from .config import Architecture, DrafterConfig
 from .gguf_metadata import Value, array, boolean, f32, string, u32
-from .kinds.dspark import CONFIDENCE, NEXT, PREV
+from .kinds import KINDS
 from .target import MASK_TOKEN, Target
 from .tensor_spec import TensorSpec, matrix, norm, vector
 
@@ -99,10 +99,7 @@ OPTIONAL = {
     "token_embd.weight": "embed_tokens.weight",
     "output.weight": "lm_head.weight",
     "mask_embd.weight": MASK_EMBEDDING,
-    "markov_w1.weight": f"{PREV}.weight",
-    "markov_w2.weight": f"{NEXT}.weight",
-    "conf_proj.weight": f"{CONFIDENCE}.weight",
-    "conf_proj.bias": f"{CONFIDENCE}.bias",
+    **{name: source for kind in KINDS for name, source in kind.optional.items()},
 }
 _OPTIONAL_OF_LAYER = re.compile(r"blk\.(\d+)\.attn_(q|k|v|output|sinks)\.(bias|weight)")
 _F32 = GGMLQuantizationType.F32

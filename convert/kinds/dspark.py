@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +28,12 @@ class DSpark(Kind):
     key: ClassVar[str] = "has_confidence_head"
     lattice: ClassVar[bool] = True
     tables: ClassVar[tuple[str, ...]] = ("markov_w1.weight", "markov_w2.weight")
+    optional: ClassVar[Mapping[str, str]] = {
+        "markov_w1.weight": f"{PREV}.weight",
+        "markov_w2.weight": f"{NEXT}.weight",
+        "conf_proj.weight": f"{CONFIDENCE}.weight",
+        "conf_proj.bias": f"{CONFIDENCE}.bias",
+    }
     trains: ClassVar[bool] = True
 
     rank: int

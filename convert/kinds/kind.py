@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -30,8 +30,8 @@ class Kind:
 
     `key`: a key (without "dflash.") that only this kind has in a GGUF. `lattice`: its candidates depend on the one
     before, so that the probability of a drawn draft is known. `needs_all_tokens`: the part, and that part's tensor,
-    that prevents a reduced vocabulary. `tables`: tensors that are read row by row. `trains`: `dflash-local train` can
-    continue such a drafter; each kind says so itself.
+    that prevents a reduced vocabulary. `tables`: tensors that are read row by row. `optional`: as OPTIONAL of names.py,
+    for its own tensors. `trains`: `dflash-local train` can continue such a drafter; each kind says so itself.
     """
 
     name: ClassVar[str] = "DFlash"
@@ -39,6 +39,7 @@ class Kind:
     lattice: ClassVar[bool] = False
     needs_all_tokens: ClassVar[tuple[str, str] | None] = None
     tables: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[Mapping[str, str]] = {}
     trains: ClassVar[bool] = True
 
     @classmethod
