@@ -14,7 +14,8 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -166,6 +167,39 @@ def few_rows_from(runs: Iterable[Mapping[str, Any]], matrix_from: int) -> int:
         return sum(max(0.0, (few / other if n >= count else other / few) - 1 - MARGIN) for n, other, few in rows)
 
     return min((MOST_ROWS, *range(1, MOST_ROWS)), key=loss)
+
+
+class Tuned(NamedTuple):
+    """A type of weights: its results of measure(), one for each shape, each with the counts of that shape alone
+    (`measured`, `few_measured`), and the counts of all together; `few_rows` is None without a kernel of ours."""
+
+    type: str
+    runs: list[dict[str, Any]]
+    rows: int
+    few_rows: int | None
+
+
+def tune(
+    device: str,
+    types: Sequence[str],
+    shapes: Sequence[str],
+    n_threads: int,
+    progress: Callable[[str, float], None],
+    on_run: Callable[[dict[str, Any]], None],
+) -> Iterator[Tuned]:
+    """Time the kernels of `device` for each of `types`. `progress` gets the part that is under way and how much of it
+    is done, `on_run` each result."""
+    for weights in types:
+        runs = []
+        for shape in shapes:
+            part = partial(progress, f"{weights} {shape}")
+            run = measure(device, weights, shape, n_threads=n_threads, progress=part)
+            run["measured"] = crossover([run], run["now"])
+            run["few_measured"] = few_rows_from([run], run["measured"])
+            runs.append(run)
+            on_run(run)
+        rows = crossover(runs, runs[0]["now"])
+        yield Tuned(runs[0]["type"], runs, rows, few_rows_from(runs, rows) if runs[0]["few_now"] else None)
 
 
 # ---- on disk ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,32 +131,24 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
             "see docs/doctor.md for the devices and types that have two kernels",
         )
         return
-    table: tuning.Table = {device: {}}
+
+    def show_run(run: dict[str, Any]) -> None:
+        runs.append(run)
+        if args.json != "-":
+            print(*_time_table(run), "", sep="\n", flush=True)
+
+    rows: tuning.Table = {device: {}}
     few: tuning.Table = {}
-    for weights in types:
-        type_runs = []
-        for shape in args.shape:
-            run = tuning.measure(
-                device, weights, shape, n_threads=args.n_threads or 0, progress=_progress(f"{weights} {shape}")
-            )
-            run["measured"] = tuning.crossover([run], run["now"])
-            run["few_measured"] = tuning.few_rows_from([run], run["measured"])
-            type_runs.append(run)
-            if args.json != "-":
-                print(*_time_table(run), "", sep="\n", flush=True)
-        runs += type_runs
-        rows = table[device][type_runs[0]["type"]] = tuning.crossover(type_runs, type_runs[0]["now"])
-        crossovers = ", ".join(f"{run['shape']}: {run['measured']}" for run in type_runs)
-        yield ok(
-            "tuned rows",
-            f"{device} {type_runs[0]['type']}: matrix kernel from {type_runs[0]['now']} rows on -> from {rows} "
-            f"({crossovers})",
-        )
-        if type_runs[0]["few_now"]:
-            ours = few.setdefault(device, {})[type_runs[0]["type"]] = tuning.few_rows_from(type_runs, rows)
-            yield ok("tuned rows", f"{device} {type_runs[0]['type']}: our kernel {_from(ours)}")
+    for tuned in tuning.tune(device, types, args.shape, args.n_threads or 0, _show_progress, show_run):
+        rows[device][tuned.type] = tuned.rows
+        crossovers = ", ".join(f"{run['shape']}: {run['measured']}" for run in tuned.runs)
+        change = f"matrix kernel from {tuned.runs[0]['now']} rows on -> from {tuned.rows} ({crossovers})"
+        yield ok("tuned rows", f"{device} {tuned.type}: {change}")
+        if tuned.few_rows is not None:
+            few.setdefault(device, {})[tuned.type] = tuned.few_rows
+            yield ok("tuned rows", f"{device} {tuned.type}: our kernel {_from(tuned.few_rows)}")
     try:
-        yield ok("tuned rows", f"kept in {tuning.keep(table, few)}")
+        yield ok("tuned rows", f"kept in {tuning.keep(rows, few)}")
     except OSError as error:
         yield warn("tuned rows", f"could not be kept: {error}", "point DFLASH_CACHE elsewhere")
 
@@ -167,14 +159,10 @@ def _from(rows: int) -> str:
     return f"from {rows} rows on" if rows < tuning.MOST_ROWS else "not at all: it is slower, or wrong"
 
 
-def _progress(what: str) -> Callable[[float], None]:
+def _show_progress(what: str, done: float) -> None:
     """A progress line of a measurement, on terminals only."""
-
-    def show(done: float) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{what}: {done:4.0%}", end="" if done < 1 else "\r\033[K", file=sys.stderr, flush=True)
-
-    return show
+    if sys.stderr.isatty():
+        print(f"\r{what}: {done:4.0%}", end="" if done < 1 else "\r\033[K", file=sys.stderr, flush=True)
 
 
 def _time_table(run: dict[str, Any]) -> Iterator[str]:
