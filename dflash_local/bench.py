@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PLAIN, DRAFTED = "plain", "drafted"
 _BEGINNING = 60  # characters of a prompt that a report quotes
 
+Budget = int | Literal["auto"]
+
 # For runs without a prompt file. Mixed, because acceptance differs much between code, lists and prose.
 DEFAULT_PROMPTS = (
     "Write a Python function that returns the largest number of a list.",
@@ -314,7 +316,7 @@ def measure(
     sampling: SamplingParams,
     n_predict: int,
     repeat: int = 3,
-    budget: int | Literal["auto"] = "auto",
+    budget: Budget = "auto",
     *,
     threads: int | None = None,
     trace: TextIO | None = None,
@@ -324,13 +326,11 @@ def measure(
 ) -> Results:
     """Answer all prompts plain and, with a drafter, drafted: `repeat` times, in turns, after one warm-up answer each.
 
-    Each prompt has a seed of its own, the same in every repeat. `trace` gets the steps of the drafted answers as JSON
-    lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step. For each of
-    `baselines`, `upstream` gives a server that runs during its turn.
+    `trace` gets the steps of the drafted answers as JSON lines: `repeat` and `prompt` from 0, `step` from 0 within the
+    answer, and the fields of Step. For each of `baselines`, `upstream` gives a server that runs during its turn.
     """
     watcher, begun = watcher or Watcher(), datetime.now(timezone.utc)
-    drafted: dict[str, int | Literal["auto"]] = {DRAFTED: budget} if engine.info["drafter"] else {}
-    budgets: dict[str, int | Literal["auto"]] = {PLAIN: 1, **drafted}
+    budgets: dict[str, Budget] = {PLAIN: 1, **({DRAFTED: budget} if engine.info["drafter"] else {})}
     turn = _Turn.of(prompts, sampling, n_predict)
     others = {baseline.name: baseline for baseline in baselines}
     repeats: dict[str, list[list[Run]]] = {name: [] for name in (*budgets, *others)}
@@ -340,8 +340,7 @@ def measure(
     for number in range(repeat):
         for name in list(repeats)[:: -1 if number % 2 else 1]:
             watcher.turn(name, number)
-            if name in others:
-                assert upstream is not None
+            if upstream is not None and name in others:
                 repeats[name].append(_watched(turn.upstreams(upstream(others[name])), name, watcher))
             else:
                 runs = turn.ours(engine, budgets[name], trace if name == DRAFTED else None, number)
@@ -373,7 +372,7 @@ class _Turn:
         seed = 1 if sampling.seed is None else sampling.seed
         return cls(prompts, [replace(sampling, seed=seed + i) for i in range(len(prompts))], n_predict)
 
-    def ours(self, engine: Engine, budget: int | Literal["auto"], trace: TextIO | None, repeat: int) -> Iterator[Run]:
+    def ours(self, engine: Engine, budget: Budget, trace: TextIO | None, repeat: int) -> Iterator[Run]:
         """The answers of our engine."""
         for index, (prompt, params) in enumerate(zip(self.prompts, self.sampling, strict=True)):
             run = answer(engine, prompt, params, self.n_predict, budget, trace=trace is not None)
@@ -424,7 +423,7 @@ def answer(
     prompt: dict[str, Any],
     sampling: SamplingParams,
     n_predict: int,
-    budget: int | Literal["auto"],
+    budget: Budget,
     *,
     trace: bool = False,
     lookup: bool | None = None,

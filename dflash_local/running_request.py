@@ -80,19 +80,19 @@ class Running:
         request = self.generation.request
         n_remain = request.max_tokens - self.n_tokens if runs and request.max_tokens >= 0 else -1
         return SlotUse(
-            self.generation.task,
-            request.sampling or SamplingParams(),
-            request.max_tokens,
-            self.n_cached,
-            self.n_read,
-            self.n_held,
-            self.n_tokens if runs else 0,
-            n_remain,
-            runs,
-            request.n_prompt,
-            self.n_tokens,
-            self.n_passes,
-            self._latest - self._first,
+            task=self.generation.task,
+            sampling=request.sampling or SamplingParams(),
+            max_tokens=request.max_tokens,
+            n_cached=self.n_cached,
+            n_read=self.n_read,
+            n_held=self.n_held,
+            n_generated=self.n_tokens if runs else 0,
+            n_remain=n_remain,
+            runs=runs,
+            n_prompt=request.n_prompt,
+            n_tokens=self.n_tokens,
+            n_passes=self.n_passes,
+            seconds=self._latest - self._first,
         )
 
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:

@@ -13,7 +13,7 @@ from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.errors import BuildError, DFlashError
 from dflash_local.machine.devices import ADVICE, gpus, software_devices
 from dflash_local.machine.hardware import cpu_flags
-from dflash_local.machine.sizes import size_text
+from dflash_local.words import memory_text
 
 # /proc/cpuinfo's name -> ggml's: instruction sets that matter for the speed of quantized matrices, or crash the process
 # if missing.
@@ -86,7 +86,7 @@ def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
         yield ok("cpu variant", f"{variant}, of {', '.join(cpu_variants())}")
     for device in info["devices"]:
         size = (
-            f", {size_text(device['memory_free'])} of {size_text(device['memory_total'])} free"
+            f", {memory_text(device['memory_free'])} of {memory_text(device['memory_total'])} free"
             if device["memory_total"]
             else ""
         )

@@ -11,7 +11,8 @@ from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.engine_options import EngineOptions
 from dflash_local.machine.devices import gpus
 from dflash_local.machine.hardware import Machine
-from dflash_local.machine.sizes import model_size, size_text
+from dflash_local.machine.model_size import model_size
+from dflash_local.words import memory_text
 
 # The engine's defaults, in tokens (ggml_ops/target/context_size.cpp, ggml_ops/cache/draft_memory.cpp).
 DRAFT_CTX = 4096
@@ -46,8 +47,8 @@ def look_at_memory(
         per_token = _bytes_per_token(drafter, options.cache_type_k_draft, options.cache_type_v_draft)
         parts["drafter context"] = int(per_slot * options.n_slots * per_token)
     need = sum(parts.values())
-    listed = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())
-    text = f"about {size_text(need)} ({listed}); {size_text(free)} free"
+    listed = ", ".join(f"{name} {memory_text(size)}" for name, size in parts.items())
+    text = f"about {memory_text(need)} ({listed}); {memory_text(free)} free"
     if not free or need < 0.9 * free:
         yield ok("memory", text)
     elif parts["weights"] + parts.get("drafter", 0) < 0.9 * free:

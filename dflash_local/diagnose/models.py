@@ -16,7 +16,8 @@ from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_f
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
 from dflash_local.machine.hardware import Machine
-from dflash_local.machine.sizes import model_size, size_text
+from dflash_local.machine.model_size import model_size
+from dflash_local.words import file_size_text
 
 
 def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:
@@ -29,7 +30,7 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
                 refuse_foreign(path, target_path)
             if info:  # the strict check of every tensor needs the library
                 native.check_gguf(path)
-            yield ok("file", f"{path.name}, {size_text(size)}")
+            yield ok("file", f"{path.name}, {file_size_text(size)}")
     except ModelError as error:
         yield fail("file", error.message, error.hint or "download or convert the file again", error.field)
         return

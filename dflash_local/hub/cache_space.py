@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from dflash_local.disk import decimal_size_text, is_full
+from dflash_local.disk import is_full
 from dflash_local.errors import HubError
+from dflash_local.words import file_size_text
 
 _ELSEWHERE = "free some, or point LLAMA_CACHE (or HF_HOME) at a larger disk"
 
@@ -21,7 +22,7 @@ def check_space(folder: Path, needed: int, hint: str = _ELSEWHERE) -> None:
         return  # unknown; writing will fail if it is full
     if needed > free:
         raise HubError(
-            f"not enough disk space in {folder}: {decimal_size_text(free)} free, {decimal_size_text(needed)} needed",
+            f"not enough disk space in {folder}: {file_size_text(free)} free, {file_size_text(needed)} needed",
             hint=hint,
         )
 
@@ -35,7 +36,7 @@ def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
         )
     kept = ""
     if part and (size := size_of(part)):
-        kept = f"; {decimal_size_text(size)} are kept in {part} for the next try"
+        kept = f"; {file_size_text(size)} are kept in {part} for the next try"
     return HubError(f"the disk of {folder} is full ({error.strerror}){kept}", hint=_ELSEWHERE)
 
 

@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dflash_local.disk import decimal_size_text
 from dflash_local.errors import HubError
 from dflash_local.hub import cache_space
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
 from dflash_local.hub.transport import Transport
+from dflash_local.words import file_size_text
 
 # file name, bytes so far, total bytes
 Progress = Callable[[str, int, int], None]
@@ -221,7 +221,7 @@ class Hub:
                 digest.update(chunk)
             done = out.tell()
             if 0 < done < total:
-                sizes = f"{decimal_size_text(done)} of {decimal_size_text(total)}"
+                sizes = f"{file_size_text(done)} of {file_size_text(total)}"
                 self.note(f"{file.name}: going on at {sizes}")
 
             def take(chunk: bytes) -> None:

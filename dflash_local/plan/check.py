@@ -10,11 +10,11 @@ from dataclasses import replace
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOptions
 from dflash_local.errors import RequestError
 from dflash_local.machine.hardware import GIB, free_memory, free_swap
-from dflash_local.machine.sizes import size_text
 from dflash_local.native import list_devices
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags
 from dflash_local.plan.memory_plan import COLUMNS, HOST, MIB, MemoryPlan
+from dflash_local.words import memory_text
 
 log = logging.getLogger("dflash_local.engine")
 
@@ -48,7 +48,7 @@ def fitted(options: EngineOptions) -> EngineOptions:
 
 def summary(result: Fitted) -> str:
     """Memory of each device, in words."""
-    parts = [f"{d.name} {size_text(result.plan.need(d.name))} of {size_text(d.free)}" for d in result.plan.devices]
+    parts = [f"{d.name} {memory_text(result.plan.need(d.name))} of {memory_text(d.free)}" for d in result.plan.devices]
     return ", ".join([f"context {result.plan.n_ctx}", *parts])
 
 
@@ -59,7 +59,7 @@ def shortage(plan: MemoryPlan, margins: Mapping[str, int]) -> str | None:
         return None
     name = max(lacks, key=lambda name: lacks[name])
     free = next(device.free for device in plan.devices if device.name == name) - margins.get(name, 0)
-    return f"{name} has {size_text(free)} free, and needs {_listed(plan, name)}"
+    return f"{name} has {memory_text(free)} free, and needs {_parts_of(plan, name)}"
 
 
 def unused(result: Fitted) -> str | None:
@@ -73,15 +73,16 @@ def unused(result: Fitted) -> str | None:
     kept, spare = result.margins[name], min(plan.headroom({}).values())
     advice = f"-fitt {spare // MIB} would do" if spare >= MIB else "take a smaller quantization"
     return (
-        f"no device holds weights: {name} has {size_text(free)}, of which --fit-target keeps {size_text(kept)} free, "
-        f"and all of the model with {plan.n_ctx} tokens would take {_listed(plan, name)} there. To use it: {advice}"
+        f"no device holds weights: {name} has {memory_text(free)}, of which --fit-target keeps {memory_text(kept)} "
+        f"free, and all of the model with {plan.n_ctx} tokens would take {_parts_of(plan, name)} there. To use it: "
+        f"{advice}"
     )
 
 
-def _listed(plan: MemoryPlan, device: str) -> str:
+def _parts_of(plan: MemoryPlan, device: str) -> str:
     sizes = {name: plan.column(device, name) for name in COLUMNS}
-    listed = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if size)
-    return f"{size_text(plan.need(device))} ({listed})"
+    listed = ", ".join(f"{name} {memory_text(size)}" for name, size in sizes.items() if size)
+    return f"{memory_text(plan.need(device))} ({listed})"
 
 
 def _uses_devices(options: EngineOptions) -> bool:
@@ -141,7 +142,7 @@ def _refuse_host(plan: MemoryPlan) -> None:
     if not room or plan.host_need <= room:
         return
     raise RequestError(
-        f"n_ctx {plan.n_ctx} cannot fit: the host has {size_text(room)} of memory, and needs {_listed(plan, HOST)}",
+        f"n_ctx {plan.n_ctx} cannot fit: the host has {memory_text(room)} of memory, and needs {_parts_of(plan, HOST)}",
         param="n_ctx",
         hint=f"-c {_host_context(plan, room)} fits; -ctk q8_0 -ctv q8_0 halves what a token takes",
     )

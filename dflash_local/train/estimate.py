@@ -18,10 +18,10 @@ import numpy as np
 from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.target import Target
-from dflash_local.disk import decimal_size_text
 from dflash_local.train.drafter_file import DrafterFile, new_settings, spread_taps
 from dflash_local.train.examples import read_data
 from dflash_local.train.train_settings import TrainSettings
+from dflash_local.words import file_size_text, memory_text
 
 _GROUP = 32  # batches.GROUP, which needs torch
 _ANSWER_PART = 0.55  # of the most tokens that an answer may have, it has on average
@@ -183,13 +183,13 @@ def estimate(settings: TrainSettings) -> Iterator[str]:
     load, rates = load_of(settings), this_rates()
     micro = settings.micro or 4
     times = load.seconds(rates, settings.slots, settings.epochs)
-    yield f"target: {load.target_params / 1e9:.2f} billion parameters, {decimal_size_text(load.target_bytes)}"
+    yield f"target: {load.target_params / 1e9:.2f} billion parameters, {file_size_text(load.target_bytes)}"
     yield f"drafter: {load.drafter_params / 1e6:.1f} million parameters, {load.trained_params / 1e6:.1f} trained"
     yield f"text: about {load.answer_tokens} tokens of answers, {load.all_tokens} with their prompts"
     parent = settings.work.resolve().parent
     free = shutil.disk_usage(next(p for p in (parent, *parent.parents) if p.exists())).free
-    yield f"disk: {decimal_size_text(load.disk)} in {settings.work} ({decimal_size_text(free)} are free)"
-    memory = decimal_size_text(load.fit_memory(micro))
+    yield f"disk: {file_size_text(load.disk)} in {settings.work} ({file_size_text(free)} are free)"
+    memory = memory_text(load.fit_memory(micro))
     yield f"memory: answering and tapping as the target needs it ('dflash-local plan'), fitting {memory}"
     for name, seconds in times.items():
         yield f"{name}: {_hours(seconds)}"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dflash_local.disk import decimal_size_text
 from dflash_local.train.shards import Layout, Shard, TappedText, bfloat16, plan_shards, write_shard
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace
 from dflash_local.train.written_texts import Text
+from dflash_local.words import file_size_text
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
@@ -26,11 +26,6 @@ def usable(texts: Sequence[Text]) -> list[Text]:
     return [text for text in texts if len(text.answer) >= _SHORTEST]
 
 
-def shards_of(texts: Sequence[Text], layout: Layout, workspace: Workspace, settings: TrainSettings) -> list[Shard]:
-    """The plan for the usable texts."""
-    return plan_shards(workspace.taps, texts, layout, settings.shard_mib << 20)
-
-
 def tap_all(
     engine: Engine,
     texts: Sequence[Text],
@@ -40,12 +35,12 @@ def tap_all(
     watcher: Watcher,
 ) -> list[Shard]:
     """Write all shards that are missing; says first what they take. Raises DFlashError if the disk is too small."""
-    shards = shards_of(texts, layout, workspace, settings)
+    shards = plan_shards(workspace.taps, texts, layout, settings.shard_mib << 20)
     missing = [shard for shard in shards if not shard.is_there()]
     n_tokens = sum(len(text.tokens) for shard in missing for text in texts[shard.first : shard.last])
     n_bytes = n_tokens * layout.token_bytes
     if missing:
-        watcher.note(f"hidden states of {n_tokens} tokens will take {decimal_size_text(n_bytes)} in {workspace.taps}")
+        watcher.note(f"hidden states of {n_tokens} tokens will take {file_size_text(n_bytes)} in {workspace.taps}")
     for shard in missing:
         shard.path.unlink(missing_ok=True)
     workspace.need(n_bytes, f"storing the hidden states of {n_tokens} tokens")

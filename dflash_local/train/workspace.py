@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dflash_local.convert.complete_file import complete_or_absent
-from dflash_local.disk import decimal_size_text, is_full
+from dflash_local.disk import is_full
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.train.train_settings import flag
+from dflash_local.words import file_size_text
 
 STAGES = ("answer", "tap", "fit")
 _FORMAT = 1
@@ -163,7 +164,7 @@ class Workspace:
         free = shutil.disk_usage(self.folder).free
         if free < n_bytes + _MARGIN:
             raise DFlashError(
-                f"{what} takes {decimal_size_text(n_bytes)} in {self.folder}, where {decimal_size_text(free)} are free",
+                f"{what} takes {file_size_text(n_bytes)} in {self.folder}, where {file_size_text(free)} are free",
                 hint="free some, or name a folder on a larger disk with --work; what is done so far is kept",
             )
 

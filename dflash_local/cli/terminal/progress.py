@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Any
 
+from dflash_local.words import file_size_text
+
 
 class StatusLine:
     """The last line of a terminal, which is rewritten; elsewhere every line stays."""
@@ -86,11 +88,7 @@ class Progress:
         rate = ""
         if speed and done < total:
             rate = f"  {speed / 1e6:.1f} MB/s, {duration_text((total - done) / speed)} left"
-        return f"{bar}{share:4.0%} of {_size_text(total)}{rate}  {name}"
-
-
-def _size_text(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
+        return f"{bar}{share:4.0%} of {file_size_text(total)}{rate}  {name}"
 
 
 def duration_text(seconds: float) -> str:
