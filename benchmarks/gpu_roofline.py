@@ -103,7 +103,7 @@ def gdn_tree_counts(rows: int, size: int = 128) -> dict[str, int]:
 
 
 def gdn_commit_counts(rows: int, size: int = 128) -> dict[str, int]:
-    """The same for gdn_commit, with a path of `rows`."""
+    """What gdn_commit computes and moves for a path of `rows`."""
     elements = size * size
     return {
         "operations": 3 * rows * elements,
@@ -222,7 +222,7 @@ def step(gpu: Gpu, target: Model, drafter: Model) -> float:
 
 
 def upstream_step(gpu: Gpu, target: Model, drafter: Model, n_max: int) -> float:
-    """The same for upstream with the same kernels: a chain, and logits of all its rows over the bus."""
+    """Seconds of a step of upstream with our kernels: a chain, and logits of all its rows over the bus."""
     logits = 4 * target.shape.n_vocab * (n_max + 1) / PCIE
     return target.seconds(gpu, n_max + 1) + drafter.seconds(gpu, BLOCK) + logits
 

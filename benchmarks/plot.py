@@ -239,7 +239,7 @@ def roofline(data: Data) -> Figure:
 
 
 def roofline_classic(data: Data) -> Figure:
-    """The same in the usual form: multiply-adds per second against multiply-adds per byte of weights, with the
+    """The roofline in its usual form: multiply-adds per second against multiply-adds per byte of weights, with the
     machine's ceilings."""
     threads, rows = _widest(data)
     ceilings = data["ceilings"][str(threads)]

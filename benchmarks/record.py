@@ -59,7 +59,7 @@ def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argpa
 
 
 def kernel_parser(doc: str | None, stem: str) -> argparse.ArgumentParser:
-    """The same for scripts that measure kernels, of one target at a time."""
+    """An argument parser for scripts that measure kernels, of one target at a time."""
     ap = _bare_parser(doc)
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
     out, what = RESULTS / f"{stem}.json", "writes OUT and beside it a .md"
@@ -164,7 +164,7 @@ def devices() -> list[str]:
 
 
 def origin_words(record: Mapping[str, Any]) -> dict[str, str]:
-    """The same for any record, in words; an old record may lack some."""
+    """The origin of any record, in words; an old record may lack some of it."""
     words = dict.fromkeys(ORIGIN, NOT_RECORDED) | {name: record[name] for name in ORIGIN if record.get(name)}
     if record.get("machine"):
         words["machine"] = str(Machine.from_json(record["machine"]))

@@ -74,8 +74,8 @@ class Checkpoint:
         return cls(directory, config, tensors, mask_token)
 
     def renamed(self, packaging: Packaging) -> Checkpoint:
-        """The same with the authors' tensor names, without copies of the target's tensors. Raises ConvertError if two
-        get the same name."""
+        """The checkpoint with the authors' tensor names, without copies of the target's tensors. Raises ConvertError if
+        two get the same name."""
         tensors: dict[str, StoredTensor] = {}
         for name, tensor in self.tensors.items():
             if tensors.setdefault(packaging.renamed(name), tensor) is not tensor:

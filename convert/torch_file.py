@@ -143,7 +143,7 @@ class _Tensor:
         return cls(storage, start, shape, strides)
 
     def stored(self, path: Path, name: str) -> StoredTensor:
-        """The same as a tensor of the file `path`, checked to lie inside its storage."""
+        """This tensor as one of the file `path`, checked to lie inside its storage."""
         storage, n_elements = self.storage, math.prod(self.shape)
         end = self.start + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)) + 1
         # with stride 0, a small file could hold a huge tensor

@@ -49,8 +49,8 @@ def checked(function: F) -> F:
 
 
 def check_fields(instance: Any, names: Iterable[str], *, deep: bool = False) -> None:
-    """The same for the fields of a dataclass instance. Elements of sequences are checked only if `deep`, and nothing of
-    what is the field's default: most fields of a request are."""
+    """Refuse fields of wrong types of a dataclass instance. Fields with their default are not checked, as most of a
+    request are, and elements of sequences only if `deep`."""
     hints, defaults = _hints_of(cast(Hashable, type(instance))), _defaults_of(cast(Hashable, type(instance)))
     for name in names:
         value = getattr(instance, name)

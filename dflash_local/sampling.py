@@ -72,7 +72,7 @@ class SamplingParams:
     repeat_last_n: int = _integer(64, 0, _MAX_HISTORY, help="tokens that the penalties look back; 0: off")
     repeat_penalty: float = _number(1.0, 1 / _LARGE, help="divides the logits of repeated tokens; 1: off")
     frequency_penalty: float = _number(0.0, help="taken from a logit for each repetition of its token; 0: off")
-    presence_penalty: float = _number(0.0, help="taken from the logit of a token that was there already; 0: off")
+    presence_penalty: float = _number(0.0, help="subtracted once from the logits of tokens that occurred; 0: off")
     dry_multiplier: float = _number(0.0, 0.0, help="strength of the DRY penalty on repeated sequences; 0: off")
     dry_base: float = _number(1.75, 1.0, help="base of the DRY penalty, which grows with a repetition's length")
     dry_allowed_length: int = _integer(2, 0, help="tokens that may be repeated without a DRY penalty")

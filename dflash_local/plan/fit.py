@@ -120,7 +120,7 @@ class _Fit:
         return self.plan(replace(options, n_ctx=n_ctx))
 
     def grow(self, least: MemoryPlan) -> MemoryPlan:
-        """The same placement with the largest context that fits."""
+        """The placement of `least` with the largest context that fits."""
         full = self.full_context()
         if least.n_ctx >= full:
             return least

@@ -65,7 +65,7 @@ class RankList(Answer):
 
 
 class TeiRank(Answer):
-    """The same in the terms of text-embeddings-inference."""
+    """A document's rank in the terms of text-embeddings-inference."""
 
     index: int
     score: float

@@ -26,7 +26,7 @@ def embedding_metrics(processes: Sequence[EmbeddingProcess]) -> str:
 
 
 def metrics_without_engine(processes: Sequence[EmbeddingProcess]) -> str:
-    """The same under llama-server's names for generation, since it has no others for embeddings."""
+    """All of /metrics without an engine: llama-server's names for generation, since it has no others for embeddings."""
     totals = {
         ("prompt_tokens_total", "counter"): sum(process.n_tokens for process in processes),
         ("n_decode_total", "counter"): sum(process.n_passes for process in processes),

@@ -20,7 +20,7 @@ from dflash_local.server.embeddings.texts import Text, Tokens
 
 # Default limit for the tokens of a text: memory grows with them, for some models with their square.
 MAX_CONTEXT = 8192
-# The same for a language model that reads a whole text in one pass: llama.cpp allocates logits for every row.
+# Default limit for a language model that reads a whole text in one pass: llama.cpp allocates logits for every row.
 MAX_WHOLE = 2048
 # Rows of one pass where a text may be read in pieces.
 CHUNK = 512

@@ -306,7 +306,7 @@ def _published(model: type[Fields], properties: dict[str, Any], required: Sequen
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same or null, which counts as absent."""
+    """A schema that also takes null, which counts as absent."""
     kind, options = schema.get("type"), schema.get("anyOf")
     if isinstance(kind, str) and kind != "null":
         return schema | {"type": [kind, "null"]}

@@ -54,7 +54,7 @@ async def _scrape(instance: Instance) -> str:
 
 
 def _merged(texts: list[tuple[str, str]]) -> Iterator[str]:
-    """The same metric of all models together, as the format wants it."""
+    """The models' texts as one, with all samples of a metric together, as the format wants it."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for model, text in texts:

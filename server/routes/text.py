@@ -67,7 +67,7 @@ def _tokens(engine: Engine, body: TokenizeRequest) -> Response:
 
 
 async def _tokens_of_process(service: Service, body: TokenizeRequest) -> Response:
-    """The same by a model for embeddings, in its process."""
+    """Tokens as a model for embeddings counts them, from its process."""
     text = body.text
     if body.with_pieces:
         raise RequestError("with_pieces needs a server with an engine", param="with_pieces")

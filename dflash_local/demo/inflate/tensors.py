@@ -70,7 +70,7 @@ def padded_matrix(
         step = max(1, CHUNK // columns)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            # The same weights in any order of writing.
+            # The numbers depend on the place alone, not on the order of writing.
             at = zlib.crc32(f"{name}:{start}".encode()) % OFFSETS * (CHUNK // OFFSETS) if noise else None
             inside = [block for block in rectangles if block.row < stop and start < block.row + len(block.values)]
             out = _same(columns, stop - start, at)
