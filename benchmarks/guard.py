@@ -8,8 +8,9 @@ docs/benchmarks.md has the cases and their limits. Exits with 1 if one is missed
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,24 +121,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "entropy": (speed_turn(prompts, args.n_predict, 2.0, top_k=0, top_p=1.0, min_p=0.0), args.n_predict - LEARN),
         "ttft": (ttft_turn(record.read_prompts(args.prompts)), 0),
     }
-
-    def measured() -> Iterator[dict[str, Any]]:
-        for ftype in args.types:
-            for drafter in args.drafters:
-                for case in args.cases:
-                    turn, n_tokens = cases[case]
-                    name = (pairs.HOSTILE if case == "hostile" else "") + drafter
-                    setting = Setting(pairs.make(args.work, args.shape, ftype, name), bins, 1, args.threads, N_CTX)
-                    commands = {PLAIN: setting.plain(), OURS: setting.ours()}
-                    if args.budget_1:
-                        commands[BUDGET_1] = setting.ours("--budget", "1")
-                    with Systems(commands) as systems:
-                        systems.warm_up(record.requests(prompts[:1], LEARN, 1.0))
-                        yield row(case, drafter, ftype, measure(systems, turn, len(prompts) * args.repeats), n_tokens)
-
-    for done in measured():
-        where = f"{done['case']}, {done['drafter']} {done['ftype']}"
-        record.say(f"{where}: {done['figures']} {done['unit']}, ratio {done['ratio']:.3f}")
+    for ftype, drafter, case in itertools.product(args.types, args.drafters, args.cases):
+        turn, n_tokens = cases[case]
+        name = (pairs.HOSTILE if case == "hostile" else "") + drafter
+        setting = Setting(pairs.make(args.work, args.shape, ftype, name), bins, 1, args.threads, N_CTX)
+        commands = {PLAIN: setting.plain(), OURS: setting.ours()}
+        if args.budget_1:
+            commands[BUDGET_1] = setting.ours("--budget", "1")
+        with Systems(commands) as systems:
+            systems.warm_up(record.requests(prompts[:1], LEARN, 1.0))
+            done = row(case, drafter, ftype, measure(systems, turn, len(prompts) * args.repeats), n_tokens)
+        record.say(f"{case}, {drafter} {ftype}: {done['figures']} {done['unit']}, ratio {done['ratio']:.3f}")
         table.add(done)
     return table.show()
 

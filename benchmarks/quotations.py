@@ -83,17 +83,13 @@ def ranked(found: dict[int, list[int]]) -> Iterator[tuple[int, str, int]]:
         yield token, rank, most
 
 
-def bin_of(matched: int) -> int:
-    return next(most for most in BINS if matched <= most)
-
-
 def count(counts: Counts, source: str, answer: Answer, places: Places | None) -> None:
     """Look up every token of an answer. Without `places`, in its own text."""
     text = answer.tokens
     own = Places(text[: answer.start]) if places is None else places
     for end in range(answer.start, len(text)):
         for token, rank, matched in ranked(own.continuations(text, end, LEAST[source])):
-            cell = counts[source, rank, bin_of(matched)]
+            cell = counts[source, rank, next(most for most in BINS if matched <= most)]
             cell[0] += token == text[end]
             cell[1] += 1
         if places is None:

@@ -119,7 +119,7 @@ class Rope:
         return min(max((turns - low) / (high - low), 0.0), 1.0)
 
     def _kept_by_yarn(self, i: int) -> float:
-        """The same for bounds between dimensions (`_compute_yarn_parameters` in transformers)."""
+        """As for Llama 3, by bounds between dimensions (`_compute_yarn_parameters` in transformers)."""
         assert self.yarn
 
         def dimension(turns: float) -> float:

@@ -58,12 +58,16 @@ def check_fields(instance: Any, names: Iterable[str], *, deep: bool = False) -> 
             check(name, value, hints[name], deep=deep)
 
 
-def check_json(name: str, value: object) -> None:
-    """Raise a RequestError unless `value` can be written as JSON."""
+def to_json(values: Mapping[str, object]) -> str:
+    """The values as JSON. Raises RequestError for the first that cannot be written."""
+    name = ""
+    written: list[str] = []
     try:
-        json.dumps(value)
+        for name, value in values.items():
+            written.append(f"{json.dumps(name)}: {json.dumps(value)}")
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"{name} must be JSON: {error}", param=name) from None
+    return "{" + ", ".join(written) + "}"
 
 
 def check(name: str, value: object, hint: Any, *, deep: bool = True) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pydantic_core import from_json
@@ -25,7 +26,7 @@ def usable_arguments(text: str) -> str:
         return "{}"
     if _is_object(text):
         return text
-    for read in (_with_raw_lines, _begun):
+    for read in (partial(json.loads, strict=False), _begun):  # models forget to escape line ends, or do not finish
         with suppress(ValueError, RecursionError):
             found = json.dumps(read(text), ensure_ascii=False)
             if _is_object(found):
@@ -63,16 +64,11 @@ def _with_usable(function: Mapping[str, Any]) -> Mapping[str, Any]:
 def _is_object(text: str) -> bool:
     """Do libdflash and llama.cpp read it as an object?"""
     try:
-        value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(text, parse_constant=no_constant, parse_float=_finite)
         json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and _depth(value) <= MAX_NESTING
-
-
-def _with_raw_lines(text: str) -> Any:
-    """Parse JSON with raw line ends in strings, which models forget to escape."""
-    return json.loads(text, strict=False)
 
 
 def _begun(text: str) -> dict[str, Any] | None:
@@ -100,7 +96,8 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _no_number(name: str) -> None:
+def no_constant(name: str) -> None:
+    """Refuse NaN and the like, which Python's parser takes."""
     raise ValueError(f"{name} is not a JSON number")
 
 

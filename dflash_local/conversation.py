@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dflash_local.arguments import check_json
+from dflash_local.arguments import to_json
 from dflash_local.call_arguments import with_usable_arguments
 from dflash_local.generation import Chunk, Completion, FinishReason, Generation, Stream, Timings
 from dflash_local.native import NativeEngine
@@ -127,9 +127,4 @@ def chat_body(body: Mapping[str, Any]) -> str:
     fields = {name: value for name, value in body.items() if name in CHAT_FIELDS and value is not None}
     if "messages" in fields:
         fields["messages"] = with_usable_arguments(fields["messages"])
-    try:
-        return json.dumps(fields)
-    except (TypeError, ValueError, RecursionError):
-        for name, value in fields.items():
-            check_json(name, value)
-        raise
+    return to_json(fields)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dflash_local.arguments import check_fields, check_json
+from dflash_local.arguments import check_fields, to_json
 from dflash_local.errors import RequestError
 
 _INT32_MAX = 2**31 - 1
@@ -126,12 +125,7 @@ class SamplingParams:
         if self.seed is not None:
             # 2**32 - 1, to which -1 wraps, means "random" in llama.cpp.
             chosen["seed"] = self.seed & 0xFFFFFFFF
-        try:
-            return json.dumps(chosen)
-        except (TypeError, ValueError, RecursionError):
-            for name, value in chosen.items():
-                check_json(name, value)
-            raise
+        return to_json(chosen)
 
     def settings(self) -> dict[str, Any]:
         """As llama-server shows a request's settings: the numbers, `ignore_eos`, and the samplers by name."""

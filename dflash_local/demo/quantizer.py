@@ -44,7 +44,7 @@ def quantized(tensor: OutputTensor, ftype: str, *, n_layer: int, n_expert: int =
     kind = _type(tensor.name, tensor.shape, ftype, n_layer, n_expert)
     if kind == tensor.type:
         return tensor
-    convert = _to_f16 if kind == Type.F16 else partial(_quantize, kind)
+    convert = (lambda rows: rows.astype(np.float16)) if kind == Type.F16 else partial(_quantize, kind)
     n_threads = os.cpu_count() or 1
 
     def chunks() -> Iterator[Array]:
@@ -89,10 +89,6 @@ def _gets_more_bits(layer: int, n_layer: int) -> bool:
     """The first and the last eighth of the layers, and every third between them."""
     first = n_layer // 8
     return layer < first or layer >= 7 * n_layer // 8 or (layer - first) % 3 == 2
-
-
-def _to_f16(rows: Array) -> Array:
-    return rows.astype(np.float16)
 
 
 def _quantize(kind: Type, rows: Array) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
+from dflash_local.call_arguments import no_constant
 from dflash_local.server.http_errors import HTTPError
 
 
@@ -36,7 +37,7 @@ def parse_json(raw: bytes) -> dict[str, Any]:
     """A JSON object. Raises HTTPError 400 if it is not one."""
     try:
         text = raw.decode(json.detect_encoding(raw))  # json.loads() itself accepts half a character
-        body = json.loads(text, parse_constant=_no_constant)
+        body = json.loads(text, parse_constant=no_constant)
         if "\\ud" in text.lower():
             json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
     except (ValueError, RecursionError) as error:
@@ -44,7 +45,3 @@ def parse_json(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise HTTPError(400, "the request body must be a JSON object", code="invalid_json")
     return body
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dflash_local import __version__
-from dflash_local.engine import Engine
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.facts import CommonProps, Model, ModelMeta, Models, Props
 from dflash_local.server.engine_life import State
@@ -28,12 +27,14 @@ def _entries(service: Service, created: int) -> Iterator[Model]:
     settings = service.settings
     if service.has_engine:
         aliases = settings.aliases or (settings.alias,)
-        yield _entry(settings.alias, created, _meta(service.engine), aliases=aliases, tags=settings.tags)
+        facts = {**service.engine.info["target"], "n_ctx": service.engine.n_ctx_slot}
+        yield _entry(settings.alias, created, facts, aliases=aliases, tags=settings.tags)
     for process in service.processes:
-        yield _entry(process.options.name, created, _process_meta(process), aliases=(process.options.name,), tags=())
+        name = process.options.name
+        yield _entry(name, created, process.facts, aliases=(name,), tags=())
 
 
-def _entry(name: str, created: int, meta: ModelMeta, *, aliases: Sequence[str], tags: Sequence[str]) -> Model:
+def _entry(name: str, created: int, facts: Mapping[str, Any], *, aliases: Sequence[str], tags: Sequence[str]) -> Model:
     return {
         "id": name,
         "object": "model",
@@ -41,16 +42,8 @@ def _entry(name: str, created: int, meta: ModelMeta, *, aliases: Sequence[str], 
         "owned_by": OWNER,
         "aliases": [*aliases],
         "tags": [*tags],
-        "meta": meta,
+        "meta": pick(ModelMeta, facts),
     }
-
-
-def _meta(engine: Engine) -> ModelMeta:
-    return pick(ModelMeta, {**engine.info["target"], "n_ctx": engine.n_ctx_slot})
-
-
-def _process_meta(process: EmbeddingProcess) -> ModelMeta:
-    return pick(ModelMeta, process.facts)
 
 
 def _ollama(name: str) -> dict[str, Any]:
