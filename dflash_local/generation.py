@@ -251,11 +251,7 @@ class Generation:
     """
 
     def __init__(
-        self,
-        request: RequestOptions,
-        prepared: PreparedRequest,
-        cancel: Callable[[Generation], None],
-        task: int = 0,
+        self, request: RequestOptions, prepared: PreparedRequest, cancel: Callable[[Generation], None], task: int = 0
     ) -> None:
         self.request, self.prepared, self.task = request, prepared, task
         self.created = time.monotonic()

@@ -149,10 +149,7 @@ class RequestOptions:
         help="most draft tokens on a path, never more than the engine's setting",
         default_text="that",
         body=BodyField(
-            name="speculative.n_max",
-            low=0,
-            high=MAX_NODES - 1,
-            help="most draft tokens on a path; 0: the server's",
+            name="speculative.n_max", low=0, high=MAX_NODES - 1, help="most draft tokens on a path; 0: the server's"
         ),
     )
     lookup: bool | None = _option(
@@ -175,9 +172,7 @@ class RequestOptions:
         "`Completion.probs`; 0: none",
     )
     post_sampling_probs: bool = _option(
-        False,
-        native_type=c_bool,
-        help="probabilities after the samplers, not by the model's raw logits",
+        False, native_type=c_bool, help="probabilities after the samplers, not by the model's raw logits"
     )
     probs_from: int = _option(
         0,
@@ -218,9 +213,7 @@ class RequestOptions:
         False,
         help="chunks with the progress of the prompt, at the start and after each of its passes",
         body=BodyField(
-            name="return_progress",
-            streams_only=True,
-            help="events of a stream with the progress of the prompt",
+            name="return_progress", streams_only=True, help="events of a stream with the progress of the prompt"
         ),
     )
     timings: bool = _option(

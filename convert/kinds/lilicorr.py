@@ -183,11 +183,7 @@ def _affine(name: str, source: str, n_out: int, n_in: int) -> Iterator[TensorSpe
 
 
 def _floats(
-    name: str,
-    shape: tuple[int, ...],
-    source: str,
-    before: tuple[int, ...] = (),
-    between: tuple[int, ...] = (),
+    name: str, shape: tuple[int, ...], source: str, before: tuple[int, ...] = (), between: tuple[int, ...] = ()
 ) -> TensorSpec:
     """A table that is added element by element. In the checkpoint there may be dimensions of one before its rows, and
     between rows and columns."""

@@ -147,9 +147,7 @@ def _from_hub(model: PackagedModel, file: HubFile, hub: Hub, unavailable: _Unava
         if error.status is None:  # the disk, or a wrong hash: it was reached
             raise
         raise HubError(
-            f"cannot get {model.title}: {unavailable}; and {error.message}",
-            hint=unavailable.hint,
-            status=error.status,
+            f"cannot get {model.title}: {unavailable}; and {error.message}", hint=unavailable.hint, status=error.status
         ) from None
 
 

@@ -101,10 +101,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_chat_message": (c_void_p, [c_void_p]),
     "dflash_score": (c_int, [c_void_p, c_int32, INTS, c_int32, c_int32, c_int32, INTS, FLOATS, FLOATS]),
     "dflash_draft_probe": (c_int, [c_void_p, c_int32, INTS, c_int32, c_int32, FLOATS, FLOATS, INTS, FLOATS]),
-    "dflash_tap": (
-        c_int,
-        [c_void_p, c_int32, INTS, c_int32, INTS, c_int32, c_int32, c_int32, FLOATS, INTS, FLOATS],
-    ),
+    "dflash_tap": (c_int, [c_void_p, c_int32, INTS, c_int32, INTS, c_int32, c_int32, c_int32, FLOATS, INTS, FLOATS]),
     "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
     "dflash_cells": (c_void_p, [c_void_p]),
 }

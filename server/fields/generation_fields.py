@@ -175,6 +175,5 @@ class VerboseFields(GenerationFields):
     """Fields for more in an answer of OpenAI's format."""
 
     verbose: bool | None = Field(
-        None,
-        description="add llama-server's own answer, as `__verbose` of the last event (default: -v)",
+        None, description="add llama-server's own answer, as `__verbose` of the last event (default: -v)"
     )

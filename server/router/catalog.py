@@ -79,12 +79,7 @@ class Catalog:
                 f"[{name}] names no model", param=PARAM, hint="give it model = FILE.gguf, or hf-repo = USER/NAME:QUANT"
             )
         return Model(
-            name,
-            PRESET,
-            options,
-            preset=preset.text,
-            on_startup=preset.on_startup,
-            stop_timeout=preset.stop_timeout,
+            name, PRESET, options, preset=preset.text, on_startup=preset.on_startup, stop_timeout=preset.stop_timeout
         )
 
     def _hidden(self, presets: Mapping[str, Preset], models: Mapping[str, Model], cached: list[Cached]) -> set[str]:

@@ -47,10 +47,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--offline", action="store_true", help="with --model: use only the cache, never the network")
     parser.add_argument("--shape", choices=SHAPES, help=f"'pocket' is the pair itself (default: {PAIR_FLAGS['shape']})")
     parser.add_argument(
-        "--type",
-        dest="ftype",
-        choices=("f16", "q4_0", "q4_k_m", "q8_0"),
-        help=f"default: {PAIR_FLAGS['ftype']}",
+        "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), help=f"default: {PAIR_FLAGS['ftype']}"
     )
     parser.add_argument(
         "--drafter",

@@ -34,11 +34,6 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     make_wheels(
-        args.out,
-        args.backend,
-        args.cuda_arch,
-        tuple(args.cmake_flags),
-        portable=args.portable,
-        force=args.force,
+        args.out, args.backend, args.cuda_arch, tuple(args.cmake_flags), portable=args.portable, force=args.force
     )
     return 0

@@ -98,13 +98,7 @@ class InflatedFile(NamedTuple):
 
 
 def inflated_files(
-    small: Pair,
-    out_dir: Path,
-    shape: Shape,
-    ftype: str,
-    *,
-    drafter_type: str | None = None,
-    as_f16: bool = False,
+    small: Pair, out_dir: Path, shape: Shape, ftype: str, *, drafter_type: str | None = None, as_f16: bool = False
 ) -> Iterator[InflatedFile]:
     """The target's file and the drafter's, before any tensor is computed; `as_f16` overrides their types."""
     target, drafter = (
