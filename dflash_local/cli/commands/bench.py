@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Results, measure
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine, write_text
+from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine
 from dflash_local.cli.flags.model_flags import take_models
 from dflash_local.cli.flags.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.flags.values import count, write_text
 from dflash_local.cli.terminal.bench_progress import watching
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.engine_options import DEFAULTS, OPTIONS

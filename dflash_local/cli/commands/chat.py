@@ -7,14 +7,9 @@ import json
 
 from dflash_local.cli.chat.backends import local, remote
 from dflash_local.cli.chat.repl import HELP, Chat
-from dflash_local.cli.flags.engine_flags import (
-    add_engine_flags,
-    add_sampling_flags,
-    count,
-    load_engine,
-    sampling_options,
-)
+from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine, sampling_options
 from dflash_local.cli.flags.model_flags import NO_MODEL, take_models
+from dflash_local.cli.flags.values import count
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError

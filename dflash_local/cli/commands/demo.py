@@ -13,7 +13,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.engine_flags import count
+from dflash_local.cli.flags.values import count
 from dflash_local.cli.terminal.progress import StatusLine
 from dflash_local.cli.usage import Commands, add_command
 

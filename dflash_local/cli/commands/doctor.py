@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options, write_text
+from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
 from dflash_local.cli.flags.model_flags import suggest, take_models
+from dflash_local.cli.flags.values import write_text
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine_findings import look_at_machine, look_at_tuning

@@ -28,7 +28,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    from dflash_local.cli.flags.engine_flags import add_flag
+    from dflash_local.cli.flags.flag import add_flag
 
     parser = add_command(
         commands,

@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine
+from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine
+from dflash_local.cli.flags.flag import add_flag
 from dflash_local.cli.flags.model_flags import add_access_flags, local_target
 from dflash_local.cli.flags.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.flags.values import count
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError

@@ -10,8 +10,8 @@ import signal
 import socket
 import sys
 
-from dflash_local.cli.flags.engine_flags import count
 from dflash_local.cli.flags.logs import add_log_flags, set_up_logs
+from dflash_local.cli.flags.values import count
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 

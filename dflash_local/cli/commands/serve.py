@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dflash_local import __version__
 from dflash_local.cli.flags.embedding_flags import add_embedding_flags, check_embedding_flags
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_flag, add_sampling_flags
+from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags
+from dflash_local.cli.flags.flag import add_flag
 from dflash_local.cli.flags.foreign import add_foreign_flags, check_variables
 from dflash_local.cli.flags.http_flags import add_http_flags, add_record_flags
 from dflash_local.cli.flags.logs import add_log_flags, set_up_logs

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from dflash_local.cli.flags.engine_flags import FlagGroup, count, numbers, write_text
+from dflash_local.cli.flags.flag import FlagGroup
 from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.flags.values import count, numbers, write_text
 from dflash_local.cli.terminal.progress import StatusLine, duration_text
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.option import defaults_of, options_of

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import add_flag, one_of
+from dflash_local.cli.flags.flag import add_flag
 from dflash_local.cli.flags.model_flags import local_target
+from dflash_local.cli.flags.values import one_of
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:

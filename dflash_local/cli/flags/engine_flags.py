@@ -6,17 +6,16 @@ Names and variables are those of llama.cpp's `common/arg.cpp`; a flag on the com
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from dflash_local.cli.flags.flag import SILENT, FlagGroup, add_flag
 from dflash_local.cli.flags.model_flags import add_hub_flags, suggest, take_models
+from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
 from dflash_local.drafting import MIN_DRAFT_VOCAB, Draft
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
@@ -24,8 +23,6 @@ from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
-
-Number = TypeVar("Number", int, float)
 
 # llama-server's other spellings of sampling flags, and its variables for them.
 _SAMPLING_ALIASES = {
@@ -45,140 +42,6 @@ _SAMPLING_ENV = {
 }
 
 
-SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
-
-
-class FlagGroup(Protocol):
-    """An argparse parser or group."""
-
-    def add_argument(self, *names: str, **options: Any) -> argparse.Action: ...
-
-
-def add_flag(
-    group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
-) -> argparse.Action:
-    """`add_argument`, with the environment variable `env` as the default; `off` are names that switch the flag off. So
-    does the variable's LLAMA_ARG_NO_ form, with any value."""
-    if env and options.get("help"):
-        options["help"] += f" [{env}]"
-    action = group.add_argument(*names, **options)
-    variables = variables_for(env, off)
-    action.variables = variables  # type: ignore[attr-defined]  # for `variables_of`
-    # argparse converts string defaults like typed arguments.
-    for variable in variables:
-        if (value := os.environ.get(variable)) is not None:
-            action.default = value if variable == env else "off"
-    if action.nargs == 0:
-        action.type = truth
-    if off:
-        group.add_argument(
-            *off, dest=action.dest, action="store_false", default=action.default, help=off_help or SILENT
-        )
-    return action
-
-
-def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
-    """The variables of a flag in llama.cpp: if names switch it off, there is a second one, which takes precedence."""
-    if env is None:
-        return ()
-    return (env, env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")) if off else (env,)
-
-
-def variables_of(parser: argparse.ArgumentParser) -> set[str]:
-    return {name for action in parser._actions for name in getattr(action, "variables", ())}
-
-
-def truth(value: str) -> bool:
-    """llama.cpp's spelling of on and off."""
-    if value.lower() in ("on", "enabled", "true", "1"):
-        return True
-    if value.lower() in ("off", "disabled", "false", "0"):
-        return False
-    raise argparse.ArgumentTypeError(f"must be on or off, got {value!r}")
-
-
-def count(low: int = 0) -> Callable[[str], int]:
-    """An integer of at least `low`."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}") from None
-        if number < low:
-            raise argparse.ArgumentTypeError(f"must be at least {low}, got {number}")
-        return number
-
-    return parse
-
-
-def amount(high: float = math.inf) -> Callable[[str], float]:
-    """A number from 0 to `high`."""
-    wanted = "a number, 0 or more" if math.isinf(high) else f"a number between 0 and {high:g}"
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not (0 <= value <= high and value < math.inf):
-            raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
-        return value
-
-    return parse
-
-
-def numbers(kind: Callable[[str], Number]) -> Callable[[str], tuple[Number, ...]]:
-    """Numbers of this kind with commas between them."""
-
-    def parse(text: str) -> tuple[Number, ...]:
-        try:
-            return tuple(kind(part) for part in text.split(","))
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {text!r}") from None
-
-    return parse
-
-
-def one_of(*names: str) -> Callable[[str], str]:
-    """One of `names`; unlike `choices`, this also checks environment variables."""
-
-    def parse(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"must be one of {', '.join(names)}, got {text!r}")
-        return text
-
-    return parse
-
-
-def read_text(path: Path, param: str) -> str:
-    """The text of a flag's file. Raises RequestError."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"cannot read {path}: {error}", param=param, hint=f"give {param} a text file") from None
-
-
-def write_text(path: Path, text: str, param: str) -> None:
-    """Write a flag's file. Raises RequestError."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        hint = f"name another file: {param} FILE"
-        raise RequestError(f"cannot write {path}: {error.strerror}", param=param, hint=hint) from None
-
-
-def json_object(text: str, param: str) -> dict[str, Any]:
-    """A flag's JSON object. Raises RequestError."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise RequestError(f"{param} is not valid JSON: {error}", param=param) from None
-    if not isinstance(value, dict):
-        raise RequestError(f"{param} must be a JSON object", param=param)
-    return value
-
-
 def _layers(text: str) -> int:
     return -1 if text in ("all", "auto") else count(-1)(text)
 
@@ -189,11 +52,6 @@ def _slots(text: str) -> int:
 
 def _threads(text: str) -> int | None:
     return max(count(-1)(text), 0) or None
-
-
-def on_off_auto(text: str) -> str:
-    """llama.cpp's spelling of on, off and auto."""
-    return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
 
 
 def _budget(text: str) -> int | str:

@@ -13,7 +13,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from dflash_local.cli.flags.engine_flags import SILENT, truth, variables_for, variables_of
+from dflash_local.cli.flags.flag import SILENT, variables_for, variables_of
+from dflash_local.cli.flags.values import truth
 from dflash_local.errors import RequestError
 
 

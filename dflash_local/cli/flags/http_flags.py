@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import add_flag, count, json_object, read_text
+from dflash_local.cli.flags.flag import add_flag
+from dflash_local.cli.flags.values import count, json_object, read_text
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:

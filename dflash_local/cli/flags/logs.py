@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from dflash_local.cli.flags.engine_flags import add_flag, count, on_off_auto
+from dflash_local.cli.flags.flag import add_flag
+from dflash_local.cli.flags.values import count, on_off_auto
 from dflash_local.errors import RequestError
 
 # llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 add llama.cpp's messages.

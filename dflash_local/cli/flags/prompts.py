@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import count, sampling_options
+from dflash_local.cli.flags.engine_flags import sampling_options
+from dflash_local.cli.flags.values import count
 
 if TYPE_CHECKING:
     from dflash_local.sampling import SamplingParams

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from dflash_local.cli.flags.engine_flags import add_flag, amount, count
+from dflash_local.cli.flags.flag import add_flag
+from dflash_local.cli.flags.values import amount, count
 from dflash_local.errors import RequestError
 
 

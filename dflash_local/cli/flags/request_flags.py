@@ -9,16 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import (
-    add_flag,
-    count,
-    json_object,
-    on_off_auto,
-    one_of,
-    read_text,
-    sampling_options,
-)
+from dflash_local.cli.flags.engine_flags import sampling_options
+from dflash_local.cli.flags.flag import add_flag
 from dflash_local.cli.flags.logs import is_verbose
+from dflash_local.cli.flags.values import count, json_object, on_off_auto, one_of, read_text
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dflash_local.cli.flags.engine_flags import SILENT, add_flag, count, truth
+from dflash_local.cli.flags.flag import SILENT, add_flag
+from dflash_local.cli.flags.values import count, truth
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
