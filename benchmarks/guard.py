@@ -104,9 +104,8 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "guard", n_predict=400, repeats=1)
+    ap = record.parser(__doc__, "guard", n_predict=400, repeats=1, limit=8)
     record.add_pair_options(ap)
-    ap.set_defaults(limit=8)
     record.add_pair_choices(ap, ["dflash"], ["q4_0", "q4_k_m", "q8_0"])
     ap.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     ap.add_argument("--budget-1", action="store_true", help="also ours without drafting: what our own plain path costs")

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import PAGE, Server, run_load
-from benchmarks.systems import one_slot, order, our_server, upstream_server
+from benchmarks.systems import common_flags, order, our_server, upstream_server
 from dflash_local.build import peer
 
 UPSTREAM, WARM, FIRST = "upstream", "ours, warm", "ours, first"
@@ -44,7 +44,7 @@ class Start(NamedTuple):
 
 def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
     """argv of every system."""
-    common = one_slot(target, N_CTX, threads)
+    common = common_flags(target, N_CTX, threads)
     return {
         UPSTREAM: upstream_server(bins, common),
         WARM: our_server(common),
@@ -109,8 +109,7 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "load_time", n_predict=1, repeats=7)
-    ap.set_defaults(limit=1)
+    ap = record.parser(__doc__, "load_time", n_predict=1, repeats=7, limit=1)
     real_models.add_models_option(ap)
     args = ap.parse_args(argv)
     table = record.Table(ap, args, markdown)

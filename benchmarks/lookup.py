@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.record import say
-from benchmarks.systems import PLAIN, Systems, one_slot, our_server, upstream_server
+from benchmarks.systems import PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
 OURS, OURS_OFF = "dflash-local", "dflash-local, lookup off"
@@ -45,7 +45,7 @@ Speeds = dict[str, dict[str, list[float]]]  # kind of prompt -> system -> one va
 
 def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] | None = None) -> dict[str, list[str]]:
     """argv of every system. `peers`: servers of other projects by name."""
-    common = one_slot(target, N_CTX, threads)
+    common = common_flags(target, N_CTX, threads)
     return {
         PLAIN: upstream_server(bins, common),
         **{f"upstream {name}": upstream_server(bins, common, *flags) for name, flags in UPSTREAM.items()},
@@ -105,8 +105,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "lookup", n_predict=256, repeats=3)
-    ap.set_defaults(prompts=real_models.PROMPTS)
+    ap = record.parser(__doc__, "lookup", n_predict=256, repeats=3, prompts=real_models.PROMPTS)
     real_models.add_models_option(ap)
     record.add_temperatures_option(ap, 0.0, 0.8)
     real_models.add_peers_option(ap)

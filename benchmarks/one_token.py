@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import LoadError, Server, run_load
-from benchmarks.systems import one_slot, our_server
+from benchmarks.systems import common_flags, our_server
 from dflash_local.build.upstream import cache_dir
 from dflash_local.native import library_path
 
@@ -97,7 +97,7 @@ def _parsed(line: str) -> tuple[str, str] | None:
 
 def measure(path: Path, bodies: Sequence[dict[str, Any]], threads: int, folder: Path) -> dict[str, Any]:
     """One model: a token's milliseconds by the server's clock, and by part."""
-    argv = our_server(one_slot(path, N_CTX, threads), "--no-cost-cache", "--lookup", "off")
+    argv = our_server(common_flags(path, N_CTX, threads), "--no-cost-cache", "--lookup", "off")
     with Server("ours", argv, folder / "server.log") as server:
         run_load(server.port, bodies[:1], 1)
         (alone,) = run_load(server.port, bodies[:1], 1).answers
@@ -118,8 +118,7 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "one_token", n_predict=512, repeats=1)
-    ap.set_defaults(limit=2)
+    ap = record.parser(__doc__, "one_token", n_predict=512, repeats=1, limit=2)
     real_models.add_models_option(ap)
     args = ap.parse_args(argv)
     table = record.Table(ap, args, markdown)

@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record, targets
-from benchmarks.systems import PLAIN, Systems, one_slot, our_server, upstream_server
+from benchmarks.systems import PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
 OURS = "dflash-local"
@@ -39,7 +39,7 @@ def target(text: str) -> tuple[str, str]:
 
 def commands(model: Path, bins: Path, threads: int, peers: Mapping[str, Path]) -> dict[str, list[str]]:
     """argv of every system. `peers`: servers of other projects by name."""
-    common = one_slot(model, N_CTX, threads)
+    common = common_flags(model, N_CTX, threads)
     return {
         PLAIN: upstream_server(bins, common),
         **real_models.peer_servers(peers, common, PEER),
@@ -80,8 +80,7 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "plain", n_predict=128, repeats=3)
-    ap.set_defaults(limit=6)
+    ap = record.parser(__doc__, "plain", n_predict=128, repeats=3, limit=6)
     real_models.add_models_option(ap)
     ap.add_argument("--targets", nargs="*", type=target, default=[], metavar="SHAPE/TYPE", help="inflated targets")
     record.add_work_option(ap)

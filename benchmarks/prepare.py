@@ -172,8 +172,7 @@ def report(found: dict[str, Any]) -> str:
 
 def main() -> int:
     """Measure, then write the figures beside those of other labels."""
-    ap = record.parser(__doc__, "prepare", n_predict=1, repeats=1)
-    ap.set_defaults(threads=1)
+    ap = record.parser(__doc__, "prepare", n_predict=1, repeats=1, threads=1)
     ap.add_argument("--label", default="after", metavar="NAME", help="the state of the code that is measured")
     ap.add_argument("--arrivals", type=int, default=20, metavar="N", help="requests of each kind")
     args = ap.parse_args()

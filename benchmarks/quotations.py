@@ -139,8 +139,7 @@ def _share(right: int, n: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "quotations", n_predict=320, repeats=2)
-    ap.set_defaults(prompts=real_models.PROMPTS)
+    ap = record.parser(__doc__, "quotations", n_predict=320, repeats=2, prompts=real_models.PROMPTS)
     real_models.add_models_option(ap)
     record.add_temperatures_option(ap, 0.0, 0.8)
     args = ap.parse_args(argv)

@@ -41,9 +41,9 @@ print(json.dumps([f"{device['name']}: {device['description']}" for device in gpu
 SAMPLING: dict[str, Any] = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "repeat_penalty": 1.0}
 
 
-def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argparse.ArgumentParser:
-    """An argument parser with the common options of all scripts; `doc` is the module's docstring, `stem` the name of
-    its results."""
+def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int, **defaults: Any) -> argparse.ArgumentParser:
+    """An argument parser with the common options of all scripts, some with other `defaults`; `doc` is the module's
+    docstring, `stem` the name of its results."""
     ap = _bare_parser(doc)
     ap.add_argument("-t", "--threads", type=int, default=2, metavar="N", help="threads of every server or engine")
     ap.add_argument("-n", "--n-predict", type=int, default=n_predict, metavar="N", help="most new tokens per answer")
@@ -55,6 +55,7 @@ def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argpa
     ap.add_argument(
         "-o", "--out", type=Path, default=RESULTS / stem, metavar="STEM", help="writes STEM.json and STEM.md"
     )
+    ap.set_defaults(**defaults)
     return ap
 
 

@@ -157,7 +157,7 @@ def markdown(rows: dict[str, Any], footer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "rpc_delay", n_predict=100, repeats=1)
+    ap = record.parser(__doc__, "rpc_delay", n_predict=100, repeats=1, limit=6, threads=1)
     ap.add_argument("--shape", choices=(POCKET, *SHAPES), default=POCKET, help="of the pair: bundled, or inflated to")
     record.add_work_option(ap)
     record.add_pair_choice(ap)
@@ -165,7 +165,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--delays", nargs="+", type=float, default=[0.0, 1.0, 10.0], metavar="MS", help="milliseconds each way"
     )
     ap.add_argument("--namespace", action="store_true", help="servers in a network namespace (needs root)")
-    ap.set_defaults(limit=6, threads=1)
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
     env["load"] = os.getloadavg()[0]

@@ -84,9 +84,8 @@ def markdown(found: dict[str, Any], footer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "steps", n_predict=300, repeats=1)
+    ap = record.parser(__doc__, "steps", n_predict=300, repeats=1, limit=6)
     record.add_pair_options(ap)
-    ap.set_defaults(limit=6)
     record.add_pair_choice(ap)
     ap.add_argument("--temperature", type=float, default=1.0, metavar="T")
     args = ap.parse_args(argv)

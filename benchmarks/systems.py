@@ -41,9 +41,10 @@ def our_server(common: Sequence[str], *flags: str) -> list[str]:
     return [sys.executable, "-m", "dflash_local.cli", "serve", *common, *flags]
 
 
-def one_slot(target: Path, n_ctx: int, threads: int) -> list[str]:
-    """The flags of all servers of a target without a drafter, for one client."""
-    return ["-m", str(target), "-c", str(n_ctx), "-np", "1", "-t", str(threads), "-fa", "on"]
+def common_flags(target: Path, n_ctx: int, threads: int, clients: int = 1) -> list[str]:
+    """The flags of all servers of a target, with a slot of `n_ctx` tokens for each client."""
+    sizes = ["-c", str(n_ctx * clients), "-np", str(clients), "-t", str(threads)]
+    return ["-m", str(target), *sizes, "-fa", "on"]
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,8 @@ class Setting:
     n_gpu_layers: int | None = None  # of target and drafter; None: each server's default
 
     def _common(self) -> list[str]:
-        sizes = ["-c", str(self.n_ctx * self.clients), "-np", str(self.clients), "-t", str(self.threads), "-fa", "on"]
         layers = [] if self.n_gpu_layers is None else ["-ngl", str(self.n_gpu_layers)]
-        return ["-m", str(self.pair.target), *sizes, *layers]
+        return [*common_flags(self.pair.target, self.n_ctx, self.threads, self.clients), *layers]
 
     def _drafter(self) -> list[str]:
         layers = [] if self.n_gpu_layers is None else ["-ngld", str(self.n_gpu_layers)]
