@@ -54,26 +54,24 @@ class EngineLife:
         load: makes the engine; None: there is none, and nothing to wait for.
         idle_seconds: time without a request after which it sleeps; negative: never.
         on_load: called with each engine that was loaded.
-        tell: called when it loads, sleeps and wakes.
         stop: ends the server.
+
+    Attributes:
+        tell: called when it loads, sleeps and wakes.
+        engine: while it sleeps or is lost, the closed one, which still has its facts.
     """
 
     def __init__(
-        self,
-        load: Loader | None,
-        idle_seconds: float,
-        *,
-        on_load: Callable[[Engine], None],
-        tell: Callable[[dict[str, Any]], object],
-        stop: Callable[[], None],
+        self, load: Loader | None, idle_seconds: float, *, on_load: Callable[[Engine], None], stop: Callable[[], None]
     ) -> None:
         self.state = State.READY if load is None else State.LOADING
         self.failure: Exception | None = None
-        self.engine: Engine | None = None  # while it sleeps or is lost, the closed one, which still has its facts
+        self.engine: Engine | None = None
+        self.tell: Callable[[dict[str, Any]], object] = lambda _state: None
         self.progress = self._told = 0.0
         self.sleep = Sleep(idle_seconds, self._fall_asleep, self._wake)
         self.recovery = Recovery(self._free, self._load_again, self._die, self.sleep.held)
-        self._load, self._on_load, self._tell, self._stop = load, on_load, tell, stop
+        self._load, self._on_load, self._stop = load, on_load, stop
         self._stats: Mapping[str, Any] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -147,7 +145,7 @@ class EngineLife:
         assert self.engine is not None
         await asyncio.to_thread(self.engine.close)
         give_back_memory()
-        self._tell({"state": "sleeping"})
+        self.tell({"state": "sleeping"})
 
     async def _wake(self) -> None:
         try:
@@ -158,12 +156,12 @@ class EngineLife:
 
     async def _load_again(self) -> None:
         await self.load()
-        self._tell({"state": "loaded"})
+        self.tell({"state": "loaded"})
 
     def _on_progress(self, done: float) -> bool:
         if self.state is State.LOADING and done - self._told >= PROGRESS_STEP:
             self._told = done
-            self._tell({"state": "loading", "progress": done})
+            self.tell({"state": "loading", "progress": done})
         self.progress = done
         return self.state not in ENDS
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from dflash_local.engine import Engine
 from dflash_local.server.answers.error import ErrorAnswer
@@ -44,15 +43,8 @@ class Service(Served):
     def __init__(self, load: Loader | None, settings: Settings) -> None:
         self.settings = settings
         self.stop: Callable[[], None] = lambda: None
-        self.tell: Callable[[dict[str, Any]], object] = lambda _state: None  # called when it loads, sleeps and wakes
         self.has_engine = load is not None
-        self.life = EngineLife(
-            load,
-            settings.sleep_idle_seconds,
-            on_load=self._on_load,
-            tell=lambda state: self.tell(state),
-            stop=lambda: self.stop(),
-        )
+        self.life = EngineLife(load, settings.sleep_idle_seconds, on_load=self._on_load, stop=lambda: self.stop())
         self._loading: list[asyncio.Task[None]] = []
         self._metrics: Metrics | None = None
         self.chats = RunningChats()
@@ -144,7 +136,7 @@ class Service(Served):
                 self.life.fail(error)
                 self.stop()
             return
-        self.tell({"state": "loaded"})
+        self.life.tell({"state": "loaded"})
         engine = [] if self.life.engine is None else [pair_line(self.life.engine)]
         for what in engine + [process.summary() for process in self.processes]:
             log.info("ready: %s", what)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.engine import Engine, Generation
+from dflash_local.engine import Generation
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
@@ -43,7 +43,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
             if fields.probs.echo:
                 asked = [prompt for prompt in prompts for _ in range(fields.n)]
                 tokens = [generation.request.prompt_tokens for generation in generations]
-                echoed = [Echoed(ids, _text_of(engine, text, ids)) for text, ids in zip(asked, tokens, strict=True)]
+                echoed = [
+                    Echoed(ids, prompt if isinstance(prompt, str) else engine.detokenize(ids, special=True))
+                    for prompt, ids in zip(asked, tokens, strict=True)
+                ]
             reply = TextReply(settings.alias, choice_probs(engine, fields.probs, generations), echoed)
             reply.passes = choice_passes(engine, generations)
             if fields.verbose:
@@ -84,7 +87,3 @@ async def _complete(
         lambda generations: make_reply(fields, prompts, generations),
     )
     return await respond(request, fields, reply, generations)
-
-
-def _text_of(engine: Engine, prompt: Prompt, tokens: Sequence[int]) -> str:
-    return prompt if isinstance(prompt, str) else engine.detokenize(tokens, special=True)

@@ -38,7 +38,8 @@ class Endpoint(APIRoute):
         **options: Any,
     ) -> None:
         self.event, self.needs = event, needs
-        self.reads = next(iter(kind for kind in get_type_hints(endpoint).values() if _is_fields(kind)), None)
+        hints = get_type_hints(endpoint).values()
+        self.reads = next((kind for kind in hints if isinstance(kind, type) and issubclass(kind, Fields)), None)
         self.wakes = wakes and self.reads is not None
         self._documented = options
         super().__init__(path, endpoint, **{**options, "responses": None})
@@ -140,7 +141,3 @@ def add_endpoint(
                 **options,
             )
         )
-
-
-def _is_fields(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Fields)

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
     app = make_app(args, native_level)
     if parent is not None:
-        app.state.service.tell = parent.say
+        app.state.service.life.tell = parent.say
     models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
     return serve_at(args, app, tls, f"loading {models}", parent)
 
