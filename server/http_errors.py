@@ -16,11 +16,13 @@ from starlette.types import Receive, Scope, Send
 from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError, QueueFullError, RequestError, RPCError
 from dflash_local.server.answers.error import ErrorAnswer, ErrorDetail
 from dflash_local.server.answers.messages import MessageError, MessageErrorDetail, MessageErrorType
+from dflash_local.server.answers.ollama import OllamaError
 from dflash_local.server.encoding import encode
 from dflash_local.server.route_path import route_path
 
 MESSAGES = "/v1/messages"  # errors below it have Anthropic's shape
 RESPONSES = "/responses"
+OLLAMA = "/api/"  # errors below it have Ollama's shape
 _MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     401: "authentication_error",
     403: "permission_error",
@@ -147,15 +149,23 @@ def _message_words(error: Exception, status: int, detail: ErrorDetail) -> str:
     return message.replace(param, re.sub(r"\[(\d+)\]", r".\1", param), 1)
 
 
+def ollama_error(error: Exception) -> tuple[int, OllamaError]:
+    """HTTP status and body of an error in Ollama's shape."""
+    status, body = native_error(error)
+    return status, {"error": str(body["error"]["message"])}
+
+
 def is_foreign(path: str) -> bool:
-    """Whether a route's path belongs to OpenAI's or Anthropic's API rather than llama-server's."""
-    return any(root in path for root in _OPENAI)
+    """Whether a route's path belongs to OpenAI's, Anthropic's or Ollama's API rather than llama-server's."""
+    return path.startswith(OLLAMA) or any(root in path for root in _OPENAI)
 
 
 def error_at(path: str, error: Exception) -> tuple[int, Any]:
     """HTTP status and body of an error, in the shape of the API that the route's path belongs to."""
     if MESSAGES in path:
         return message_error(error)
+    if path.startswith(OLLAMA):
+        return ollama_error(error)
     return openai_error(error, path) if is_foreign(path) else native_error(error)
 
 

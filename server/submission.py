@@ -21,9 +21,10 @@ from dflash_local.server.service import Service
 
 
 async def start_chat(
-    service: Service, body: ChatRequest, *, of: Fields | None = None
+    service: Service, body: ChatRequest, *, of: Fields | None = None, before: str = ""
 ) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-    """Queue all choices of a chat completion, with a parser for each; `of` as for `render_chat`.
+    """Queue all choices of a chat completion, with a parser for each; `of` as for `render_chat`. `before` is text
+    before the conversation.
 
     This runs in a thread, because templates, grammars and long prompts take time.
     """
@@ -32,6 +33,7 @@ async def start_chat(
 
     def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
         prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
+        prompt = replace(prompt, prompt=before + prompt.prompt)
         generations = _submit_all(
             engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **options)
         )
