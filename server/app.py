@@ -34,6 +34,7 @@ from dflash_local.server.routes import (
     infill,
     machine_report,
     messages,
+    ollama,
     page,
     responses,
     slots,
@@ -57,7 +58,8 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     service, recordings = Service(load, settings or Settings()), Recordings()
     app = new_app(service, recordings)
     groups = (
-        absent, chat, completions, control, embeddings, facts, infill, machine_report, messages, responses, slots, text,
+        absent, chat, completions, control, embeddings, facts, infill, machine_report, messages, ollama, responses,
+        slots, text,
     )  # fmt: skip
     for group in groups:
         group.add_routes(app, service)

@@ -17,10 +17,12 @@ from starlette.types import Receive, Scope, Send
 from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError, QueueFullError, RequestError, RPCError
 from dflash_local.server.answers.error import ErrorAnswer, ErrorDetail
 from dflash_local.server.answers.messages import MessageError, MessageErrorDetail, MessageErrorType
+from dflash_local.server.answers.ollama import OllamaError
 from dflash_local.server.encoding import encode
 from dflash_local.server.route_path import route_path
 
 MESSAGES = "/v1/messages"
+OLLAMA = "/api/"
 _MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     401: "authentication_error",
     403: "permission_error",
@@ -140,12 +142,23 @@ def _message_words(error: Exception, status: int, detail: ErrorDetail) -> str:
     return message.replace(param, re.sub(r"\[(\d+)\]", r".\1", param), 1)
 
 
+def ollama_error(error: Exception) -> tuple[int, OllamaError]:
+    """HTTP status and body of an error in Ollama's shape."""
+    status, body = native_error(error)
+    return status, {"error": str(body["error"]["message"])}
+
+
 class Api(NamedTuple):
-    """What an API's clients read of errors: `error` gives the HTTP status and body, `event` precedes the data of one in
-    a stream."""
+    """What an API's clients read of errors: `error` gives the HTTP status and body, `before` and `after` are around the
+    body of one in a stream."""
 
     error: Callable[[Exception], tuple[int, Any]]
-    event: bytes = b""
+    before: bytes = b"data: "
+    after: bytes = b"\n\n"
+
+    def last_event(self, body: bytes) -> bytes:
+        """An error's body as the end of a stream."""
+        return self.before + body + self.after
 
 
 NATIVE = Api(native_error)
@@ -153,12 +166,13 @@ RESPONSES = Api(partial(openai_error, too_long=("input", "Your input exceeds the
 # By the first of these that a path contains. An endpoint cannot say it: the same one answers below `/v1/` with OpenAI's
 # types and at llama-server's own path with that server's, and many errors come before a route is chosen.
 _APIS = {
-    MESSAGES: Api(message_error, event=b"event: error\n"),
+    MESSAGES: Api(message_error, before=b"event: error\ndata: "),
     "/v1/chat/completions": Api(
         partial(openai_error, too_long=("messages", "Please reduce the length of the messages."))
     ),
     "/responses": RESPONSES,
     "/v1/": Api(openai_error),
+    OLLAMA: Api(ollama_error, before=b"", after=b"\n"),
 }
 
 

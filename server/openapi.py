@@ -13,7 +13,8 @@ from pydantic.json_schema import JsonSchemaMode
 from starlette.responses import Response
 
 from dflash_local.server.fields.fields import IGNORED
-from dflash_local.server.http_errors import JSON
+from dflash_local.server.formats.events import EVENTS, NDJSON
+from dflash_local.server.http_errors import JSON, OLLAMA
 from dflash_local.server.routes.endpoint import Endpoint
 
 REF = "#/components/schemas/{model}"
@@ -57,7 +58,9 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
             operation = document["paths"][route.path_format][method.lower()]
             answer = operation["responses"].setdefault("200", {"description": "Successful Response"})
             if route.event is not None:
-                answer["content"]["text/event-stream"] = _stream(references[(route.path, "validation")])
+                event = references[(route.path, "validation")]
+                of_lines = route.path.startswith(OLLAMA)
+                answer["content"] |= {NDJSON: _lines(event)} if of_lines else {EVENTS: _stream(event)}
             if route.reads is not None:
                 text = "Fields of the body that are unknown and changed nothing."
                 answer["headers"] = {IGNORED: {"description": text, "schema": {"type": "string"}}}
@@ -75,3 +78,8 @@ def _stream(event: Any) -> dict[str, Any]:
             "required": ["data"],
         }
     }
+
+
+def _lines(event: Any) -> dict[str, Any]:
+    """A stream of these objects, each on a line of its own."""
+    return {"itemSchema": {"description": "unless stream: false", "allOf": [event]}}

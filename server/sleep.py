@@ -34,6 +34,7 @@ class Sleep:
         self._seconds, self._free, self._load = seconds, free, load
         self._changing = asyncio.Lock()
         self._users = 0
+        self._soon = False
         self._used = time.monotonic()
         self._watching: asyncio.Task[None] | None = None
 
@@ -51,11 +52,22 @@ class Sleep:
     def held(self) -> Iterator[None]:
         """Keep it from falling asleep inside the block."""
         self._users += 1
+        self._soon = False
         try:
             yield
         finally:
             self._users -= 1
             self._used = time.monotonic()
+
+    def soon(self) -> bool:
+        """Sleep as soon as its last user leaves, unless another one comes before. False if it never sleeps."""
+        self._soon = self._seconds >= 0
+        return self._soon
+
+    @property
+    def idle_left(self) -> float | None:
+        """Seconds until it sleeps unless somebody comes; None if it never does."""
+        return None if self._seconds < 0 else max(self._used + self._seconds - time.monotonic(), 0.0)
 
     def start(self) -> None:
         """Begin to watch; it is awake now."""
@@ -80,14 +92,15 @@ class Sleep:
 
     async def _watch(self) -> None:
         while True:
-            left = self._used + self._seconds - time.monotonic()
+            left = 0.0 if self._soon else self._used + self._seconds - time.monotonic()
             if self.is_sleeping or self._users or left > 0:
                 await asyncio.sleep(min(max(left, 0.1), _LOOK))
                 continue
             async with self._changing:
                 if not self._users:
                     self.is_sleeping = True
-                    log.info("nobody asked for %g s: the model sleeps", self._seconds)
+                    why = "a client asked for it" if self._soon else f"nobody asked for {self._seconds:g} s"
+                    log.info("%s: the model sleeps", why)
                     await self._free()
 
 

@@ -1,4 +1,4 @@
-"""EventStream: several generations as one server-sent event stream, all of which end when the client goes away."""
+"""EventStream: several generations as one stream of events, all of which end when the client goes away."""
 
 from __future__ import annotations
 
@@ -110,8 +110,6 @@ class EventStream(Response):
     proxies wait for one; so an error is an event, too. A stream that has been silent for `ping_interval` seconds is
     pinged; -1: never."""
 
-    media_type = "text/event-stream"
-
     def __init__(
         self,
         reply: Reply,
@@ -121,7 +119,7 @@ class EventStream(Response):
         include_usage: bool,
         ping_interval: float = -1,
     ) -> None:
-        super().__init__(headers=STREAM_HEADERS)
+        super().__init__(headers=STREAM_HEADERS, media_type=reply.MEDIA_TYPE)
         del self.headers["content-length"]
         self._reply, self._generations, self._ping_interval = reply, generations, ping_interval
         self._events = events(reply, generations, n_prompts, include_usage=include_usage)

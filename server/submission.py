@@ -29,8 +29,10 @@ async def start_chat(
     make_reply: Callable[[list[Generation], list[ChatAnswer]], R],
     *,
     of: Fields | None = None,
+    before: str = "",
 ) -> tuple[list[Generation], R]:
     """Queue all choices of a chat completion, and make their reply with a parser for each; `of` as for `render_chat`.
+    `before` is text before the conversation.
 
     This runs in a thread, because templates, grammars and long prompts take time.
     """
@@ -38,6 +40,7 @@ async def start_chat(
 
     def start() -> tuple[list[Generation], R]:
         prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
+        prompt = replace(prompt, prompt=before + prompt.prompt)
         generations = _submit_all(
             engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **options)
         )

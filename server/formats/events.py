@@ -1,4 +1,4 @@
-"""Server-sent events: the headers of their streams, and events that have names."""
+"""Streams: their headers, events that have names, and errors that end them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dflash_local.server.formats.reply import Body
 
 # Caches and proxies must not hold events back.
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+NDJSON = "application/x-ndjson"  # Ollama's streams: a JSON object on each line
+EVENTS = "text/event-stream"
+STREAMS = (EVENTS, NDJSON)
 
 
 def named_event(body: Body) -> str:

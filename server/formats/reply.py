@@ -29,6 +29,7 @@ class Reply(ABC):
 
     PREFIX: str  # of the answer's id
     TAIL = "data: [DONE]\n\n"  # what ends a stream
+    MEDIA_TYPE = "text/event-stream"  # of a stream
     verbose: Callable[[int, Completion], NativeCompletion] | None = (
         None  # `__verbose` of a choice, if a request asks for it
     )

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 # Polled by monitors and pages: logged at the level DEBUG.
 POLLED = frozenset(
     {"/", "/favicon.ico", "/health", "/v1/health", "/machine", "/metrics", "/models", "/v1/models", "/props", "/slots"}
+    | {"/api/version", "/api/tags", "/api/ps"}
 )
 LONGEST = 200
 
@@ -37,7 +38,7 @@ class RequestLog(HTTPMiddleware):
                 status = message["status"]
             await send(message)
 
-        scope.setdefault("state", {})
+        scope.setdefault("state", {})["began"] = began
         try:
             await self._app(scope, receive, watched)
         finally:

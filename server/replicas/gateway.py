@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +12,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.connected import while_connected
+from dflash_local.server.encoding import encode
+from dflash_local.server.formats.events import STREAMS
 from dflash_local.server.http_errors import ClientLeft, HTTPError, api_at, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.replicas.asked import Asked
@@ -94,14 +95,14 @@ class _Answer:
     def _look(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
-            self._streams = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+            self._streams = Headers(raw=message["headers"]).get("content-type", "").startswith(STREAMS)
 
     async def break_off(self) -> None:
         """End an answer that will never be complete: a stream with an error, anything else with its connection."""
         if not self._streams:
             raise _TooLate
         api = api_at(self._scope["path"])
-        event = api.event + f"data: {json.dumps(api.error(LOST)[1])}\n\n".encode()
+        event = api.last_event(encode(api.error(LOST)[1]))
         await self._send({"type": "http.response.body", "body": event, "more_body": False})
 
 

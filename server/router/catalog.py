@@ -68,7 +68,8 @@ class Catalog:
         for name, preset in presets.items():
             models[name] = self._preset(name, preset, found.get(name, (PRESET, {}))[1])
         hidden = self._hidden(presets, models, cached)
-        finished = {name: self._finished(model, hidden) for name, model in sorted(models.items())}
+        paths = {entry.name: entry.path for entry in cached}
+        finished = {name: self._finished(model, hidden, paths.get(name)) for name, model in sorted(models.items())}
         _check_names(finished)
         return finished
 
@@ -90,13 +91,20 @@ class Catalog:
                 taken |= self.files(models[name].options)
         return {entry.name for entry in cached if entry.path in taken and models[entry.name].source == CACHE}
 
-    def _finished(self, model: Model, hidden: set[str]) -> Model:
-        """The model with its names taken out of its flags, and the router's own flags over them."""
+    def _finished(self, model: Model, hidden: set[str], cached: Path | None) -> Model:
+        """The model with its names taken out of its flags, and the router's own flags over them. `cached` is its file
+        in the cache."""
         options = dict(model.options)
         aliases, tags = self.flags.names(options, "alias"), self.flags.names(options, "tags")
         options = {key: words for key, words in options.items() if key not in ("alias", "tags")}
+        named = self.flags.value(options, "model")
         return replace(
-            model, options={**options, **self.typed}, aliases=aliases, tags=tags, hidden=model.name in hidden
+            model,
+            options={**options, **self.typed},
+            aliases=aliases,
+            tags=tags,
+            hidden=model.name in hidden,
+            path=Path(named) if named else cached,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from dflash_local.server.answers.router import Source
@@ -27,6 +28,7 @@ class Model:
         hidden: not listed, because a preset stands for it.
         on_startup: loaded when the router starts.
         stop_timeout: seconds that its running answers have when it is unloaded.
+        path: its file, or the first part of it, where that is known.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Model:
     hidden: bool = False
     on_startup: bool = False
     stop_timeout: float = STOP_TIMEOUT
+    path: Path | None = None
 
     @property
     def arguments(self) -> list[str]:
@@ -53,6 +56,9 @@ class Flags(Protocol):
 
     def names(self, options: Options, flag: str) -> tuple[str, ...]:
         """The names that the flag `flag` lists; empty if it is not given."""
+
+    def value(self, options: Options, place: str) -> str | None:
+        """The value of a flag; None if it is not given."""
 
     def has_model(self, options: Options) -> bool:
         """Do they say which model is meant?"""

@@ -66,10 +66,13 @@ class Pool:
         return iter([*self._instances.values()])
 
     def find(self, name: str) -> Instance | None:
-        """The instance of a model's name, or of one of its aliases."""
-        if found := self._instances.get(name):
-            return found
-        return next((instance for instance in self if name in instance.model.aliases), None)
+        """The instance of a model's name, or of one of its aliases; Ollama's clients may add `:latest` to it."""
+        for wanted in (name, name.removesuffix(":latest")):
+            if found := self._instances.get(wanted):
+                return found
+            if found := next((instance for instance in self if wanted in instance.model.aliases), None):
+                return found
+        return None
 
     @property
     def n_waiting(self) -> int:

@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 from dflash_local.errors import DFlashError
 from dflash_local.server.connected import beside, while_connected
 from dflash_local.server.encoding import encode
-from dflash_local.server.formats.events import STREAM_HEADERS
-from dflash_local.server.http_errors import ClientLeft, api_at
+from dflash_local.server.formats.events import EVENTS, NDJSON, STREAM_HEADERS, STREAMS
+from dflash_local.server.formats.ollama import empty_part
+from dflash_local.server.http_errors import OLLAMA, ClientLeft, api_at
 from dflash_local.server.route_path import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool
@@ -32,7 +33,6 @@ _NOT_SENT = frozenset(
     b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade expect x-conversation-id".split()
 )
 _NOT_RETURNED = frozenset(b"connection keep-alive transfer-encoding date server".split())
-_EVENTS = b"text/event-stream"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Forwarded(Response):
     async def _answer(self, scope: Scope, send: Send) -> None:
         async with AsyncExitStack() as stack:
             try:
-                async with self._pinged(send):
+                async with self._pinged(scope, send):
                     use = self._pool.use(self._name, is_work=scope["method"] != "GET")
                     instance = await stack.enter_async_context(use)
             except DFlashError as error:
@@ -81,7 +81,7 @@ class Forwarded(Response):
         try:
             response = await instance.client.send(request, stream=True)
             try:
-                is_stream = is_stream or response.headers.get("content-type", "").encode().startswith(_EVENTS)
+                is_stream = is_stream or response.headers.get("content-type", "").startswith(STREAMS)
                 await self._pass_on(scope, send, response)
             finally:
                 await response.aclose()
@@ -111,31 +111,38 @@ class Forwarded(Response):
         await self._end(scope, send, encode(api_at(route_path(scope)).error(error)[1]))
 
     async def _end(self, scope: Scope, send: Send, error: bytes) -> None:
-        await self._send(send, api_at(route_path(scope)).event + b"data: " + error + b"\n\n", more=False)
+        await self._send(send, api_at(route_path(scope)).last_event(error), more=False)
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": more})
 
     @asynccontextmanager
-    async def _pinged(self, send: Send) -> AsyncIterator[None]:
+    async def _pinged(self, scope: Scope, send: Send) -> AsyncIterator[None]:
         """Begin a stream and ping it while the block waits."""
         if not self._incoming.stream or self._incoming.ping_interval <= 0:
             yield
             return
-        async with beside(self._ping(send)):
+        async with beside(self._ping(route_path(scope), send)):
             yield
 
-    async def _ping(self, send: Send) -> None:
+    async def _ping(self, path: str, send: Send) -> None:
         while True:
             await asyncio.sleep(self._incoming.ping_interval)
             if not self._begun:
                 self._begun = True
                 headers = [(name.lower().encode(), value.encode()) for name, value in STREAM_HEADERS.items()]
-                headers.append((b"content-type", _EVENTS + b"; charset=utf-8"))
+                kind = NDJSON if path.startswith(OLLAMA) else f"{EVENTS}; charset=utf-8"
+                headers.append((b"content-type", kind.encode()))
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
-            instance = self._pool.find(self._name)
-            progress = instance.progress if instance else 0
-            await self._send(send, f": loading {100 * progress:.0f} %\n\n".encode())
+            await self._send(send, self._sign(path))
+
+    def _sign(self, path: str) -> bytes:
+        """That it is still loading, as a comment; Ollama's streams have none, but parts without text."""
+        if path.startswith(OLLAMA):
+            return encode(empty_part(path, self._name)) + b"\n"
+        instance = self._pool.find(self._name)
+        progress = instance.progress if instance else 0
+        return f": loading {100 * progress:.0f} %\n\n".encode()
 
 
 def _url(scope: Scope) -> httpx.URL:

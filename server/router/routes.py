@@ -21,6 +21,7 @@ from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
 from dflash_local.server.http_errors import JSON, NATIVE, HTTPError, api_at, not_supported
 from dflash_local.server.route_path import route_path
+from dflash_local.server.router import ollama
 from dflash_local.server.router.instance import LOADING, Instance
 from dflash_local.server.router.model_events import EventFeed
 from dflash_local.server.router.proxy import Forwarded, IncomingRequest
@@ -134,6 +135,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
         (("/models/{model:path}", "/v1/models/{model:path}"), own.model, RouterModel, ["GET"]),
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=methods, needs=nothing, wakes=False)
+    ollama.add_routes(app, router, lambda name: _chosen(router, name, 404))
 
 
 def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) -> None:
@@ -151,12 +153,14 @@ def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) 
 
 async def forward(router: Router, request: Request) -> Response:
     """The answer of the instance that is meant. Raises DFlashError if there is none, or it must not be loaded."""
-    settings = router.settings
+    settings, path = router.settings, route_path(request.scope)
     raw = await read_bytes(request, settings.limits.body)
     body = parse_json(raw) if raw else {}
     named = body.get("model")
     name = request.query_params.get("model") if named is None else named
-    instance = _chosen(router, name, 400 if api_at(route_path(request.scope)) is NATIVE else 404)
+    instance = _chosen(router, name, 400 if api_at(path) is NATIVE else 404)
+    if ollama.only_unloads(path, body):
+        return ollama.unload(router, instance, path)
     autoload = request.query_params.get("autoload")
     loads = router.options.autoload if autoload is None else autoload in _ON
     if not loads and not instance.is_running:
@@ -165,7 +169,7 @@ async def forward(router: Router, request: Request) -> Response:
     interval = body.get("sse_ping_interval")
     incoming = IncomingRequest(
         body=raw,
-        stream=body.get("stream") is True,
+        stream=ollama.streams(path, body),
         ping_interval=interval if isinstance(interval, int) else settings.defaults.ping_interval,
     )
     return Forwarded(router.pool, instance.model.name, incoming)

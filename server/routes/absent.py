@@ -6,12 +6,12 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.server.http_errors import JSON, not_supported
+from dflash_local.server.routes import ollama
 from dflash_local.server.routes.endpoint import add_endpoint
 
 _TOOLS = "tools and MCP servers run in the client: this server runs no commands for those who can reach it"
 _AUDIO = "audio is not supported"
 _LORA = "adapters are not supported: merge them into the GGUF"
-_OLLAMA = "Ollama's own API is not here: use OpenAI's, below /v1"
 
 ABSENT = {
     "/tools": _TOOLS,
@@ -20,7 +20,7 @@ ABSENT = {
     "/v1/audio/{path:path}": _AUDIO,
     "/v1/images/{path:path}": "images are not supported",
     "/predict": "Vertex AI's requests are not supported: use /v1/chat/completions",
-    "/api/{path:path}": _OLLAMA,
+    **ollama.ABSENT,
 }
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
 

@@ -23,8 +23,15 @@ WRITING = {
     "infill": "/infill",
     "messages": "/v1/messages",
     "responses": "/v1/responses",
+    "chat (Ollama)": "/api/chat",
+    "generate": "/api/generate",
 }
-EMBEDDING = {"OpenAI's": "/v1/embeddings", "llama-server's": "/embeddings"}
+EMBEDDING = {
+    "OpenAI's": "/v1/embeddings",
+    "llama-server's": "/embeddings",
+    "Ollama's": "/api/embed",
+    "its older one": "/api/embeddings",
+}
 GROUPS = {"Endpoints that write": WRITING, "Endpoints that embed": EMBEDDING}
 SHOWN = {"read": "yes", "mapped": "mapped", "harmless": "no effect", "refused": "refused"}
 HEAD = """# Fields of requests

@@ -11,6 +11,7 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.engine_flags import engine_options, sampling_options
+from dflash_local.cli.flags.http_flags import port_of
 from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
@@ -78,6 +79,13 @@ def test_several_texts_to_quote() -> None:
         "a",
         "b/c",
     )
+
+
+def test_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ollama's on demand; a port that is named, in whichever way, counts."""
+    assert [port_of(parse(*flags)) for flags in ((), ("--ollama",), ("--ollama", "--port", "0"))] == [8080, 11434, 0]
+    monkeypatch.setenv("LLAMA_ARG_PORT", "7")
+    assert port_of(parse("--ollama")) == 7
 
 
 def test_defaults_are_the_engines() -> None:

@@ -72,8 +72,21 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
         {"query": "a cat", "documents": ["a", {"text": "cat"}], "top_n": 1, "return_documents": True},
         {"query": "a cat", "texts": ["a", "cat"], "return_text": True},
     ],
+    "/api/chat": [
+        {"messages": MESSAGES, "options": {"num_predict": 3, "seed": 1}, "logprobs": True, "stream": False},
+        {"messages": [{"role": "user", "content": "call"}], "tools": TOOLS, "think": True, "stream": False},
+        {"model": "dflash-local", "stream": False},
+    ],
+    "/api/generate": [
+        {"prompt": "x", "system": "be", "format": "json", "keep_alive": "5m", "stream": False},
+        {"prompt": "x", "suffix": "y", "stream": False},
+    ],
+    "/api/embed": [{"model": "tiny-bert", "input": ["a cat", "a dog"], "truncate": True}],
+    "/api/embeddings": [{"model": "tiny-bert", "prompt": "a cat"}],
+    "/api/show": [{"model": "tiny-bert"}, {"name": "dflash-local", "verbose": False}],
 }
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/completion", "/infill", "/v1/messages", "/v1/responses")
+LINES = ("/api/chat", "/api/generate")  # streamed as such
 FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 
@@ -131,7 +144,8 @@ def test_every_route_is_documented(document: dict[str, Any], app: FastAPI) -> No
         operation = document["paths"][path][method]
         assert operation["description"]
         assert ("requestBody" in operation) == (method == "post")
-        error = "MessageError" if path.startswith("/v1/messages") else "ErrorAnswer"
+        own = {"/v1/messages": "MessageError", "/api/": "OllamaError"}
+        error = next((kind for root, kind in own.items() if path.startswith(root)), "ErrorAnswer")
         assert error in json.dumps(operation["responses"]["4XX"])
 
 
@@ -140,7 +154,7 @@ def test_every_endpoint_is_tried(app: FastAPI) -> None:
     tried = {route.endpoint for route in app.routes if isinstance(route, Endpoint) and route.path in REQUESTS}
     assert reading == tried
     streaming = {route.path for route in app.routes if isinstance(route, Endpoint) and route.event}
-    assert set(STREAMED) <= streaming
+    assert {*STREAMED, *LINES} <= streaming
 
 
 def test_every_field_has_a_description(document: dict[str, Any], app: FastAPI) -> None:
@@ -167,9 +181,14 @@ def test_requests_and_answers_are_as_published(
         assert events
         for event in events:
             check(document, schema, json.loads(event))
+    if path in LINES:
+        text = server.http.post(path, json={**body, "stream": True}).text
+        schema = document["paths"][path]["post"]["responses"]["200"]["content"]["application/x-ndjson"]["itemSchema"]
+        for line in text.splitlines():
+            check(document, schema, json.loads(line))
 
 
-@pytest.mark.parametrize("path", ["/health", "/v1/models", "/props", "/slots"])
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/props", "/slots", "/api/version", "/api/tags", "/api/ps"])
 def test_facts_are_as_published(server: Live, document: dict[str, Any], path: str) -> None:
     check(document, answer_schema(document, path, "get"), server.http.get(path).json())
 
@@ -181,6 +200,7 @@ def test_errors_are_as_published(server: Live, document: dict[str, Any]) -> None
         ("/tokenize", []),
         ("/v1/messages", {"thread": {"type": "create"}}),
         ("/v1/responses", {}),
+        ("/api/chat", {"messages": 1}),
     ):
         answer = server.http.post(path, json=body)
         assert answer.status_code == 400

@@ -327,6 +327,60 @@ def test_models_of_the_start(folder: Path) -> None:
         pass
 
 
+# ---- Ollama's API ----
+
+
+def test_ollamas_clients_choose_among_the_models(folder: Path, pocket: dict[str, Path]) -> None:
+    with routing(folder, model("a", path=pocket["target"]), model("b:7b", aliases=("c",))) as server:
+        listed = server.http.get("/api/tags").raise_for_status().json()["models"]
+        assert [entry["name"] for entry in listed] == ["a:latest", "b:7b"]
+        assert [entry["details"]["family"] for entry in listed] == ["qwen3", ""]
+        shown = server.http.post("/api/show", json={"model": "a"}).raise_for_status().json()
+        assert shown["model_info"]["qwen3.context_length"] > 0
+        assert server.http.get("/api/ps").json() == {"models": []}  # nothing was loaded for that
+        for path in ("/api/chat", "/api/generate", "/api/embed"):
+            for name, by in (("a:latest", "a"), ("a", "a"), ("c:latest", "b:7b")):
+                asked = {"model": name, "messages": [1], "prompt": "x"}
+                answer = server.http.post(path, json=asked).raise_for_status().json()
+                assert (answer["by"], answer["path"], answer["body"]) == (by, path, asked)
+        assert [entry["name"] for entry in server.http.get("/api/ps").json()["models"]] == ["a:latest", "b:7b"]
+        for path in ("/api/chat", "/api/show"):
+            missing = server.http.post(path, json={"model": "llama3"})
+            assert (missing.status_code, missing.json().keys()) == (404, {"error"})
+            assert "there are a, b:7b" in missing.json()["error"]
+        assert "dflash-local pull" in server.http.post("/api/pull", json={"model": "llama3"}).json()["error"]
+
+
+def test_keep_alive_0_ends_the_process_of_a_model(folder: Path) -> None:
+    with routing(folder, model("a")) as server:
+        asked: dict[str, Any] = {"model": "a", "prompt": "x"}
+        waiting, answers = background(lambda: server.http.post("/api/generate", json={**asked, "wait": "go"}))
+        wait_until(lambda: user_count(server, "a") == 1)
+        busy = server.http.post("/api/generate", json={"model": "a", "keep_alive": 0})
+        assert (busy.status_code, busy.json()) == (503, {"error": "the model is answering: ask again later"})
+        (folder / "go").touch()
+        waiting.join(PATIENCE)
+        assert answers[0].status_code == 200
+        wait_until(lambda: user_count(server, "a") == 0)
+        freed = server.http.post("/api/generate", json={"model": "a", "keep_alive": "0s"}).raise_for_status().json()
+        assert freed["done_reason"] == "unload"
+        wait_until(lambda: status(server, "a") == "unloaded")
+        assert server.http.post("/api/chat", json={"model": "a", "messages": [], "keep_alive": 0}).status_code == 200
+        assert status(server, "a") == "unloaded"
+
+
+def test_ollamas_streams_have_parts_without_text_while_the_model_loads(folder: Path) -> None:
+    with routing(folder, model("slow")) as server:
+        body = {"model": "slow", "prompt": "x", "events": 1, "sse_ping_interval": 1}
+        with server.http.stream("POST", "/api/generate", json=body) as stream:
+            assert stream.headers["content-type"] == "application/x-ndjson"
+            lines = stream.iter_lines()
+            first = json.loads(next(lines))
+            assert (first["model"], first["response"], first["done"]) == ("slow", "", False)
+            (folder / "go").touch()
+            assert "data: 0" in "\n".join(lines)
+
+
 # ---- failures ----
 
 
@@ -359,6 +413,8 @@ def test_a_stream_that_was_begun_ends_with_the_error(folder: Path) -> None:
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "load_failed"
         event, _, data = last_event("/v1/messages").partition("\n")
         assert (event, json.loads(data.removeprefix("data: "))["type"]) == ("event: error", "error")
+        line = last_event("/api/chat").splitlines()[-1]
+        assert "could not be loaded" in json.loads(line)["error"]
 
 
 def test_a_model_that_dies_is_loaded_again(folder: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIB = 2**20
+PORT, OLLAMA_PORT = 8080, 11434
 
 
 def add_http_flags(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +36,12 @@ def _add_addresses(flag: Any) -> None:
         help="addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
     )  # fmt: skip
     flag(
-        "--port", env="LLAMA_ARG_PORT", type=count(), default=8080, metavar="N",
-        help="port; 0 takes a free one (default: 8080)",
+        "--port", env="LLAMA_ARG_PORT", type=count(), metavar="N",
+        help="port; 0 takes a free one (default: 8080, with --ollama 11434)",
+    )  # fmt: skip
+    flag(
+        "--ollama", action="store_true",
+        help="listen on Ollama's port unless --port is given, for programs that look for Ollama there",
     )  # fmt: skip
     flag(
         "--reuse-port", env="LLAMA_ARG_REUSE_PORT", action="store_true",
@@ -148,6 +153,13 @@ def _add_limits(flag: Any) -> None:
         "--drain-timeout", type=float, default=60.0, metavar="SECONDS",
         help="time for running requests to finish after SIGTERM (default: 60)",
     )  # fmt: skip
+
+
+def port_of(args: argparse.Namespace) -> int:
+    """The port to listen on."""
+    if args.port is not None:
+        return int(args.port)
+    return OLLAMA_PORT if args.ollama else PORT
 
 
 def add_record_flags(parser: argparse.ArgumentParser) -> None:

@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 # The router's own flags, by `dest` in the parser; instances do not get them.
 OWN = frozenset({
-    "host", "port", "reuse_port", "api_prefix", "path", "webui", "ui_config", "ui_config_file", "ssl_key_file",
-    "ssl_cert_file", "api_key", "api_key_file", "allowed_hosts", "cors_origins", "cors_methods", "cors_headers",
-    "cors_credentials", "log_disable", "log_file", "log_jsonl", "log_colors", "log_prefix", "log_timestamps",
-    "models_dir", "models_preset", "models_max", "models_autoload", "parent_pipes", "hf_token", "replicas",
-    "replica_requests", "replica_cpus", "replica_gpus", "ray_address",
+    "host", "port", "ollama", "reuse_port", "api_prefix", "path", "webui", "ui_config", "ui_config_file",
+    "ssl_key_file", "ssl_cert_file", "api_key", "api_key_file", "allowed_hosts", "cors_origins", "cors_methods",
+    "cors_headers", "cors_credentials", "log_disable", "log_file", "log_jsonl", "log_colors", "log_prefix",
+    "log_timestamps", "models_dir", "models_preset", "models_max", "models_autoload", "parent_pipes", "hf_token",
+    "replicas", "replica_requests", "replica_cpus", "replica_gpus", "ray_address",
 })  # fmt: skip
 # Flags that name models.
 _TARGETS = ("model", "hf_repo", "embedding_model", "rerank_model")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.embedding_flags import embedding_settings, writes_no_text
 from dflash_local.cli.flags.engine_flags import chat_template, load_engine
-from dflash_local.cli.flags.http_flags import http_settings
+from dflash_local.cli.flags.http_flags import http_settings, port_of
 from dflash_local.cli.flags.model_flags import take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.errors import RequestError
@@ -92,7 +92,7 @@ def serve_at(args: argparse.Namespace, app: FastAPI, tls: Tls | None, what: str,
     from dflash_local.server.process import serve
     from dflash_local.server.sockets import listening, url
 
-    with listening(args.host, args.port, reuse_port=args.reuse_port) as sockets:
+    with listening(args.host, port_of(args), reuse_port=args.reuse_port) as sockets:
         urls = ", ".join(url(sock, "https" if tls else "http") + args.api_prefix for sock in sockets)
         serve(
             app,

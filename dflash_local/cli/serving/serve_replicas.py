@@ -11,6 +11,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dflash_local.cli.flags.http_flags import port_of
 from dflash_local.cli.flags.logs import set_up_logs
 from dflash_local.cli.serving.serve_app import make_app, make_settings
 from dflash_local.errors import DFlashError, RequestError
@@ -32,7 +33,7 @@ def serve_replicas(args: argparse.Namespace) -> int:
     from dflash_local.server.signals import ENDING
 
     ended = threading.Event()
-    host = _host(args)
+    host, port = _host(args), port_of(args)
     settings = make_settings(args)  # so that wrong flags fail here, not in every replica
     serve = ray_serve()
     app = application(app_factory(args), _options(args, settings.limits))
@@ -40,12 +41,12 @@ def serve_replicas(args: argparse.Namespace) -> int:
     for number in ENDING:
         signal.signal(number, lambda *_signal: _end(ended))
     try:
-        serve.start(http_options={"host": host, "port": args.port})
+        serve.start(http_options={"host": host, "port": port})
         try:
             serve.run(app, name=NAME, route_prefix="/")
         except RuntimeError as error:
             raise DFlashError(f"the replicas did not start: {error}", hint="the log above has their errors") from None
-        log.info("listening on http://%s:%d%s, %d replicas", host, args.port, settings.api_prefix, args.replicas)
+        log.info("listening on http://%s:%d%s, %d replicas", host, port, settings.api_prefix, args.replicas)
         while not ended.wait(1):
             pass
         log.info("draining")

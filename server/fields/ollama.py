@@ -1,0 +1,344 @@
+"""The bodies of Ollama's API: chats, texts, embeddings, and the name of a model."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, SkipValidation, WithJsonSchema
+from typing_extensions import Self
+
+from dflash_local.errors import RequestError
+from dflash_local.server.fields.chat import ChatRequest, Document, Tool, ToolChoice
+from dflash_local.server.fields.completion import CompletionRequest
+from dflash_local.server.fields.derived import SamplingFields
+from dflash_local.server.fields.fields import Fields, Policy, Refused
+from dflash_local.server.fields.probs import MAX_TOP_LOGPROBS
+from dflash_local.server.fields.single import SingleFields
+
+_STARTED = "what the server was started with holds: it changes no text"
+_DURATION = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)((ns|us|µs|ms|s|m|h)((\d+(\.\d*)?)(ns|us|µs|ms|s|m|h))*)?")
+_DURATIONS = 'a number of seconds or a text such as "5m"'
+_IMAGES = "images are not supported: this model reads text only"
+
+
+class OllamaOptions(SamplingFields):
+    """Ollama's `options`: how the answer's tokens are chosen, and what the model is loaded with."""
+
+    num_predict: int | None = Field(
+        None, ge=-2, description="most tokens of the answer; -1 and -2: as many as the context holds"
+    )
+    stop: str | list[str] | None = Field(None, description="texts that end the answer")
+    num_ctx: int | None = Field(
+        None, description="tokens of the context; the server's is fixed: more is listed as ignored"
+    )
+
+    POLICY: ClassVar = Policy(
+        must={"stop": "a string or a list of strings"},
+        nothing={"stop": ("", []), "num_ctx": (0,)},
+        harmless={
+            **dict.fromkeys(
+                (
+                    "embedding_only", "f16_kv", "logits_all", "low_vram", "main_gpu", "num_batch", "num_gpu",
+                    "num_thread", "numa", "use_mlock", "use_mmap", "vocab_only",
+                ),
+                _STARTED,
+            ),
+            "num_keep": "the context is never shifted",
+        },
+        refused={
+            "tfs_z": Refused("tail-free sampling is not supported", unless=(1, 0)),
+            "penalize_newline": Refused("a line break is penalized as any other token is", unless=(True,)),
+        },
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], *, strict: bool = False) -> Self:
+        """As ever; but whole numbers may have a point (8192.0), as forms of programs write them."""
+        return super().of({name: _whole(value) for name, value in body.items()}, strict=strict)
+
+
+class OllamaFields(SingleFields):
+    """What chats and texts have in common. Fields of the other APIs that are about sampling and drafts work, too."""
+
+    model: str | None = Field(None, description="any name: there is one model; with several, the one that answers")
+    stream: bool | None = Field(None, description="the answer as lines of JSON (default: true)")
+    options: OllamaOptions | None = Field(None, description="how tokens are chosen")
+    format: Annotated[Any, WithJsonSchema({"anyOf": [{"const": "json"}, {"type": "object"}]})] = Field(
+        None, description='"json", or the JSON schema of the answer'
+    )
+    think: bool | Literal["low", "medium", "high", "max"] | None = Field(
+        None, description="whether it thinks first, or how hard"
+    )
+    keep_alive: int | float | str | None = Field(
+        None,
+        description="0 frees the model after the answer, if the server sleeps (--sleep-idle-seconds); no other value "
+        "has an effect",
+    )
+    logprobs: bool | None = Field(None, description="return each token's log-probability")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="return this many of the likeliest, too; needs logprobs"
+    )
+
+    POLICY: ClassVar = Policy(
+        # The last one is sent by ollama-ai-provider-v2.
+        names={"max_tokens": ("n_predict", "max_completion_tokens", "max_tokens", "num_predict", "max_output_tokens")},
+        must={
+            "think": 'true, false, "low", "medium", "high" or "max"',
+            "keep_alive": _DURATIONS,
+        },
+        nothing={"format": ("",), "think": ("",), "keep_alive": ("",)},
+        refused={"template": Refused("the server's template is used: see --chat-template", unless=("",))},
+    )
+
+    OWN_NAMES: ClassVar = {"max_tokens": "options.num_predict"}
+
+    @property
+    def streams(self) -> bool:
+        """Ollama streams unless it is told not to."""
+        return self.stream is not False
+
+    @property
+    def unloads(self) -> bool:
+        """Whether the model is to be freed after the answer. Raises RequestError if that cannot be read."""
+        return unloads(self.keep_alive)
+
+    def blame(self, error: RequestError) -> RequestError:
+        """`error` with the place of an option, or of a schema."""
+        param = error.param or ""
+        if self.options is not None and param in self.options.given():
+            return error.at(f"options.{param}")
+        if self.format is not None and re.match(r"json_schema\b", param):
+            return error.at(f"format{param.removeprefix('json_schema')}")
+        return super().blame(error)
+
+    def _generation(self, n_ctx: int, *, strict: bool) -> dict[str, Any]:
+        """The fields that it shares with the other APIs, by their names; what has no effect is added to `ignored`."""
+        fields = self.passed_on() | {"stream": self.streams}
+        options = self.options.given() if self.options is not None else {}
+        too_long = options.pop("num_ctx", 0) > n_ctx
+        if (limit := options.pop("num_predict", None)) is not None:
+            options["max_tokens"] = max(limit, -1)
+        twice = [name for name, value in options.items() if fields.get(name, value) != value]
+        ignored = [self._sent_as.get(name, name) for name in twice]
+        self.ignore(ignored + ["options.num_ctx"] * too_long, strict=strict)
+        more = {name: getattr(self, name) for name in ("format", "logprobs", "top_logprobs")}
+        return fields | options | {name: value for name, value in more.items() if value is not None}
+
+
+class OllamaFunction(Document):
+    """Which function is called, with what."""
+
+    name: str
+    arguments: dict[str, Any] = Field(description="as they are, not as text")
+
+
+class OllamaCall(Document):
+    """A call that the model made."""
+
+    id: str | None = None
+    function: OllamaFunction
+
+
+class OllamaMessage(Document):
+    """A message of the conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = Field(None, description="an assistant's thoughts")
+    tool_calls: list[OllamaCall] | None = Field(None, description="an assistant's calls")
+    tool_name: str | None = Field(None, description="whose result a tool's message is")
+    tool_call_id: str | None = Field(None, description="the call that a tool's message answers")
+    images: list[str] | None = Field(None, description="refused, unless empty")
+
+
+class OllamaChatRequest(OllamaFields):
+    """A chat in Ollama's format."""
+
+    messages: SkipValidation[list[OllamaMessage] | None] = Field(
+        None, description="the conversation so far; empty: the model is loaded, or freed with keep_alive: 0"
+    )
+    tools: SkipValidation[list[Tool] | None] = Field(None, description="functions that the model may call")
+    tool_choice: SkipValidation[Literal["auto", "none", "required"] | ToolChoice | None] = Field(
+        None, description="whether it must call one, and which; not in Ollama, but sent by programs"
+    )
+
+    POLICY: ClassVar = Policy(nothing={"tools": ("", [], {})})
+
+    def chat(self, n_ctx: int, *, strict: bool = False) -> ChatRequest:
+        """The chat completion that it asks for, in a context of `n_ctx` tokens.
+
+        Raises:
+            RequestError: a message is malformed or cannot be read here.
+        """
+        chat = self._generation(n_ctx, strict=strict) | {"messages": _conversation(self.messages)}
+        if self.think is not None:
+            chat["think"] = self.think
+        if self.tools is not None:
+            chat["tools"] = _tools(self.tools)
+        choice: Any = self.tool_choice
+        if isinstance(choice, Mapping) and "name" in choice:  # as OpenAI's responses have it
+            choice = {"type": "function", "function": {"name": choice["name"]}}
+        if choice is not None:
+            chat["tool_choice"] = choice
+        return ChatRequest.of(chat)
+
+
+class OllamaGenerateRequest(OllamaFields):
+    """A text in Ollama's format."""
+
+    prompt: str | None = Field(
+        None, description="what the user says; empty: the model is loaded, or freed with keep_alive: 0"
+    )
+    system: str | None = Field(None, description="instructions")
+    suffix: str | None = Field(None, description="the text behind the answer, if the model has tokens for infill")
+    raw: bool | None = Field(None, description="the prompt as it is, without the chat template")
+    context: list[int] | None = Field(None, description="that of an earlier answer: its tokens come before the prompt")
+
+    POLICY: ClassVar = Policy(
+        must={"context": "a list of token ids"},
+        refused={
+            "images": _IMAGES,
+            **dict.fromkeys(("width", "height", "steps"), "images are not generated"),
+        },
+    )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model gets the prompt without the chat template."""
+        return bool(self.raw or self.suffix)
+
+    def chat(self, n_ctx: int, *, strict: bool = False) -> ChatRequest:
+        """The same as a chat completion. Raises RequestError if a field cannot be granted."""
+        chat = self._generation(n_ctx, strict=strict)
+        messages = [{"role": "user", "content": self.prompt}]
+        if self.system:
+            messages.insert(0, {"role": "system", "content": self.system})
+        if self.think is not None:
+            chat["think"] = self.think
+        return ChatRequest.of(chat | {"messages": messages})
+
+    def completion(self, n_ctx: int, *, strict: bool = False) -> CompletionRequest:
+        """The same without a chat template. Raises RequestError if a field cannot be granted."""
+        unused = ("system", "think", "context") if self.suffix else ("system", "think")
+        self.ignore([name for name in unused if getattr(self, name)], strict=strict)
+        fields = self._generation(n_ctx, strict=strict)
+        wanted, n_top = fields.pop("logprobs", False), fields.pop("top_logprobs", 0)
+        if n_top and not wanted:
+            raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+        if wanted:
+            fields["logprobs"] = n_top
+        return CompletionRequest.of(fields | {"prompt": self.prompt})
+
+
+class OllamaEmbedFields(Fields):
+    """What both requests for embeddings read."""
+
+    model: str | None = Field(None, description="any name: there is one model for embeddings")
+
+    POLICY: ClassVar = Policy(
+        nothing={"options": ("", [], {})},
+        harmless={
+            "keep_alive": "the model stays loaded",
+            "options": "texts are embedded with what the server was started with",
+            "truncate": "a text that is too long is an error in any case",
+        },
+    )
+
+
+class OllamaEmbedRequest(OllamaEmbedFields):
+    """Embeddings of texts."""
+
+    input: str | list[str] = Field(description="a text, or several")
+    dimensions: int | None = Field(None, description="only the model's own number is accepted")
+
+    POLICY: ClassVar = Policy(must={"input": "a text or a list of texts"}, nothing={"dimensions": (0,)})
+
+
+class OllamaEmbeddingsRequest(OllamaEmbedFields):
+    """The embedding of one text, as older programs ask for it."""
+
+    prompt: str = Field(description="the text")
+
+
+class OllamaShowRequest(Fields):
+    """The name of a model."""
+
+    model: str | None = Field(None, description="its name")
+
+    POLICY: ClassVar = Policy(
+        names={"model": ("model", "name")},
+        refused={"verbose": "lists, such as the vocabulary, are not told"},
+    )
+
+
+def unloads(keep_alive: Any) -> bool:
+    """Whether this `keep_alive` means that the model is freed at once. Raises RequestError if it is malformed."""
+    if keep_alive is None or isinstance(keep_alive, (int, float)):
+        return keep_alive == 0
+    if not isinstance(keep_alive, str) or not _DURATION.fullmatch(keep_alive):
+        raise RequestError(f"keep_alive must be {_DURATIONS}, got {keep_alive!r:.80}", param="keep_alive")
+    return not re.search("[1-9]", keep_alive)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# ---- the conversation ----
+
+
+def _tools(tools: Any) -> Any:
+    """OpenAI's tools: all are functions, which Ollama does not need to be told."""
+    if not isinstance(tools, list):
+        return tools  # libdflash says what is wrong with it
+    return [{"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools]
+
+
+def _conversation(messages: Any) -> list[Any]:
+    """OpenAI's messages. Ollama's calls and results may have no ids: a result belongs to the first call of its tool
+    that has none yet."""
+    if not isinstance(messages, list):
+        raise RequestError(f"messages must be a list, got {messages!r:.80}", param="messages")
+    waiting: deque[tuple[str, str]] = deque()  # names and ids of calls without a result
+    read: list[Any] = []
+    for place, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise RequestError(f"messages[{place}] must be an object, got {message!r:.80}", param=f"messages[{place}]")
+        message = {"content": "", **{name: value for name, value in message.items() if value is not None}}
+        if "tool_name" in message:
+            message["name"] = message.pop("tool_name")
+        if isinstance(calls := message.get("tool_calls"), list):
+            message["tool_calls"] = [_call(call, f"call_{place}_{index}") for index, call in enumerate(calls)]
+            waiting.extend(_names(message["tool_calls"]))
+        if message.get("role") == "tool" and "tool_call_id" not in message:
+            message |= _answered(waiting, message.get("name"))
+        read.append(message)
+    return read
+
+
+def _call(call: Any, call_id: str) -> Any:
+    """A call with an id, and without its number, which its place says."""
+    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
+        return call  # libdflash says what is wrong with it
+    function = {name: value for name, value in call["function"].items() if name != "index"}
+    return {"id": call_id, "type": "function", **call, "function": function}
+
+
+def _names(calls: Sequence[Any]) -> list[tuple[str, str]]:
+    return [
+        (str(call["function"].get("name")), str(call["id"]))
+        for call in calls
+        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
+    ]
+
+
+def _answered(waiting: deque[tuple[str, str]], name: Any) -> dict[str, Any]:
+    """The id of the call that a result belongs to; nothing if there is none."""
+    found = next((one for one in waiting if name in (None, one[0])), None)
+    if found is None:
+        return {}
+    waiting.remove(found)
+    return {"tool_call_id": found[1]}

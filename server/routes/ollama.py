@@ -1,0 +1,289 @@
+"""Ollama's API."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.conversation import ChatAnswer
+from dflash_local.engine import Engine, Generation
+from dflash_local.errors import RequestError
+from dflash_local.server.answers import ollama as shapes
+from dflash_local.server.connected import while_connected
+from dflash_local.server.embeddings.embedding_process import Embeddings
+from dflash_local.server.encoding import encode
+from dflash_local.server.fields.ollama import (
+    OllamaChatRequest,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    OllamaFields,
+    OllamaGenerateRequest,
+    OllamaShowRequest,
+)
+from dflash_local.server.fields.request import RequestFields, parse_fields
+from dflash_local.server.formats import ollama_models as models
+from dflash_local.server.formats.ollama import Clock, OllamaChatReply, OllamaTextReply, PlainText, empty_part, tag
+from dflash_local.server.formats.ollama_models import UNKNOWN, ModelFacts, engine_facts, file_facts
+from dflash_local.server.formats.probs import choice_probs
+from dflash_local.server.http_errors import JSON, HTTPError, not_supported
+from dflash_local.server.infill import Gap
+from dflash_local.server.response import respond
+from dflash_local.server.routes.endpoint import add_endpoint, nothing
+from dflash_local.server.service import Service
+from dflash_local.server.submission import start_chat, start_completion
+
+# The version whose API this is: programs ask for a recent one (Copilot: 0.6.4).
+VERSION = "0.13.5"
+
+_PULL = "models come from 'dflash-local pull USER/NAME:QUANT' on the server's machine"
+_FIXED = "models are files of the server's machine, which no request changes"
+ABSENT = {
+    "/api/pull": _PULL,
+    "/api/push": _FIXED,
+    "/api/create": f"{_FIXED}; instructions and options belong into requests, or the server's flags",
+    "/api/copy": f"{_FIXED}; --alias gives a model more names",
+    "/api/delete": _FIXED,
+    "/api/blobs/{digest:path}": _FIXED,
+}
+
+
+_Started = tuple[RequestFields, list[Generation], OllamaTextReply]
+
+
+class Ollama:
+    """The handlers."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    # ---- answers ----
+
+    async def chat(self, request: Request, body: OllamaChatRequest) -> Response:
+        """A chat in Ollama's format."""
+        clock = _clock(request)
+        if not body.messages:
+            return self._without_prompt(request, body, clock)
+        self._free_afterwards(body)
+        service = self._service
+        chat = await asyncio.to_thread(body.chat, service.engine.n_ctx_slot, strict=service.settings.strict_fields)
+        fields = parse_fields(chat, service.settings.defaults)
+
+        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaChatReply:
+            probs = choice_probs(service.engine, fields.probs, generations)
+            return OllamaChatReply(self._answering(body), answers[0], clock, probs)
+
+        generations, reply = await start_chat(service, chat, fields, make_reply, of=body)
+        return await respond(request, fields, reply, generations)
+
+    async def generate(self, request: Request, body: OllamaGenerateRequest) -> Response:
+        """The answer to a prompt, or the text in a gap, in Ollama's format."""
+        clock = _clock(request)
+        if not body.prompt:
+            return self._without_prompt(request, body, clock)
+        self._free_afterwards(body)
+        start = self._start_plain if body.is_plain else self._start_answer
+        fields, generations, reply = await start(body, clock)
+        return await respond(request, fields, reply, generations)
+
+    async def _start_answer(self, body: OllamaGenerateRequest, clock: Clock) -> _Started:
+        """By the chat template."""
+        service, engine = self._service, self._service.engine
+        chat = await asyncio.to_thread(body.chat, engine.n_ctx_slot, strict=service.settings.strict_fields)
+        fields = parse_fields(chat, service.settings.defaults)
+        before = await asyncio.to_thread(_before, engine, body.context or [])
+
+        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaTextReply:
+            probs = choice_probs(engine, fields.probs, generations)
+            context = generations[0].request.prompt_tokens
+            return OllamaTextReply(self._answering(body), answers[0], clock, probs, context=context)
+
+        return fields, *await start_chat(service, chat, fields, make_reply, of=body, before=before)
+
+    async def _start_plain(self, body: OllamaGenerateRequest, clock: Clock) -> _Started:
+        """Without a chat template."""
+        service, engine, prompt = self._service, self._service.engine, body.prompt or ""
+        completion = await asyncio.to_thread(body.completion, engine.n_ctx_slot, strict=service.settings.strict_fields)
+        fields = parse_fields(completion, service.settings.defaults)
+
+        def tokens() -> list[list[int]]:
+            if body.suffix:
+                layout = service.infill
+                gap = Gap(layout.tokens(prompt), layout.tokens(body.suffix))
+                return [layout.prompt(gap, fields.options["max_tokens"])]
+            context = body.context or []
+            _before(engine, context)  # for its refusals
+            return [engine.tokenize_prompt([*context, prompt])]
+
+        def make_reply(generations: list[Generation]) -> OllamaTextReply:
+            probs = choice_probs(engine, fields.probs, generations)
+            return OllamaTextReply(self._answering(body), PlainText(), clock, probs, context=None)
+
+        generations, reply = await start_completion(service, completion, fields, tokens, make_reply)
+        body.ignore(completion.ignored)
+        return fields, generations, reply
+
+    def _without_prompt(self, request: Request, body: OllamaFields, clock: Clock) -> Response:
+        """Nothing to answer: the model is to be loaded, which it is by now, or to be freed."""
+        if body.unloads and not self._service.life.sleep.soon():
+            raise not_supported("the model stays loaded: start the server with --sleep-idle-seconds to let it sleep")
+        reason = "unload" if body.unloads else "load"
+        part = empty_part(request.url.path, self._answering(body), done=True, done_reason=reason)
+        return JSON(part if body.unloads else part | clock.durations())
+
+    def _free_afterwards(self, body: OllamaFields) -> None:
+        if body.unloads and not self._service.life.sleep.soon():
+            body.ignore(["keep_alive"], strict=self._service.settings.strict_fields)
+
+    def _answering(self, body: OllamaFields) -> str:
+        settings = self._service.settings
+        return _named(body.model, settings.alias, *settings.aliases)
+
+    # ---- embeddings ----
+
+    async def embed(self, request: Request, body: OllamaEmbedRequest) -> Response:
+        """Embeddings of texts, in Ollama's format."""
+        clock, n_embd = _clock(request), self._service.embedder.facts["n_embd"]
+        if body.dimensions not in (None, n_embd):
+            raise RequestError(
+                f"dimensions: the model's vectors have {n_embd}, not {body.dimensions}", param="dimensions"
+            )
+        answer = await self._embed(request, body.input, "input") if body.input else Embeddings([], 0)
+        name = self._service.embedder.options.name
+        head = {"model": _named(body.model, name), **clock.durations(), "prompt_eval_count": answer.n_tokens}
+        return _json(encode(head)[:-1] + b',"embeddings":[' + b",".join(answer.parts) + b"]}")
+
+    async def embeddings(self, request: Request, body: OllamaEmbeddingsRequest) -> Response:
+        """The embedding of one text, as older programs ask Ollama for it."""
+        answer = await self._embed(request, body.prompt, "prompt") if body.prompt else Embeddings([b"[]"], 0)
+        return _json(b'{"embedding":' + answer.parts[0] + b"}")
+
+    async def _embed(self, request: Request, texts: Any, param: str) -> Embeddings:
+        service = self._service
+        if service.embedder.facts["pooling"] == "none":
+            raise RequestError(
+                "the model gives a vector for each token",
+                param=param,
+                hint="start the server with --pooling mean, cls or last, whichever the model was trained with",
+            )
+        work = service.embedder.embed(texts, normalize=service.settings.embd_normalize, base64=False, param=param)
+        return await while_connected(request.receive, work)
+
+    # ---- models ----
+
+    async def version(self, request: Request) -> Response:
+        """The version of Ollama whose API this is."""
+        return JSON(shapes.OllamaVersion(version=VERSION))
+
+    async def tags(self, request: Request) -> Response:
+        """The models that are served."""
+        known = await asyncio.to_thread(lambda: [*self._known()])
+        return JSON(shapes.OllamaTags(models=[models.listed(name, facts) for name, facts in known]))
+
+    async def show(self, request: Request, body: OllamaShowRequest) -> Response:
+        """A model."""
+        settings, engine = self._service.settings, self._engine
+        own = {tag(name) for name in (settings.alias, *settings.aliases)}
+        wanted = tag(body.model or settings.alias)
+        known = await asyncio.to_thread(lambda: [*self._known()])
+        for name, facts in known:
+            is_text = self._service.has_engine and name == settings.alias
+            if wanted == tag(name) or (is_text and wanted in own):
+                n_ctx = engine.n_ctx_slot if engine is not None and is_text else None
+                return JSON(models.shown(name, facts, settings.defaults, n_ctx))
+        names = ", ".join(tag(name) for name, _ in known)
+        raise HTTPError(404, f"model {wanted!r:.200} not found; there is {names}", code="model_not_found")
+
+    async def processes(self, request: Request) -> Response:
+        """The models that are in memory."""
+        found = await asyncio.to_thread(lambda: [*self._loaded()])
+        return JSON(shapes.OllamaProcesses(models=found))
+
+    @property
+    def _engine(self) -> Engine | None:
+        """The engine, once it was loaded."""
+        try:
+            return self._service.engine
+        except Exception:
+            return None
+
+    def _known(self) -> Iterator[tuple[str, ModelFacts]]:
+        """The names and facts of all models; slow for files that were not read yet."""
+        service, settings, engine = self._service, self._service.settings, self._engine
+        if service.has_engine:
+            facts = file_facts(settings.model_path) or UNKNOWN
+            if engine is not None:
+                facts = engine_facts(engine.info, facts)
+            yield settings.alias, facts
+        for process in service.processes:
+            yield process.options.name, file_facts(process.options.path) or UNKNOWN
+
+    def _loaded(self) -> Iterator[shapes.OllamaLoaded]:
+        service, now = self._service, time.time()
+        known, engine = dict(self._known()), self._engine
+        if engine is not None and not service.life.sleep.is_sleeping:
+            name = service.settings.alias
+            placement = engine.info.get("placement", {})
+            yield models.loaded(
+                name,
+                known[name],
+                size=sum(sum(parts.values()) for parts in placement.values()),
+                size_vram=sum(sum(parts.values()) for device, parts in placement.items() if device != "CPU"),
+                n_ctx=engine.n_ctx_slot,
+                idle_left=service.life.sleep.idle_left,
+                now=now,
+            )
+        for process in service.processes:
+            if process.is_running:
+                name, size, n_ctx = process.options.name, process.facts["size"], process.facts["n_ctx"]
+                yield models.loaded(name, known[name], size=size, size_vram=0, n_ctx=n_ctx, idle_left=None, now=now)
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Everything that Ollama's clients ask."""
+    own = Ollama(service)
+    errors: dict[str, Any] = {"responses": {kind: {"model": shapes.OllamaError} for kind in ("4XX", "5XX")}}
+    chat, text = shapes.OllamaChat, shapes.OllamaText
+    add_endpoint(app, ("/api/chat",), own.chat, answer=chat, event=chat, **errors)
+    add_endpoint(app, ("/api/generate",), own.generate, answer=text, event=text, **errors)
+    embedding: dict[str, Any] = {"needs": lambda wanted: wanted.embedder, "wakes": False, **errors}
+    add_endpoint(app, ("/api/embed",), own.embed, answer=shapes.OllamaEmbeddings, **embedding)
+    add_endpoint(app, ("/api/embeddings",), own.embeddings, answer=shapes.OllamaEmbedding, **embedding)
+    facts: dict[str, Any] = {"needs": nothing, "wakes": False, **errors}
+    add_endpoint(app, ("/api/show",), own.show, answer=shapes.OllamaModel, **facts)
+    for path, handler, answer in (
+        ("/api/version", own.version, shapes.OllamaVersion),
+        ("/api/tags", own.tags, shapes.OllamaTags),
+        ("/api/ps", own.processes, shapes.OllamaProcesses),
+    ):
+        add_endpoint(app, (path,), handler, answer=answer, methods=["GET"], **facts)
+
+
+def _named(asked: str | None, *names: str) -> str:
+    """A model's name: as the client wrote it, if that is one of `names`, and otherwise the first of them."""
+    return asked if asked and tag(asked) in map(tag, names) else tag(names[0])
+
+
+def _clock(request: Request) -> Clock:
+    return Clock(getattr(request.state, "began", time.monotonic()))
+
+
+def _before(engine: Engine, context: list[int]) -> str:
+    """The text of an earlier answer's tokens, without the BOS that every prompt gets.
+
+    Raises:
+        RequestError: these are not its tokens.
+    """
+    has_bos = bool(engine.info.get("add_bos")) and context[:1] == [engine.info["bos_token"]]
+    try:
+        return engine.detokenize(context[has_bos:], special=True)
+    except RequestError as error:
+        raise error.at("context") from None
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
