@@ -11,6 +11,7 @@
 #include "target/target.h"
 
 #include <cstdint>
+#include <optional>
 #include <functional>
 #include <string>
 #include <vector>
@@ -68,9 +69,9 @@ class cache {
 
     // ---- cells that all sequences share (cells.cpp) ----
 
-    int32_t size() const { return target_.limits().n_cells; }   // 0: each sequence has its own
-    int32_t used_cells() const;
-    int32_t free_cells() const;
+    std::optional<int32_t> size() const { return target_.limits().n_cells; }   // nothing: each sequence has its own
+    int32_t                used_cells() const;
+    int32_t                free_cells() const;
     // Cells that running sequences hold, each counted once.
     int32_t busy_cells() const;
     // Whether n cells are free once every idle sequence has left.

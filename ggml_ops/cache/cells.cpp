@@ -7,8 +7,8 @@
 namespace dflash {
 
 int32_t cache::used_cells() const {
-    const int32_t used = target_memory().used_cells();
-    return used >= 0 ? used : held_cells([](const sequence &) { return true; });
+    const std::optional<int32_t> used = target_memory().used_cells();
+    return used ? *used : held_cells([](const sequence &) { return true; });
 }
 
 // Cells that such sequences hold, each counted once.
@@ -21,17 +21,16 @@ int32_t cache::held_cells(const std::function<bool(const sequence &)> & which) c
             n_tokens += s.n_past();
         }
     }
-    const int32_t held = target_memory().held_cells(ids);
-    return held >= 0 ? held : n_tokens;
+    return target_memory().held_cells(ids).value_or(n_tokens);
 }
 
-int32_t cache::free_cells() const { return size() > 0 ? std::max(0, size() - used_cells()) : INT32_MAX; }
+int32_t cache::free_cells() const { return size() ? std::max(0, *size() - used_cells()) : INT32_MAX; }
 
 int32_t cache::busy_cells() const {
     return held_cells([](const sequence & s) { return s.running; });
 }
 
-bool cache::has_cells(int32_t n) const { return size() == 0 || busy_cells() + n <= size(); }
+bool cache::has_cells(int32_t n) const { return !size() || busy_cells() + n <= *size(); }
 
 bool cache::make_room(int32_t n, int32_t but, int32_t and_but) {
     while (free_cells() < n) {

@@ -48,7 +48,8 @@ class op_kernel : public ggml::cpu::tensor_traits {
 
 size_t no_work_buffer(int, const ggml_tensor *) { return 0; }
 
-// The kernel for an op, null if ggml computes it.
+// The kernel for an op, null if ggml computes it: the first that serves it. Packed weights come first, since no other
+// kernel can read them; that we can compute all their ops was asked before they were packed (supports_op()).
 op_kernel * find_kernel(const ggml_tensor * op) {
     static const switches & on          = switches::get();
     static const bool       has_vectors = best_kernels();

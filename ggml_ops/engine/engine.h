@@ -115,7 +115,7 @@ class engine {
     int32_t room_to_run(const slot & s) const;
     int32_t unread_rows() const;
     int32_t promised_cells() const;
-    int32_t find_room();
+    int32_t claim_room();
     int32_t room_for_trees() const;
     void    bring_back();
     slot *  newest_of_several();

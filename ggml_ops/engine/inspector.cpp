@@ -260,9 +260,10 @@ double inspector::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
 double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked) {
     std::vector<target::tree_rows> placed;
     for (size_t i = 0; i < checked.size(); ++i) {
-        const bool    all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
-        const int32_t n_past = cache_.at(trees[i].slot).n_past();
-        placed.push_back(target_.add_tree(trees[i].slot, checked[i], n_past, all_outputs, rolls_back));
+        target::tree_use use;
+        use.all_outputs = trees[i].logits != nullptr;
+        use.rolls_back  = trees[i].n_path < trees[i].n_nodes;
+        placed.push_back(target_.add_tree(trees[i].slot, checked[i], cache_.at(trees[i].slot).n_past(), use));
     }
     drafts_.free_tap_cells();
     const stopwatch watch;

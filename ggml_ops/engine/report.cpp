@@ -287,7 +287,7 @@ static json cache_json(const cache & cache) {
     const host_cache &         host  = cache.host();
     const cache::move_counts & moved = cache.moved();
     return {
-        { "cells", { { "size", cache.size() }, { "used", cache.size() > 0 ? cache.used_cells() : 0 } } },
+        { "cells", { { "size", cache.size().value_or(0) }, { "used", cache.size() ? cache.used_cells() : 0 } } },
         { "host_cache", { { "conversations", host.size() }, { "bytes", host.bytes() },
                             { "limit", host.limit() == host_cache::NO_LIMIT ? json(nullptr) : json(host.limit()) } } },
         { "moved", { { "shared", moved.shared }, { "saved", moved.saved }, { "restored", moved.restored },

@@ -46,17 +46,17 @@ bool engine::has_room(const request & r) const {
         }
         any_runs |= s.running();
     }
-    if (cache_.size() == 0 || !any_runs) {
+    if (!cache_.size() || !any_runs) {
         return true;
     }
     const int32_t n_prompt = (int32_t) r.prompt.size();
     const int32_t n_shared = r.cache_prompt ? cache_.held_by_running(reusable_part(r.prompt, r.probs_from)) : 0;
     const int32_t n_left   = r.n_predict < 0 ? INT32_MAX : r.n_predict;
     const int32_t need     = n_prompt - n_shared + room_to_write(n_left, limits_.n_ctx_slot - n_prompt);
-    return cache_.busy_cells() + promised_cells() + need <= cache_.size();
+    return cache_.busy_cells() + promised_cells() + need <= *cache_.size();
 }
 
-// Slots that were set aside go on, oldest request first, once they have room to make progress.
+// Slots that were set aside go on, oldest request first, once they have room to make progress. Cells must be shared.
 void engine::bring_back() {
     std::vector<slot *> waiting;
     for (slot & s : slots_) {
@@ -67,10 +67,10 @@ void engine::bring_back() {
     std::sort(waiting.begin(), waiting.end(), older);
     for (slot * s : waiting) {
         const int32_t need = s->n_past() + room_to_run(*s), busy = cache_.busy_cells();
-        if (busy > 0 && busy + promised_cells() + need > cache_.size()) {
+        if (busy > 0 && busy + promised_cells() + need > *cache_.size()) {
             return;
         }
-        cache_.make_room(std::min(need, cache_.size()), s->id);
+        cache_.make_room(std::min(need, *cache_.size()), s->id);
         if (!cache_.bring_back(s->id)) {
             end_early(*s, "the conversation could not be brought back from host memory");
         }
@@ -103,9 +103,10 @@ slot * engine::newest_of_several() {
     return n > 1 ? newest : nullptr;
 }
 
-// Before a pass: cells for every anchor and for the rest of every prompt. Returns how many all trees together may have.
-int32_t engine::find_room() {
-    if (cache_.size() == 0) {
+// Before a pass: gets cells for every anchor and for the rest of every prompt; for want of them idle slots leave, and
+// the newest requests are set aside or end. Returns how many all trees together may have.
+int32_t engine::claim_room() {
+    if (!cache_.size()) {
         return INT32_MAX;
     }
     bring_back();
@@ -130,12 +131,12 @@ int32_t engine::find_room() {
 
 // Cells for the next pass's trees, if idle slots left.
 int32_t engine::room_for_trees() const {
-    if (cache_.size() == 0) {
+    if (!cache_.size()) {
         return INT32_MAX;
     }
     const int32_t n_unread = unread_rows();
     const int32_t room     = cache_.free_cells() - n_unread;
-    return room >= limits_.n_outputs ? room : cache_.size() - cache_.busy_cells() - n_unread;
+    return room >= limits_.n_outputs ? room : *cache_.size() - cache_.busy_cells() - n_unread;
 }
 
 }   // namespace dflash

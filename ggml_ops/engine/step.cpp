@@ -75,7 +75,7 @@ void engine::plan() {
         s.begin_pass();
         follow(s);
     }
-    const int32_t room = find_room();
+    const int32_t room = claim_room();
     controller::cut_trees(slots_, room);
     add_trees(controller_.tree_sizes(slots_, room));
     const int32_t n_tree_rows = rows.n_rows();
@@ -90,8 +90,11 @@ void engine::plan() {
 void engine::add_trees(const std::vector<int32_t> & sizes) {
     for (slot & s : slots_) {
         if (s.writing()) {
-            const tree & t   = s.drafts.tree;
-            const auto   in  = target_.add_tree(s.id, t, s.n_past(), true, t.size() > 1, sizes[s.id]);
+            const tree &     t = s.drafts.tree;
+            target::tree_use use;
+            use.rolls_back   = t.size() > 1;
+            use.padded_size  = sizes[s.id];
+            const auto in    = target_.add_tree(s.id, t, s.n_past(), use);
             s.pass.first_row = in.first;
             s.pass.n_rows    = t.size();
             s.pass.samples   = true;

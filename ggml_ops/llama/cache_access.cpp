@@ -29,15 +29,15 @@ bool copy_window(llama_context * ctx, llama_seq_id from, llama_seq_id to) {
 
 }   // namespace
 
-int32_t access_used_cells(const llama_context * ctx) {
+std::optional<int32_t> access_used_cells(const llama_context * ctx) {
     const memory_parts parts = parts_of(ctx);
-    return parts.kv ? (int32_t) parts.kv->get_cells(0).get_used() : -1;
+    return parts.kv ? std::optional((int32_t) parts.kv->get_cells(0).get_used()) : std::nullopt;
 }
 
-int32_t access_held_cells(const llama_context * ctx, const std::vector<int32_t> & seqs) {
+std::optional<int32_t> access_held_cells(const llama_context * ctx, const std::vector<int32_t> & seqs) {
     const memory_parts parts = parts_of(ctx);
     if (!parts.kv) {
-        return -1;
+        return std::nullopt;
     }
     const llama_kv_cells & cells  = parts.kv->get_cells(0);
     int32_t                n_held = 0;

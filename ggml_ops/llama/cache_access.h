@@ -8,14 +8,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace dflash {
 
-// Used cells of a cache that all sequences share; -1 if the memory has no cells to count.
-LLAMA_API int32_t access_used_cells(const llama_context * ctx);
+// Used cells of a cache that all sequences share; nothing if the memory has no cells to count.
+LLAMA_API std::optional<int32_t> access_used_cells(const llama_context * ctx);
 // How many cells the given sequences hold, each cell counted once.
-LLAMA_API int32_t access_held_cells(const llama_context * ctx, const std::vector<int32_t> & seqs);
+LLAMA_API std::optional<int32_t> access_held_cells(const llama_context * ctx, const std::vector<int32_t> & seqs);
 // Lets the empty sequence `to` share what `from` holds, without a copy. False if this memory cannot; `to` may then hold
 // a part of it.
 LLAMA_API bool access_share_sequence(llama_context * ctx, int32_t from, int32_t to);

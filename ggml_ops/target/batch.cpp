@@ -26,17 +26,16 @@ int32_t batch::add_row(int32_t seq, int32_t token, int32_t pos, bool output) {
     return row;
 }
 
-int32_t batch::add_tree(
-    int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool with_parents, int32_t padded_size) {
+int32_t batch::add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_form & form) {
     const int32_t first = n_rows_;
     for (int32_t i = 0; i < t.size(); ++i) {
         const node &  n   = t.nodes[i];
-        const int32_t row = add_row(seq, n.token, n_past + n.depth, all_outputs || i == t.size() - 1);
-        if (with_parents) {
+        const int32_t row = add_row(seq, n.token, n_past + n.depth, form.all_outputs || i == t.size() - 1);
+        if (form.with_parents) {
             llama_batch_ext_set_parent(rows_.get(), row, i == 0 ? LLAMA_PARENT_NONE : first + n.parent);
         }
     }
-    for (int32_t i = t.size(); i < padded_size; ++i) {
+    for (int32_t i = t.size(); i < form.padded_size; ++i) {
         const int32_t row = add_row(seq, t.nodes[0].token, n_past, padding_outputs_);
         llama_batch_ext_set_parent(rows_.get(), row, LLAMA_PARENT_PADDING);
     }

@@ -89,8 +89,10 @@ std::string memory::refusal(const raw_bytes & bytes, int32_t n_tokens, bool part
 
 std::string memory::uncheckable() const { return access_uncheckable(ctx_); }
 
-int32_t memory::used_cells() const { return access_used_cells(ctx_); }
+std::optional<int32_t> memory::used_cells() const { return access_used_cells(ctx_); }
 
-int32_t memory::held_cells(const std::vector<int32_t> & seqs) const { return access_held_cells(ctx_, seqs); }
+std::optional<int32_t> memory::held_cells(const std::vector<int32_t> & seqs) const {
+    return access_held_cells(ctx_, seqs);
+}
 
 }   // namespace dflash

@@ -8,6 +8,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,10 +64,10 @@ class memory {
 
     // ---- cells ----
 
-    // Cells in use, -1: it has none to count.
-    int32_t used_cells() const;
-    // Cells that these sequences hold, each counted once; -1 as above.
-    int32_t held_cells(const std::vector<int32_t> & seqs) const;
+    // Cells in use; nothing: it has none to count.
+    std::optional<int32_t> used_cells() const;
+    // Cells that these sequences hold, each counted once.
+    std::optional<int32_t> held_cells(const std::vector<int32_t> & seqs) const;
 
   private:
     llama_memory_t memory_of() const { return llama_get_memory(ctx_); }

@@ -5,12 +5,15 @@
 #include "dflash.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace dflash {
 
 struct pass_limits {
+    // positions of all slots together; nothing: each has its own
+    std::optional<int32_t> n_cells;
+
     int32_t n_ctx_slot    = 0;                      // positions of one slot
-    int32_t n_cells       = 0;                      // positions of all slots together, 0: each has its own
     int32_t n_rows        = 0;                      // rows of a pass
     int32_t n_prompt_rows = 0;                      // of those, prompts' rows
     int32_t n_outputs     = 0;                      // rows of a pass that have logits

@@ -113,7 +113,9 @@ void target::create_context() {
     batch_.init(ctx_.get());
     memory_ = std::make_unique<dflash::memory>(ctx_.get(), tapes, models_.rpc());
     // a model without attention has states only
-    limits_.n_cells = params_.kv_unified && !llama_model_is_recurrent(model()) ? (int32_t) params_.n_ctx : 0;
+    if (params_.kv_unified && !llama_model_is_recurrent(model())) {
+        limits_.n_cells = (int32_t) params_.n_ctx;
+    }
 }
 
 void target::create_logit_store() {
@@ -196,10 +198,9 @@ void target::end_pass() {
 
 // ---- a pass ----
 
-target::tree_rows target::add_tree(
-    int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool rolls_back, int32_t padded_size) {
-    const bool open = !t.is_chain() || padded_size > t.size() || (memory_->tapes() && rolls_back);
-    return { batch_.add_tree(seq, t, n_past, all_outputs, open, padded_size), open };
+target::tree_rows target::add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_use & use) {
+    const bool open = !t.is_chain() || use.padded_size > t.size() || (memory_->tapes() && use.rolls_back);
+    return { batch_.add_tree(seq, t, n_past, { use.all_outputs, open, use.padded_size }), open };
 }
 
 int target::process() {

@@ -67,9 +67,13 @@ class target {
         int32_t first;   // row in the batch
         bool    open;    // it is a tree to the memory, which waits for the path (memory::commit)
     };
-    // Adds a tree (batch::add_tree). rolls_back: the walk may leave a part of it; tapes roll a chain back as a tree.
-    tree_rows add_tree(
-        int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool rolls_back, int32_t padded_size = 0);
+    struct tree_use {
+        bool    all_outputs = true;   // rows have logits; false: only the last
+        bool    rolls_back  = true;   // the walk may leave a part of it; tapes roll a chain back as a tree
+        int32_t padded_size = 0;      // rows of padding fill the tree up to it
+    };
+    // Adds a tree (batch::add_tree).
+    tree_rows add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_use & use);
     // Computes the rows of the batch; their taps need free cells of the store (draft_memory::free_tap_cells). Returns
     // llama_process()'s code; throws where an RPC server has failed.
     int  process();

@@ -47,26 +47,4 @@ bool packed_swiglu_fits(const ggml_tensor * glu);
 void packed_gemm_multiply_swiglu(
     const ggml_compute_params * params, const ggml_tensor * glu, bool write_glu, ggml_tensor * const * ops, int n_ops);
 
-// ---- between packed_gemm.cpp and the kernels of an instruction set ----
-
-// How far ahead kernels prefetch weights (bytes): the hardware prefetcher is too late.
-constexpr int PREFETCH_AHEAD = 8192;
-
-// Rows of a pass that are multiplied with a panel before the next one is read.
-constexpr int MAX_GEMM_ROWS = 64;
-
-// out[r][16 * p + c] for panels p in [begin, end) and rows r below n_rows.
-struct packed_gemm_call {
-    const void * panels;   // of the matrix, each of n_blocks
-    int64_t      n_blocks, begin, end;
-    const void * rows;         // quantized
-    size_t       row_stride;   // bytes, quantized_row_size()
-    int          n_rows;
-    float *      out;
-    size_t       out_stride;   // floats
-};
-
-// A result depends only on its row and column: the operations are the same whatever else is computed in the call.
-using packed_gemm_kernel = void (*)(const packed_gemm_call & call);
-
 }   // namespace dflash

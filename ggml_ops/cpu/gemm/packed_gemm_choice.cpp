@@ -5,7 +5,6 @@
 #include "cpu/switches.h"
 
 #include <atomic>
-#include <cstring>
 
 namespace dflash {
 
@@ -18,7 +17,7 @@ template <class T> struct choice {
     choice() {
         const std::string & allowed = switches::get().panels;
         for (const packed_gemm_variant & variant : packed_gemm_variants()) {
-            packed_gemm_kernel & kernel = std::strcmp(variant.name, "amx") == 0 ? tiles : vectors;
+            packed_gemm_kernel & kernel = variant.tiles ? tiles : vectors;
             if (!kernel && (allowed == "1" || allowed == variant.name)) {
                 kernel = variant.find(T::TYPE);
             }

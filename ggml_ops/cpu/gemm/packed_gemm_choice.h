@@ -3,7 +3,8 @@
 
 #pragma once
 
-#include "cpu/gemm/packed_gemm.h"
+#include "cpu/gemm/packed_gemm_call.h"
+#include "ggml.h"
 
 namespace dflash {
 

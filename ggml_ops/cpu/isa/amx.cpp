@@ -56,7 +56,7 @@ bool has_amx() {
 }   // namespace
 
 const packed_gemm_variant * amx_packed_gemm() {
-    static const packed_gemm_variant variant = { "amx", has_amx, amx::find_packed_gemm };
+    static const packed_gemm_variant variant = { "amx", has_amx, amx::find_packed_gemm, true };
     return &variant;
 }
 

@@ -7,8 +7,9 @@
 #include "cpu/attention/flash_attention.h"
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/gemm/float_gemm.h"
-#include "cpu/gemm/packed_gemm.h"
+#include "cpu/gemm/packed_gemm_call.h"
 #include "cpu/quantize_rows/quantize_rows.h"
+#include "ggml.h"
 
 #include <vector>
 
@@ -19,6 +20,7 @@ struct packed_gemm_variant {
     const char * name;                                 // its name in DFLASH_PANELS; null: the variant does not exist
     bool (*is_supported)()                = nullptr;   // by this CPU
     packed_gemm_kernel (*find)(ggml_type) = nullptr;   // null for types without a kernel
+    bool tiles                            = false;     // for many rows (AMX), beside the vectors of another variant
 };
 
 struct kernel_table {
