@@ -56,7 +56,7 @@ bool engine::has_room(const request & r) const {
     return cache_.busy_cells() + promised_cells() + need <= *cache_.size();
 }
 
-// Slots that were set aside go on, oldest request first, once they have room to make progress. Cells must be shared.
+// Slots that were set aside go on, oldest request first, once they have room to make progress.
 void engine::bring_back() {
     std::vector<slot *> waiting;
     for (slot & s : slots_) {
@@ -65,12 +65,13 @@ void engine::bring_back() {
         }
     }
     std::sort(waiting.begin(), waiting.end(), older);
+    const int32_t size = cache_.size().value_or(INT32_MAX);
     for (slot * s : waiting) {
         const int32_t need = s->n_past() + room_to_run(*s), busy = cache_.busy_cells();
-        if (busy > 0 && busy + promised_cells() + need > *cache_.size()) {
+        if (busy > 0 && busy + promised_cells() + need > size) {
             return;
         }
-        cache_.make_room(std::min(need, *cache_.size()), s->id);
+        cache_.make_room(std::min(need, size), s->id);
         if (!cache_.bring_back(s->id)) {
             end_early(*s, "the conversation could not be brought back from host memory");
         }
