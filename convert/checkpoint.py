@@ -106,8 +106,10 @@ def _json_object(path: Path) -> dict[str, Any]:
         raise ConvertError(f"cannot read {path}: {error.strerror}", field=path.name) from error
     except DuplicateKeyError as error:
         raise ConvertError(f"{path.name}: the key {error.key!r} is listed twice", field=error.key) from None
-    except ValueError:
-        raise ConvertError(f"{path.name} is not JSON", field=path.name, hint="download the file again") from None
+    except ValueError as error:
+        raise ConvertError(
+            f"{path.name} is not JSON: {error}", field=path.name, hint="download the file again"
+        ) from None
     if not isinstance(value, dict):
         raise ConvertError(f"{path.name} is not a JSON object", field=path.name, hint="download the file again")
     return value

@@ -86,6 +86,16 @@ WRONG: dict[str, tuple[Callable[[Path], object], str | None, str]] = {
     "no directory": (shutil.rmtree, None, "is not a directory"),
     "no config": (lambda d: remove(d, "config.json"), "config.json", "has no config.json"),
     "config is not JSON": (lambda d: (d / "config.json").write_text("{"), "config.json", "config.json is not JSON"),
+    "config in UTF-16": (
+        lambda d: (d / "config.json").write_text("{}", encoding="utf-16"),
+        "config.json",
+        "config.json is not JSON: it is not UTF-8 at byte 0",
+    ),
+    "config has NaN": (
+        lambda d: (d / "config.json").write_text('{"rms_norm_eps": NaN}'),
+        "config.json",
+        "config.json is not JSON: JSON has no number NaN",
+    ),
     "key twice in config": (lambda d: (d / "config.json").write_text('{"a": 1, "a": 2}'), "a", "listed twice"),
     "config is a list": (
         lambda d: (d / "config.json").write_text("[]"),
