@@ -1,8 +1,10 @@
 """A strict reader of safetensors files, which reads tensors by rows.
 
 The `safetensors` package returns bf16 only as torch tensors, and numpy arrays only as a whole; this reader needs no
-torch, and memory only for the requested rows. It is as strict as the format's own Rust implementation, and each defect
-of a file has its own message (tests/convert/test_safetensors_file.py has a test for each).
+torch, and memory only for the requested rows. It is as strict as the format's own Rust implementation about what a
+header says of its tensors, and refuses what the format forbids besides: names listed twice, blanks before the header.
+Each defect of a file has its own message (tests/convert/test_safetensors_file.py has a test for each, and hands the
+same files to that implementation).
 Source: the format description in the safetensors repository's README.
 """
 
@@ -13,6 +15,8 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +96,7 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
 
     text, size = _header_text(path, bad)
     start, end = 8 + len(text), 0
-    for name, entry in sorted(_entries(_json_object(text, bad), bad), key=lambda item: item[1][2]):
+    for name, entry in sorted(_entries(_json_object(text, bad), bad), key=lambda item: item[1][2:]):
         dtype, shape, begin, stop = entry
         if begin != end:
             raise bad(f"tensor {name!r} starts at byte {begin}, the one before it ends at {end}", name)
@@ -129,14 +133,14 @@ def _header_text(path: Path, bad: _Bad) -> tuple[bytes, int]:
 
 
 def _json_object(text: bytes, bad: _Bad) -> dict[str, Any]:
+    if not text.startswith(b"{"):
+        raise bad("its header does not begin with '{'")
     try:
-        header = strict_json(text)
+        header: dict[str, Any] = strict_json(text)
     except DuplicateKeyError as error:
         raise bad(f"the key {error.key!r} is listed twice", error.key) from None
-    except ValueError:
-        raise bad("its header is not JSON") from None
-    if not isinstance(header, dict):
-        raise bad("its header is not a JSON object")
+    except ValueError as error:
+        raise bad(f"its header is not JSON: {error}") from None
     return header
 
 
@@ -144,6 +148,7 @@ def _entries(header: dict[str, Any], bad: _Bad) -> Iterator[tuple[str, tuple[str
     """Name, dtype, shape, begin and end of each tensor in the header, with types checked."""
     for name, entry in header.items():
         if name == "__metadata__":
+            _check_metadata(entry, bad)
             continue
         if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
             raise bad(f"tensor {name!r} lacks dtype, shape or data_offsets", name)
@@ -152,9 +157,16 @@ def _entries(header: dict[str, Any], bad: _Bad) -> Iterator[tuple[str, tuple[str
             raise bad(f"tensor {name!r} has the unknown dtype {dtype!r}", name)
         if not _is_sizes(shape):
             raise bad(f"the shape of tensor {name!r} is not a list of sizes", name)
+        if any(n >= 2**64 for n in accumulate(shape, mul)):  # even if another size is 0
+            raise bad(f"tensor {name!r} of shape {shape} has more elements than any file", name)
         if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
             raise bad(f"the data_offsets of tensor {name!r} are not a begin and an end", name)
         yield name, (dtype, tuple(shape), offsets[0], offsets[1])
+
+
+def _check_metadata(entry: object, bad: _Bad) -> None:
+    if entry is not None and not (isinstance(entry, dict) and all(isinstance(text, str) for text in entry.values())):
+        raise bad("'__metadata__' is not a map of strings", "__metadata__")
 
 
 def _is_sizes(value: object) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 
 from dflash_local.convert.safetensors_file import StoredTensor, read_header
 from dflash_local.errors import ConvertError
@@ -16,6 +18,7 @@ from . import samples
 
 ENTRY = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 DATA = bytes(range(24))
+deserialize: Any = safetensors.deserialize  # whose annotations lack the result
 
 
 def read(path: Path) -> dict[str, StoredTensor]:
@@ -53,9 +56,23 @@ BAD_HEADERS: dict[str, tuple[Any, str | None, str]] = {
     "not JSON": (b"{'a': 1}", None, "not JSON"),
     "not UTF-8": (b'{"\xff": 1}', None, "not JSON"),
     "half a surrogate pair": (b'{"\\ud800": {}}', None, "not JSON"),
-    "nested without end": (b"[" * 100_000, None, "not JSON"),
+    "UTF-16": (json.dumps({"a": ENTRY}).encode("utf-16"), None, "does not begin with '{'"),
+    "byte order mark": (b"\xef\xbb\xbf" + json.dumps({"a": ENTRY}).encode(), None, "does not begin with '{'"),
+    "zero byte behind": (json.dumps({"a": ENTRY}).encode() + b"\0", None, "not JSON"),
+    "NaN": (b'{"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], "x": NaN}}', None, "no number NaN"),
+    "-Infinity": (b'{"__metadata__": {"x": -Infinity}}', None, "no number -Infinity"),
+    "infinite number": (b'{"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], "x": 1e400}}',
+                        None, "not JSON"),
+    "nested without end": (b'{"a": ' + b"[" * 100_000, None, "nested too deeply"),
     "absurd number": (b'{"a": ' + b"9" * 5000 + b"}", None, "not JSON"),
-    "not an object": ([ENTRY], None, "not a JSON object"),
+    "not an object": ([ENTRY], None, "does not begin with '{'"),
+    "empty": (b"", None, "does not begin with '{'"),
+    "metadata is a text": ({"__metadata__": "pt", "a": ENTRY}, "__metadata__", "not a map of strings"),
+    "metadata is a list": ({"__metadata__": [], "a": ENTRY}, "__metadata__", "not a map of strings"),
+    "metadata has a number": ({"__metadata__": {"x": 1}, "a": ENTRY}, "__metadata__", "not a map of strings"),
+    "metadata has a map": ({"__metadata__": {"x": {}}, "a": ENTRY}, "__metadata__", "not a map of strings"),
+    "metadata has null": ({"__metadata__": {"x": None}, "a": ENTRY}, "__metadata__", "not a map of strings"),
+    "metadata twice": (b'{"__metadata__": {}, "__metadata__": {}}', "__metadata__", "listed twice"),
     "listed twice": (b'{"a": {"dtype": "F32"}, "a": {"dtype": "F32"}}', "a", "listed twice"),
     "entry is not an object": ({"a": 3}, "a", "lacks dtype, shape or data_offsets"),
     "no dtype": ({"a": {"shape": [2, 3], "data_offsets": [0, 24]}}, "a", "lacks dtype, shape or data_offsets"),
@@ -65,7 +82,10 @@ BAD_HEADERS: dict[str, tuple[Any, str | None, str]] = {
     "fractional size": ({"a": {**ENTRY, "shape": [2.0, 3]}}, "a", "not a list of sizes"),
     "boolean size": ({"a": {**ENTRY, "shape": [True, 6]}}, "a", "not a list of sizes"),
     "huge size": ({"a": {**ENTRY, "shape": [2**64]}}, "a", "not a list of sizes"),
-    "overflowing shape": ({"a": {**ENTRY, "shape": [2**40, 2**40]}}, "a", "but has 24 bytes"),
+    "overflowing shape": ({"a": {**ENTRY, "shape": [2**40, 2**40]}}, "a", "more elements than any"),
+    "product of 2^124": ({"a": {**ENTRY, "shape": [2**62, 2**62, 0], "data_offsets": [0, 0]}},
+                         "a", "more elements than any"),
+    "inside another": ({"a": ENTRY, "b": {**ENTRY, "shape": [0], "data_offsets": [12, 12]}}, "b", "starts at byte 12"),
     "three offsets": ({"a": {**ENTRY, "data_offsets": [0, 24, 24]}}, "a", "not a begin and an end"),
     "offsets backwards": ({"a": {**ENTRY, "data_offsets": [24, 0]}}, "a", "not a begin and an end"),
     "shape against offsets": ({"a": {**ENTRY, "shape": [2, 2]}}, "a", "but has 24 bytes"),
@@ -74,7 +94,13 @@ BAD_HEADERS: dict[str, tuple[Any, str | None, str]] = {
                 "b", "starts at byte 8"),
     "left over": ({"a": {**ENTRY, "shape": [5], "data_offsets": [0, 20]}}, None, "4 bytes after the last tensor"),
     "truncated": ({"a": {**ENTRY, "shape": [7], "data_offsets": [0, 28]}}, "a", "truncated"),
+    # What the format forbids and the package's 0.8.0 accepts.
+    "blank before the header": (b" " + json.dumps({"a": ENTRY}).encode(), None, "does not begin with '{'"),
+    "tensor twice": (b'{"a": %s, "a": %s}' % ((json.dumps(ENTRY).encode(),) * 2), "a", "listed twice"),
+    "key of metadata twice": (b'{"__metadata__": {"x": "1", "x": "2"}}', "x", "listed twice"),
+    "entry is a list": ({"a": ["F32", [2, 3], [0, 24]]}, "a", "lacks dtype, shape or data_offsets"),
 }  # fmt: skip
+LENIENT = ("blank before the header", "tensor twice", "key of metadata twice", "entry is a list")
 
 
 @pytest.mark.parametrize("case", BAD_HEADERS)
@@ -84,6 +110,31 @@ def test_bad_header(tmp_path: Path, case: str) -> None:
         read(write(tmp_path, header))
     assert message in error.value.message
     assert error.value.field == (field or "x.safetensors")
+
+
+@pytest.mark.parametrize("case", [case for case in BAD_HEADERS if case not in LENIENT])
+def test_the_package_safetensors_refuses_the_same(tmp_path: Path, case: str) -> None:
+    raw = write(tmp_path, BAD_HEADERS[case][0]).read_bytes()
+    with pytest.raises(safetensors.SafetensorError):
+        deserialize(raw)
+
+
+SOUND: dict[str, Any] = {
+    "no metadata": {"__metadata__": None, "a": ENTRY},
+    "empty metadata": {"__metadata__": {}, "a": ENTRY},
+    "blanks behind": json.dumps({"a": ENTRY}).encode() + b" \n\t ",
+    "escaped name": b'{"\\u0061": %s}' % json.dumps(ENTRY).encode(),
+    "another field": {"a": {**ENTRY, "x": 1}},
+    "empty tensor after one that begins there": {"a": ENTRY, "b": {**ENTRY, "shape": [0], "data_offsets": [0, 0]}},
+    "empty tensor at the end": {"b": {**ENTRY, "shape": [0, 2**62], "data_offsets": [24, 24]}, "a": ENTRY},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_both_accept(tmp_path: Path, case: str) -> None:
+    path = write(tmp_path, SOUND[case])
+    theirs = {name: tuple(tensor["shape"]) for name, tensor in deserialize(path.read_bytes())}
+    assert {name: tensor.shape for name, tensor in read(path).items()} == theirs
 
 
 @pytest.mark.parametrize(
