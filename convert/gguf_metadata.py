@@ -2,7 +2,9 @@
 
 `gguf.GGUFReader` keeps several numpy arrays per array element: for a vocabulary of 250,000 tokens with as many merges
 that is more memory than the rest of a conversion; and `gguf.GGUFWriter` refuses empty arrays. Here strings stay the
-bytes of the file, so copying a tokenizer loses nothing, and tensor data is not read.
+bytes of the file, so copying a tokenizer loses nothing, and tensor data is not read. The rules are those of libdflash's
+reader (ggml_ops/files/gguf_file.cpp), and more: names must be UTF-8. tests/engine/test_gguf_readers.py hands bad files
+to both.
 Source: docs/gguf.md of ggml.
 """
 
@@ -41,6 +43,11 @@ _FORMATS = {
     GGUFValueType.INT64: "q",
     GGUFValueType.FLOAT64: "d",
 }
+# Limits of ggml_ops/files/gguf_file.cpp.
+_MAX_KEY_LENGTH = 65535  # docs/gguf.md of ggml
+_MAX_STRING_LENGTH = 1 << 28
+_MAX_TENSOR_NAME = 63  # GGML_MAX_NAME - 1
+_MIN_ALIGNMENT, _MAX_ALIGNMENT = 32, 1 << 20  # ggml-backend's TENSOR_ALIGNMENT: mapped buffers must have it
 INTEGERS = frozenset(kind for kind, form in _FORMATS.items() if form in "BHIQbhiq")
 
 
@@ -210,39 +217,46 @@ class _Cursor:
         self._n_tensors = self._scalar("Q")
         result: dict[str, Value] = {}
         for _ in range(self._scalar("Q")):
-            try:
-                self._key = self._string().decode()
-            except UnicodeDecodeError:
-                raise self._bad(f"the key after {self._key!r} is not UTF-8") from None
+            self._key = self._name("key", _MAX_KEY_LENGTH)
             if self._key in result:
                 raise self._bad(f"the key {self._key!r} is listed twice")
             result[self._key] = self._value()
         return result
 
     def tensors(self, metadata: Mapping[str, Value]) -> dict[str, StoredGgufTensor]:
-        """The table after the metadata, checked: each tensor's data is inside the file."""
-        alignment = alignment_of(metadata)
-        self._key = "general.alignment"
-        if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
-            raise self._bad(f"its alignment is {alignment}")
+        """The table after the metadata, checked: the data has its order, without gaps except for padding, as
+        ggml/src/gguf.cpp requires, and all of it is inside the file."""
+        alignment = self._alignment(metadata)
         found: dict[str, StoredGgufTensor] = {}
         for _ in range(self._n_tensors):
             tensor = self._tensor()
             if tensor.name in found:
                 raise self._bad(f"the tensor {tensor.name!r} is listed twice")
             found[tensor.name] = tensor
-        start = -(-self._at // alignment) * alignment
+        start, expected = -(-self._at // alignment) * alignment, 0
         for tensor in found.values():
             self._key = tensor.name
-            if start + tensor.offset + tensor.n_bytes > len(self._data):
+            if tensor.offset != expected:
+                raise self._bad(
+                    f"the tensor {tensor.name!r} lies at offset {tensor.offset} of the data, expected {expected}"
+                )
+            if start + expected + tensor.n_bytes > len(self._data):
                 raise self._bad(f"it ends before the data of the tensor {tensor.name!r} does")
+            expected += -(-tensor.n_bytes // alignment) * alignment
         return {name: replace(tensor, offset=start + tensor.offset) for name, tensor in found.items()}
 
+    def _alignment(self, metadata: Mapping[str, Value]) -> int:
+        value = metadata.get("general.alignment", u32(GGUF_DEFAULT_ALIGNMENT))
+        size = value.data if value.type == GGUFValueType.UINT32 else 0
+        if not _MIN_ALIGNMENT <= size <= _MAX_ALIGNMENT or size & (size - 1):
+            self._key = "general.alignment"
+            raise self._bad(
+                f"the key {self._key!r} must be a u32 power of two from {_MIN_ALIGNMENT} to {_MAX_ALIGNMENT}"
+            )
+        return int(size)
+
     def _tensor(self) -> StoredGgufTensor:
-        try:
-            self._key = self._string().decode()
-        except UnicodeDecodeError:
-            raise self._bad(f"the name of the tensor after {self._key!r} is not UTF-8") from None
+        self._key = self._name("tensor", _MAX_TENSOR_NAME)
         n_dims: int = self._scalar("I")
         if not 1 <= n_dims <= 4:
             raise self._bad(f"the tensor {self._key!r} has {n_dims} dimensions")
@@ -269,10 +283,23 @@ class _Cursor:
     def _scalar(self, form: str) -> Any:
         return struct.unpack_from("<" + form, self._data, self._take(struct.calcsize("<" + form)))[0]
 
-    def _string(self) -> bytes:
+    def _string(self, limit: int = _MAX_STRING_LENGTH) -> bytes:
         length: int = self._scalar("Q")
+        if length > limit:
+            after = f" at or after {self._key!r}" if self._key else ""
+            raise self._bad(f"a text{after} is {length} bytes long, at most {limit} are allowed")
         at = self._take(length)
         return self._data[at : at + length]
+
+    def _name(self, of: str, limit: int) -> str:
+        """The name of the next key or tensor."""
+        try:
+            name = self._string(limit).decode()
+        except UnicodeDecodeError:
+            raise self._bad(f"the name of the {of} after {self._key!r} is not UTF-8") from None
+        if not name or "\0" in name:
+            raise self._bad(f"the name of the {of} after {self._key!r} is empty or has a zero byte")
+        return name
 
     def _type(self) -> GGUFValueType:
         number: int = self._scalar("I")

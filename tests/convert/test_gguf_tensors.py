@@ -42,14 +42,20 @@ def entry(name: bytes, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -
     ("entries", "data", "field", "message"),
     [
         ([entry(b"a", (8,))], 31, "a", "ends before the data"),
-        ([entry(b"a", (8,), offset=2**63)], 32, "a", "ends before the data"),
+        ([entry(b"a", (8,), offset=2**63)], 32, "a", "lies at offset"),
+        ([entry(b"a", (8,)), entry(b"b", (8,), offset=64)], 96, "b", "lies at offset 64 of the data, expected 32"),
+        ([entry(b"a", (8,)), entry(b"b", (8,))], 64, "b", "lies at offset 0 of the data, expected 32"),
         ([entry(b"a", (8,)), entry(b"a", (8,))], 32, "a", "listed twice"),
         ([entry(b"a", (8,), kind=99)], 32, "a", "unknown type 99"),
         ([entry(b"a", (8,), kind=2)], 32, "a", "which Q4_0 cannot have"),
         ([entry(b"a", (0, 2))], 32, "a", "which F32 cannot have"),
         ([entry(b"a", (1, 1, 1, 1, 1))], 32, "a", "has 5 dimensions"),
         ([entry(b"\xff", (8,))], 32, None, "is not UTF-8"),
-        ([struct.pack("<Q", 2**60)], 32, None, "ends inside its header"),
+        ([entry(b"", (8,))], 32, None, "is empty or has a zero byte"),
+        ([entry(b"a\0b", (8,))], 32, None, "is empty or has a zero byte"),
+        ([entry(b"a" * 64, (8,))], 32, None, "64 bytes long, at most 63"),
+        ([struct.pack("<Q", 2**60)], 32, None, "at most 63"),
+        ([struct.pack("<Q", 60)], 0, None, "ends inside its header"),
     ],
 )
 def test_damaged(tmp_path: Path, entries: list[bytes], data: int, field: str | None, message: str) -> None:
@@ -64,7 +70,7 @@ def test_damaged(tmp_path: Path, entries: list[bytes], data: int, field: str | N
 
 def test_alignment(tmp_path: Path) -> None:
     key = b"general.alignment"
-    for alignment, sound in ((64, True), (0, False), (12, False), (24, False)):
+    for alignment, sound in ((64, True), (0, False), (12, False), (8, False), (48, False), (1 << 21, False)):
         header = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
         header += struct.pack(f"<Q{len(key)}sII", len(key), key, 4, alignment) + entry(b"a", (1,))
         path = tmp_path / "model.gguf"

@@ -103,7 +103,7 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "not a GGUF": (b"GGML" + bytes(40), "not a GGUF file"),
     "big-endian or old version": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "GGUF version"),
     "too many keys": (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "ends inside its header"),
-    "endless key": (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "ends inside its header"),
+    "endless key": (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "at most 65535 are allowed"),
     "key is not UTF-8": (HEAD_OF_ONE + pair(b"\xff", 7, b"\1"), "is not UTF-8"),
     "key listed twice": (b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + pair(b"a", 7, b"\1") * 2, "'a' is listed twice"),
     "unknown type": (HEAD_OF_ONE + pair(b"a", 99, b""), "unknown type 99"),
