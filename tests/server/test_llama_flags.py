@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,35 @@ def test_a_refused_flag_says_why(
             with pytest.raises(RequestError, match=foreign.env) as refused:
                 list(check_variables(command, {}, {foreign.env: "1"}))
             assert refused.value.hint == f"unset {foreign.env}"
+
+
+def test_reasons_name_flags_and_commands_of_ours(command: argparse.ArgumentParser) -> None:
+    own = {name for name, action in command._option_string_actions.items() if not hasattr(action, "foreign")}
+    named = 0
+    for foreign in FOREIGN:
+        flags = {*re.findall(r"(?<![\w-])-{1,2}[a-z][a-z-]*", foreign.why)}
+        commands = {*re.findall(r"'dflash-local ([a-z-]+)", foreign.why)}
+        assert flags <= own and commands <= {*cli.COMMANDS}, foreign.why
+        named += len(flags) + len(commands)
+    assert named
+
+
+@pytest.mark.parametrize(
+    ("flag", "instead"),
+    [
+        (("--completion-bash",), "'dflash-local completion bash'"),
+        (("--lookup-cache-static", "x.bin"), "--lookup-corpus"),
+        (("--log-prompts-dir", "x"), "--record"),
+        (("--draft-min", "2"), "there is no such threshold"),
+        (("--spec-ngram-min-hits", "2"), "--lookup off"),
+    ],
+)
+def test_a_refusal_names_what_serves_instead(
+    capsys: pytest.CaptureFixture[str], flag: tuple[str, ...], instead: str
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(*flag)
+    assert instead in capsys.readouterr().err
 
 
 def test_a_flag_without_effect_is_told() -> None:

@@ -67,11 +67,12 @@ _LORA = "adapters are not supported: merge them into the GGUF"
 _VECTORS = "control vectors are not supported: drafters were trained without them"
 _TOOLS = "tools run in the client: this server runs no commands for those who can reach it"
 _LOOKUP = "prompt lookup has no such settings: the budget controller measures what pays (--lookup off switches it off)"
+_NGRAM_FILES = "llama.cpp's files of n-grams are not read: give texts to quote with --lookup-corpus FILE|DIR"
 _TREE = "the draft tree is sized by measured times: there is no such threshold"
 _DENSE = "drafters have no experts"
 _DRAFTER = "the drafter computes on the target's threads"
 _NAMED = "give the model by name: -hf USER/NAME:QUANT"
-_REMOVED = "llama.cpp has removed it: use --spec-draft-n-max"
+_REMOVED = "llama.cpp has removed it"
 _SYNTHETIC = "drafts are never accepted by chance: that would change the text"
 
 FOREIGN: tuple[Foreign, ...] = (
@@ -161,15 +162,15 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("--spec-synth-len", REFUSED, _SYNTHETIC, "SPEC_SYNTH_LEN"),
     _value("--spec-synth-rates", REFUSED, _SYNTHETIC, "SPEC_SYNTH_RATES"),
     _switch("--spec-default", SAME, ""),  # llama.cpp's prompt lookup: ours is on by default
-    _value("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", REFUSED, "lookup reads the prompt, and no files"),
+    _value("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", REFUSED, _NGRAM_FILES),
     _value("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match", NONE, _LOOKUP),
     *(
         _value(f"--spec-ngram-{kind}-size-n --spec-ngram-{kind}-size-m --spec-ngram-{kind}-min-hits", NONE, _LOOKUP)
         for kind in ("simple", "map-k", "map-k4v")
     ),
-    _value("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", REFUSED, _REMOVED),
-    _value("--draft-n", REFUSED, _REMOVED, "DRAFT_MAX"),
-    _value("--draft-min --draft-n-min", REFUSED, _REMOVED, "DRAFT_MIN"),
+    _value("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", REFUSED, f"{_REMOVED}; {_LOOKUP}"),
+    _value("--draft-n", REFUSED, f"{_REMOVED}: use --spec-draft-n-max", "DRAFT_MAX"),
+    _value("--draft-min --draft-n-min", REFUSED, f"{_REMOVED}; {_TREE}", "DRAFT_MIN"),
     # tools, logs, the shell
     _pair(
         "--ui-mcp-proxy --webui-mcp-proxy", "--no-ui-mcp-proxy --no-webui-mcp-proxy", REFUSED, SAME, _TOOLS,
@@ -180,8 +181,8 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("--mcp-servers-config", REFUSED, _TOOLS, "MCP_SERVERS_CONFIG"),
     _value("--mcp-servers-json", REFUSED, _TOOLS, "MCP_SERVERS_JSON"),
     _pair("-ag --agent", "-no-ag --no-agent", REFUSED, SAME, _TOOLS, "AGENT"),
-    _value("--log-prompts-dir", REFUSED, "prompts are not written to disk"),
-    _switch("--completion-bash", REFUSED, "there is no completion script"),
+    _value("--log-prompts-dir", REFUSED, "prompts are written only with their answers, by --record DIR"),
+    _switch("--completion-bash", REFUSED, "'dflash-local completion bash' prints the script"),
     # only variables: their flags belong to other programs of llama.cpp
     *(_value("", SAME, "", env) for env in ("FIT_ESTIMATE", "GRP_ATTN_N", "GRP_ATTN_W", "SHOW_TIMINGS")),
 )  # fmt: skip
