@@ -51,7 +51,7 @@ class Flag:
     With a metavar or choices it takes a value. Else the field is a bool: `names` switch it on, `off_names` off.
     """
 
-    group: str  # the title under which --help lists it
+    group: str  # one of FLAG_GROUPS
     names: tuple[str, ...] = ()
     env: str | None = None  # llama-server's variable
     metavar: str | None = None
@@ -119,8 +119,9 @@ def _similarity(share: float) -> float:
     return share
 
 
-_MODELS, _DRAFTING, _CONTEXT, _MACHINE = "models", "drafting", "context and batching", "machine"
-_TEMPLATE = "chat template"
+# The titles under which --help lists flags, in its order.
+FLAG_GROUPS = ("models", "drafting", "context and batching", "machine", "chat template")
+_MODELS, _DRAFTING, _CONTEXT, _MACHINE, _TEMPLATE = FLAG_GROUPS
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.cli.flags.chat_flags import check_chat_flags
-from dflash_local.cli.flags.engine_flags import engine_options, sampling_options
+from dflash_local.cli.flags.engine_flags import _SPELLINGS, engine_options, sampling_options
 from dflash_local.cli.flags.http_flags import port_of
 from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.engine import Engine
+from dflash_local.engine_options import FLAG_GROUPS, OPTIONS
 from dflash_local.errors import RequestError
 from dflash_local.generation import Completion, Timings
 
@@ -172,6 +173,18 @@ def test_a_bad_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys
     with pytest.raises(SystemExit):
         parse("-m", "x")
     assert "-c/--ctx-size: must be an integer" in capsys.readouterr().err
+
+
+def test_spellings_are_of_flags_that_take_values() -> None:
+    for name in _SPELLINGS:
+        flag = OPTIONS[name].flag
+        assert flag and (flag.metavar or flag.choices), name
+
+
+def test_flags_of_the_engine_are_listed_in_groups_of_one_list() -> None:
+    titles = [group.title for group in parse("-m", "x").parser._action_groups]
+    assert [title for title in titles if title in FLAG_GROUPS] == [*FLAG_GROUPS]
+    assert {option.flag.group for option in OPTIONS.values() if option.flag} == {*FLAG_GROUPS}
 
 
 def test_help_names_the_variables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from dflash_local.cli.flags.flag import SILENT, FlagGroup, add_flag
 from dflash_local.cli.flags.model_flags import add_hub_flags, suggest, take_models
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
 from dflash_local.drafting import MIN_DRAFT_VOCAB, Draft
-from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
+from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
 
@@ -127,33 +127,32 @@ def add_engine_flags(
 ) -> None:
     """Add the flags of all EngineOptions, which `engine_options` reads, and those of models by name, except `without`.
     `defaults` are the command's own."""
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for title in ("models", "drafting", "context and batching", "machine", "chat template"):
-        groups[title] = parser.add_argument_group(title)
+    groups = {title: parser.add_argument_group(title) for title in FLAG_GROUPS}
+    models, _drafting, _context, machine, template = groups.values()
     for name, option in OPTIONS.items():
         if option.flag and name not in without:
             default = {**DEFAULTS, **(defaults or {})}.get(name)
             _add_option(groups[option.flag.group], name, option, option.flag, default)
-    groups["models"].add_argument(
+    models.add_argument(
         "--auto-convert", action="store_true",
         help="rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that",
     )  # fmt: skip
     if "model" not in without:
-        add_hub_flags(partial(add_flag, groups["models"]))
+        add_hub_flags(partial(add_flag, models))
     # One flag for two options.
     add_flag(
-        groups["machine"], "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE",
+        machine, "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE",
         type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"), default="auto", metavar="MODE",
         help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
     )  # fmt: skip
-    groups["machine"].add_argument(
+    machine.add_argument(
         "--list-devices", action=_ListDevices,
         help="print the devices that --device may name, after --rpc its servers' too, and exit",
     )  # fmt: skip
     for name, mode in (("--mlock", "mmap+mlock"), ("--no-mmap", "none")):
-        groups["machine"].add_argument(name, dest="load_mode", action="store_const", const=mode, help=argparse.SUPPRESS)
+        machine.add_argument(name, dest="load_mode", action="store_const", const=mode, help=argparse.SUPPRESS)
     add_flag(
-        groups["chat template"], "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", type=Path,
+        template, "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", type=Path,
         metavar="FILE",
         help="the same from a file",
     )  # fmt: skip
