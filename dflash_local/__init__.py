@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from dflash_local.engine import Engine, SamplingParams
+    from dflash_local.engine import (
+        ChatCompletion,
+        ChatDelta,
+        Chunk,
+        Completion,
+        Engine,
+        Generation,
+        SamplingParams,
+        Stream,
+    )
     from dflash_local.errors import (
         BuildError,
         ComputeError,
@@ -27,16 +36,16 @@ if TYPE_CHECKING:
         PairError,
         QueueFullError,
         RequestError,
+        ResultTimeoutError,
         RPCError,
     )
 
 __all__ = [
-    "BuildError", "ComputeError", "ContextLengthError", "ConvertError", "DFlashError", "Engine", "EngineDeadError",
-    "EngineLostError", "HubError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError",
-    "RequestError", "SamplingParams", "__version__",
+    "BuildError", "ChatCompletion", "ChatDelta", "Chunk", "Completion", "ComputeError", "ContextLengthError",
+    "ConvertError", "DFlashError", "Engine", "EngineDeadError", "EngineLostError", "Generation", "HubError",
+    "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError", "ResultTimeoutError",
+    "SamplingParams", "Stream", "__version__",
 ]  # fmt: skip
-
-_ENGINE_NAMES = {"Engine", "SamplingParams"}
 
 
 def __getattr__(name: str) -> Any:
@@ -45,7 +54,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("dflash_local.engine" if name in _ENGINE_NAMES else "dflash_local.errors"), name)
+    return getattr(import_module(f"dflash_local.{'errors' if name.endswith('Error') else 'engine'}"), name)
 
 
 def __dir__() -> list[str]:

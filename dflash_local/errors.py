@@ -14,6 +14,7 @@
     - EngineLostError      it died with an RPC server; a new one can be made once that is back
   + RPCError               an RPC server cannot be reached, is of another version, or was lost
   + ComputeError           a forward pass failed
+  + ResultTimeoutError     a result was not there in time; a TimeoutError, too
 """
 
 from __future__ import annotations
@@ -125,3 +126,7 @@ class RPCError(DFlashError):
 
 class ComputeError(DFlashError):
     """A forward pass failed; its requests are lost, the engine goes on."""
+
+
+class ResultTimeoutError(DFlashError, TimeoutError):
+    """A result was not there in time. Its request goes on: wait again, or cancel it."""

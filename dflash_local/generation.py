@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from dflash_local.arguments import checked
-from dflash_local.errors import DFlashError
+from dflash_local.errors import DFlashError, ResultTimeoutError
 from dflash_local.native import QUOTE_SOURCES, PreparedRequest, SlotStats, StepUpdate, VerifiedTree
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
@@ -279,12 +279,12 @@ class Generation:
         """Wait for the answer.
 
         Raises:
-            TimeoutError: `timeout` seconds have passed.
+            ResultTimeoutError: `timeout` seconds have passed; the request goes on.
             ComputeError, EngineDeadError: the request failed.
         """
         event = threading.Event()
         if self._must_wait(event, len(self._chunks), per_chunk=False) and not event.wait(timeout):
-            raise TimeoutError(f"no result after {timeout} s")
+            raise ResultTimeoutError(f"no result after {timeout} s", hint="wait again, or cancel() the request")
         return self._completion()
 
     async def completed(self) -> Completion:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import dflash_local
 from dflash_local import errors
 from dflash_local.cli import COMMANDS
 from dflash_local.demo.pocket import PAIRS, SHIPPED, bundled_pair
+from dflash_local.engine import Engine
 
 ROOMS = {"dflash_local": "dflash_local", "convert": "dflash_local/convert", "server": "dflash_local/server"}
 
@@ -122,14 +125,21 @@ def test_import_is_cheap(tmp_path: Path) -> None:
 
 def test_public_names() -> None:
     assert set(dflash_local.__all__) == {
-        "BuildError", "ComputeError", "ContextLengthError", "ConvertError", "DFlashError", "Engine", "EngineDeadError",
-        "EngineLostError", "HubError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError",
-        "RequestError", "SamplingParams", "__version__",
+        "BuildError", "ChatCompletion", "ChatDelta", "Chunk", "Completion", "ComputeError", "ContextLengthError",
+        "ConvertError", "DFlashError", "Engine", "EngineDeadError", "EngineLostError", "Generation", "HubError",
+        "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError",
+        "ResultTimeoutError", "SamplingParams", "Stream", "__version__",
     }  # fmt: skip
     for name in dflash_local.__all__:
         assert getattr(dflash_local, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'engine_of_mine'"):
         _ = dflash_local.engine_of_mine
+
+
+def test_what_the_methods_that_generate_return_is_public() -> None:
+    for method in (Engine.generate, Engine.stream, Engine.chat, Engine.submit, Engine.submit_chat):
+        names = set(re.findall(r"[A-Z]\w+", inspect.signature(method).return_annotation))
+        assert names and names <= set(dflash_local.__all__)
 
 
 def test_every_error_is_public_and_a_dflash_error() -> None:

@@ -11,7 +11,14 @@ from collections.abc import Callable
 import pytest
 
 from dflash_local.engine import Engine, SamplingParams, Step
-from dflash_local.errors import ComputeError, ContextLengthError, EngineDeadError, QueueFullError, RequestError
+from dflash_local.errors import (
+    ComputeError,
+    ContextLengthError,
+    EngineDeadError,
+    QueueFullError,
+    RequestError,
+    ResultTimeoutError,
+)
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
 from tests.patience import PATIENCE, wait_until
 
@@ -481,8 +488,10 @@ def test_result_has_a_timeout() -> None:
     gate = threading.Semaphore(0)
     with Engine.over(FakeNative(gate=gate)) as engine:
         generation = engine.submit([1])
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError) as late:  # the builtin one, as callers expect
             generation.result(0.01)
+        assert isinstance(late.value, ResultTimeoutError)
+        assert str(late.value) == "no result after 0.01 s (fix: wait again, or cancel() the request)"
         gate.release(10)
         assert generation.result(PATIENCE).text == "hello"
 
