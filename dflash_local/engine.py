@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
+from typing_extensions import Unpack
+
 from dflash_local.arguments import checked
 from dflash_local.conversation import (
     CHAT_FIELDS,
@@ -27,6 +29,7 @@ from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
 from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
+from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords
 from dflash_local.lookup_corpus import read_corpus
 from dflash_local.machine import acceptance, costs, tuning
 from dflash_local.machine.devices import warn_of_software_devices
@@ -279,25 +282,26 @@ class Engine(Inspection):
 
     @checked
     def generate(
-        self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any
+        self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Unpack[GenerateKeywords]
     ) -> Completion:
         """The continuation of `prompt`. Options are those of `submit` and every field of SamplingParams."""
         return self._start(prompt, sampling, options).result()
 
     @checked
     def stream(
-        self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any
+        self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Unpack[GenerateKeywords]
     ) -> Stream[Chunk]:
         """`generate`, chunk by chunk; closing the iterator cancels the request."""
         generation = self._start(prompt, sampling, options)
         return Stream(generation, iter(generation))
 
     def _start(
-        self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: dict[str, Any]
+        self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: Mapping[str, object]
     ) -> Generation:
-        fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
+        given: dict[str, Any] = dict(options)
+        fields = {name: given.pop(name) for name in SAMPLING_FIELDS & given.keys()}
         tokens = self.tokenize_prompt(prompt) if isinstance(prompt, str) else prompt
-        return self.submit(tokens, replace(sampling or SamplingParams(), **fields), **options)
+        return self.submit(tokens, replace(sampling or SamplingParams(), **fields), **given)
 
     # ---- chat ----
 
@@ -308,17 +312,27 @@ class Engine(Inspection):
         sampling: SamplingParams | None = None,
         *,
         stream: Literal[False] = False,
-        **options: Any,
+        **options: Unpack[ChatKeywords],
     ) -> ChatCompletion: ...
 
     @overload
     def chat(
-        self, messages: Messages, sampling: SamplingParams | None = None, *, stream: Literal[True], **options: Any
+        self,
+        messages: Messages,
+        sampling: SamplingParams | None = None,
+        *,
+        stream: Literal[True],
+        **options: Unpack[ChatKeywords],
     ) -> Stream[ChatDelta]: ...
 
     @checked
     def chat(
-        self, messages: Messages, sampling: SamplingParams | None = None, *, stream: bool = False, **options: Any
+        self,
+        messages: Messages,
+        sampling: SamplingParams | None = None,
+        *,
+        stream: bool = False,
+        **options: Unpack[ChatKeywords],
     ) -> ChatCompletion | Stream[ChatDelta]:
         """Answer a conversation in OpenAI's shape.
 
@@ -326,11 +340,12 @@ class Engine(Inspection):
         `chat_template_kwargs`, `reasoning_format` and `enable_thinking`, those of `submit`, and every field of
         SamplingParams.
         """
-        body = {name: options.pop(name) for name in CHAT_FIELDS & options.keys()}
-        fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
+        given: dict[str, Any] = dict(options)
+        body = {name: given.pop(name) for name in CHAT_FIELDS & given.keys()}
+        fields = {name: given.pop(name) for name in SAMPLING_FIELDS & given.keys()}
         prompt = self.apply_chat({"messages": messages, **body})
         answer = self.answer(prompt)
-        generation = self.submit_chat(prompt, replace(sampling or SamplingParams(), **fields), **options)
+        generation = self.submit_chat(prompt, replace(sampling or SamplingParams(), **fields), **given)
         return stream_deltas(answer, generation) if stream else answer.parse(generation.result())
 
     @checked
@@ -350,7 +365,7 @@ class Engine(Inspection):
         sampling: SamplingParams | None = None,
         *,
         stop: str | Sequence[str] = (),
-        **options: Any,
+        **options: Unpack[SubmitChatKeywords],
     ) -> Generation:
         """Queue a rendered conversation; options are those of `submit`."""
         sampling = replace(sampling or SamplingParams(), **prompt.sampling)

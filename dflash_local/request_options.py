@@ -9,7 +9,8 @@ An option is one field, and everything else is derived from it:
   (server/fields/derived.py),
 * its row in docs/options.md.
 
-So a new option is a field of dflash_request in dflash.h, a field here, and the C++ that reads it.
+So a new option is a field of dflash_request in dflash.h, a field here, and the C++ that reads it. keywords.py tells
+type checkers of it.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def test_what_no_json_can_say_is_named(engine: Engine) -> None:
             engine.chat(MESSAGES, **cast(Any, {name: value}))
         assert caught.value.param == name
     with pytest.raises(RequestError) as caught:
-        engine.generate("x", logit_bias={"a": object()})
+        engine.generate("x", logit_bias=cast(Any, {"a": object()}))
     assert caught.value.param == "logit_bias"
 
 

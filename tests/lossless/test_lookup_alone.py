@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_local import Engine, SamplingParams
+from dflash_local.drafting import Budget
 
 from .test_tokens import PROMPTS, assert_same
 
@@ -52,11 +53,10 @@ def test_quotations_save_passes(engine: Engine) -> None:
 @pytest.mark.parametrize("sampling", [{"temperature": 1.0}, {"temperature": 0.7, "repeat_penalty": 1.3}], ids=str)
 def test_same_text_for_the_same_seed(engine: Engine, sampling: dict[str, Any]) -> None:
     drafted = 0
+    budgets: list[Budget] = [1, "auto", 8]
     for seed, question in enumerate(PROMPTS):
         prompt = asked_again(engine, question)
-        plain, *quoting = (
-            engine.generate(prompt, max_tokens=LIMIT, seed=seed, budget=n, **sampling) for n in (1, "auto", 8)
-        )
+        plain, *quoting = (engine.generate(prompt, max_tokens=LIMIT, seed=seed, budget=n, **sampling) for n in budgets)
         for done in quoting:
             assert_same(plain, done)
         drafted += quoting[-1].timings.lookup_n  # auto may find that nothing pays

@@ -127,7 +127,8 @@ def test_a_stop_string_counts_no_more_than_the_answer(engine: Engine) -> None:
 
 
 def test_refusals(engine: Engine) -> None:
-    for prediction in ([-1], [10**6], ["x"], [5] * (engine.n_ctx_slot + 1)):
+    wrong: list[Any] = [[-1], [10**6], ["x"], [5] * (engine.n_ctx_slot + 1)]
+    for prediction in wrong:
         with pytest.raises(RequestError) as refusal:
             engine.generate([5, 6, 7], max_tokens=1, prediction=prediction)
         assert refusal.value.param == "prediction"

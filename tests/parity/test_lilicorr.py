@@ -14,6 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dflash_local import Engine, SamplingParams
 from dflash_local.convert import convert
+from dflash_local.drafting import Accept
 
 from .dspark import Tensors, backbone
 from .f32 import engine_f32, widen
@@ -188,7 +189,7 @@ def test_chains_over_many_steps(pair: tuple[LiliCorr, Path], target_f32: Path, p
                 assert max(whole) > 1
 
 
-def drafted(engine: Engine, prompt: list[int], sampling: SamplingParams, budget: int, accept: str) -> int:
+def drafted(engine: Engine, prompt: list[int], sampling: SamplingParams, budget: int, accept: Accept) -> int:
     """Generates plain and drafted text, which must be the same. Returns how many drafts were accepted."""
     plain = engine.generate(prompt, sampling, max_tokens=48, budget=1)
     ours = engine.generate(prompt, sampling, max_tokens=48, budget=budget, accept=accept)

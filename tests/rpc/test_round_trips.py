@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.rpc_proxy import RPCProxy
+from dflash_local.drafting import Draft
 from dflash_local.engine import Completion, Engine
 from tests.rpc.rpc_servers import device_names, rpc_servers
 
@@ -30,7 +31,7 @@ def proxies() -> Iterator[list[RPCProxy]]:
         yield [stack.enter_context(RPCProxy(server.port)) for server in servers]
 
 
-def answer(engine: Engine, proxies: list[RPCProxy], draft: str) -> tuple[list[Completion], list[float]]:
+def answer(engine: Engine, proxies: list[RPCProxy], draft: Draft) -> tuple[list[Completion], list[float]]:
     """Answers, and round trips per pass of each server."""
     engine.generate("x", max_tokens=4, draft=draft)  # what is asked once
     for proxy in proxies:
