@@ -227,6 +227,12 @@ class RequestOptions:
         help="after this time from its first token, the answer ends at the next line end; 0 or less: never",
         body=BodyField(name="t_max_predict_ms", low=-1),
     )
+    n_indent: int = _option(
+        0,
+        low=0,
+        help="the answer ends at the first line, after its first one, that begins with fewer spaces and tabs; 0: never",
+        body=BodyField(),
+    )
     id_slot: int | None = _option(
         help="the slot to run it, waiting until it is idle",
         default_text="any",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_local.generation import Chunk, Generation, Progress, Step, Timings
+from dflash_local.indentation import Indentation
 from dflash_local.native import SlotStats, StepUpdate
 from dflash_local.sampling import SamplingParams
 from dflash_local.text_stream import Pieces, TextStream
@@ -53,10 +54,11 @@ class Running:
         self.n_held = n_cached  # tokens that the slot holds
         self._pieces = pieces
         self._text = TextStream(generation.request.stop)
+        self._indentation = Indentation(generation.request.n_indent) if generation.request.n_indent else None
         self.started = time.monotonic()
         self.n_tokens = self.n_passes = 0  # passes: those with a chunk
         self._chosen = Timings()  # as far as passes count
-        self.timed_out = False
+        self._is_limited = False  # ended by the time limit, or by a line that is indented too little
         self._first = self._latest = 0.0  # when the first and the last tokens came
 
     @property
@@ -101,14 +103,16 @@ class Running:
         tokens, text = update.tokens, ""
         if self._is_late():
             tokens = self._through_line(tokens)
+        pieces = self._indented([self._pieces[token] for token in tokens])
+        tokens = tokens[: len(pieces)]
         if self.generation.request.stop:
-            for count, token in enumerate(tokens, 1):
-                text += self._text.push(self._pieces[token])
+            for count, piece in enumerate(pieces, 1):
+                text += self._text.push(piece)
                 if self.stopped_by is not None:
                     tokens = tokens[:count]
         else:
-            text = self._text.push(b"".join([self._pieces[token] for token in tokens]))
-        if last or self.timed_out:
+            text = self._text.push(b"".join(pieces))
+        if last or self._is_limited:
             text += self._text.finish()
         self.n_tokens += len(tokens)
         chunk = Chunk(text, tokens, None if update.first else update.n_accepted)
@@ -129,9 +133,19 @@ class Running:
         """The tokens up to the first line end, where a late answer stops."""
         for length, token in enumerate(tokens, 1):
             if b"\n" in self._pieces[token]:
-                self.timed_out = True
+                self._is_limited = True
                 return tokens[:length]
         return tokens
+
+    def _indented(self, pieces: list[bytes]) -> list[bytes]:
+        """The pieces up to the text of a line that is indented less than the request wants, which ends the answer."""
+        if self._indentation is None:
+            return pieces
+        for index, piece in enumerate(pieces):
+            if (end := self._indentation.end(piece)) is not None:
+                self._is_limited = True
+                return [*pieces[:index], piece[:end]]
+        return pieces
 
     def _trace(self, update: StepUpdate, chunk: Chunk) -> None:
         """Count the pass, and keep it if the request wants a trace."""
@@ -154,7 +168,7 @@ class Running:
     @property
     def is_cut(self) -> bool:
         """True if the answer was ended here, not by the engine."""
-        return self.timed_out or self.stopped_by is not None
+        return self._is_limited or self.stopped_by is not None
 
     @property
     def stopped_by(self) -> str | None:

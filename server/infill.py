@@ -1,6 +1,6 @@
 """Infill: the prompt for a text with a gap, for models that were trained with tokens for it ("fill in the middle").
 
-The order, and what is left out of a long text, are llama-server's.
+The order is llama-server's, and so is what is left out of a long text, but for where its kept part begins.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _SEPARATOR = "\n\n--- snippet ---\n\n"
 # Tokens of the context kept free for an answer without a limit.
 _ANSWER = 256
 _CONTROL = 4  # prefix, suffix, middle, BOS
+_ANCHOR = 8  # tokens by which a place in the text is known again
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,15 @@ class Infill:
     def prompt(self, gap: Gap, max_tokens: int) -> list[int]:
         """The prompt, with room for an answer of `max_tokens` (-1: no limit): far parts of a long text are left out.
 
-        The prefix gets three quarters of the room for text; the beginning of the answer counts as suffix.
+        The prefix gets at most three quarters of the room for text; the beginning of the answer counts as suffix.
         """
         n_ctx = self._engine.n_ctx_slot
         answer = max_tokens if max_tokens >= 0 else _ANSWER
         room = max(0, min(self._n_batch, n_ctx - min(answer, n_ctx // 4) - _CONTROL - 1))
-        n_prefix = min(len(gap.prefix), 3 * (room // 4))
+        n_prefix = _kept_end(gap.prefix, 3 * (room // 4))
         n_suffix = min(len(gap.suffix), max(0, room // 4 - 2 - len(gap.begun)))
         files = self._files(gap.files)
-        n_files = min(len(files), max(0, n_ctx - self._n_batch - 2 * max(answer, _CONTROL)))
+        n_files = _kept_end(files, max(0, n_ctx - self._n_batch - 2 * max(answer, _CONTROL)))
         prefix = [self._fim.prefix, *gap.prefix[len(gap.prefix) - n_prefix :], *gap.begun]
         suffix = [self._fim.suffix, *gap.suffix[:n_suffix]]
         text = suffix + prefix if self._suffix_first else prefix + suffix
@@ -100,3 +101,17 @@ class Infill:
     def _bos(self) -> list[int]:
         info = self._engine.info
         return [info["bos_token"]] if info.get("add_bos") else []
+
+
+def _kept_end(tokens: Sequence[int], most: int) -> int:
+    """How many of the last tokens of a long text are kept: as many as there is room for, less at most a quarter.
+
+    The text grows line by line, and files are sent ahead with another limit of the answer. If exactly `most` tokens
+    were kept, each prompt would begin elsewhere, and nothing of the last one could be taken from the cache. So the kept
+    part begins at a place that later texts find again: the one with the least hash (Schleimer, Wilkerson, Aiken, SIGMOD
+    2003: "winnowing").
+    """
+    if len(tokens) <= most:
+        return len(tokens)
+    start = len(tokens) - most
+    return most - min(range(most // 4 + 1), key=lambda i: hash(tuple(tokens[start + i : start + i + _ANCHOR])))

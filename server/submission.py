@@ -42,7 +42,7 @@ async def start_chat(
         prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
         prompt = replace(prompt, prompt=before + prompt.prompt)
         generations = _submit_all(
-            engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **options)
+            engine, fields, 1, options, lambda _, sampling, options: engine.submit_chat(prompt, sampling, **options)
         )
         return generations, make_reply(generations, [engine.answer(prompt) for _ in generations])
 
@@ -64,7 +64,11 @@ async def start_completion(
         body.ignore(ignored, strict=service.settings.strict_fields)
         prompts, options = tokens(), _submit_options(engine, fields)
         generations = _submit_all(
-            engine, fields, len(prompts), lambda index, sampling: engine.submit(prompts[index], sampling, **options)
+            engine,
+            fields,
+            len(prompts),
+            options,
+            lambda index, sampling, options: engine.submit(prompts[index], sampling, **options),
         )
         return generations, make_reply(generations)
 
@@ -82,9 +86,16 @@ def _submit_options(engine: Engine, fields: RequestFields) -> dict[str, Any]:
 
 
 def _submit_all(
-    engine: Engine, fields: RequestFields, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]
+    engine: Engine,
+    fields: RequestFields,
+    n_prompts: int,
+    options: dict[str, Any],
+    submit: Callable[[int, SamplingParams, dict[str, Any]], Generation],
 ) -> list[Generation]:
-    """All choices of all prompts, or none. Each choice has a seed of its own."""
+    """All choices of all prompts, or none. Each choice has a seed of its own.
+
+    `id_slot` is that of each prompt's first choice, as in llama-server: the others need not wait for it.
+    """
     most = min(MAX_CHOICES, engine.n_most)
     if fields.n * n_prompts > most:
         raise RequestError(
@@ -100,8 +111,8 @@ def _submit_all(
     generations: list[Generation] = []
     try:
         for prompt in range(n_prompts):
-            for sampling in samplings:
-                generations.append(submit(prompt, sampling))
+            for choice, sampling in enumerate(samplings):
+                generations.append(submit(prompt, sampling, {**options, "id_slot": None} if choice else options))
     except BaseException:
         for generation in generations:
             generation.cancel()

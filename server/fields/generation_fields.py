@@ -88,6 +88,7 @@ class GenerationFields(OptionFields, SamplingFields):
             "n_keep": "the context is never shifted",
             "n_discard": "the context is never shifted",
             "n_cache_reuse": "what follows the first difference is read again",
+            "t_max_prompt_ms": "a prompt is read to its end, as in llama-server",
             "logits_processor_args": "there are none",
             "spaces_between_special_tokens": "no text is joined with spaces",
         },

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from functools import partial
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from dflash_local.engine import Engine
 from dflash_local.server.answers.native import NativeAnswer, NativeEvent
+from dflash_local.server.continuation import continuation
 from dflash_local.server.fields.infill import InfillRequest
-from dflash_local.server.fields.request import parse_fields
+from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.native import native_reply
 from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.response import respond
@@ -23,12 +27,24 @@ def fim_tokens(service: Service) -> object:
     return FimTokens.of(service.engine.info)
 
 
+def with_continuation(engine: Engine, body: InfillRequest, fields: RequestFields) -> RequestFields:
+    """With what followed the text before the gap elsewhere as a prediction, unless there is one or lookup is off."""
+    lookup = fields.options["lookup"]
+    if lookup is None:
+        lookup = engine.options is None or engine.options.lookup
+    if fields.prediction or not lookup:
+        return fields
+    before = body.input_prefix + (body.prompt or "")
+    return replace(fields, prediction=continuation(before, [*(text for _, text in body.files), body.input_suffix]))
+
+
 def add_routes(app: FastAPI, service: Service) -> None:
     settings = service.settings
 
     async def infill(request: Request, body: InfillRequest) -> Response:
         """The text between a prefix and a suffix, by a model that was trained for that."""
-        engine, fields = service.engine, parse_fields(body, settings.defaults)
+        engine = service.engine
+        fields = await asyncio.to_thread(with_continuation, engine, body, parse_fields(body, settings.defaults))
 
         def tokens() -> list[list[int]]:
             layout = service.infill

@@ -94,6 +94,29 @@ def test_a_late_answer_ends_with_its_line() -> None:
             assert engine.generate("hi", time_limit_ms=limit_ms).text == answer.decode()
 
 
+@pytest.mark.parametrize(
+    ("answer", "n_indent", "text"),
+    [
+        (b"a\n  b\n c", 2, "a\n  b\n "),
+        (b"a\n  b\n\t\tc", 2, "a\n  b\n\t\tc"),  # a tab counts as one
+        (b"a\n  b\n\n  c", 2, "a\n  b\n"),  # an empty line is not indented
+        (b"a\n  b\n  \n  c", 2, "a\n  b\n  \n  c"),
+        (b"  a\nb", 1, "  a\n"),
+        (b"ab", 9, "ab"),  # the first line is not looked at
+        (b"a\n ", 2, "a\n "),  # nor one without text yet
+        (b"a\nb", 0, "a\nb"),
+    ],
+)
+def test_a_line_that_is_indented_less_ends_the_answer(answer: bytes, n_indent: int, text: str) -> None:
+    for block in (1, 4, 64):
+        with Engine.over(FakeNative(lambda _, size=block: bytes_in_blocks(answer, size))) as engine:  # type: ignore[misc]
+            done = engine.generate("hi", n_indent=n_indent)
+            assert done.text == text
+            assert done.finish_reason == ("stop" if text == answer.decode() else "length")
+            stopped = engine.generate("hi", n_indent=n_indent, stop=text[-1])
+            assert (stopped.finish_reason, text.startswith(stopped.text)) == ("stop", True)
+
+
 def test_a_completion_tells_its_slot() -> None:
     with Engine.over(FakeNative(b"hello")) as engine:
         done = engine.generate("hi")

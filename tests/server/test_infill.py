@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from dflash_local.server.infill import Gap, Infill
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.fuzz import gguf_image
+from tests.patience import wait_until
 from tests.server.live import Live, live
 from tests.server.test_cli import parse
 from tests.server.test_endpoints import sse
@@ -92,6 +96,18 @@ def test_far_parts_of_a_long_text_are_left_out(needed: Asked) -> None:
     assert needed.prompt(**long, prompt="b" * 20) == b"\1" + b"p" * 48 + b"b" * 20 + b"\2\3"
 
 
+def test_prompts_of_a_growing_text_begin_alike(needed: Asked) -> None:
+    """Otherwise nothing of a prompt could be taken from the cache while a long text is written."""
+    text = bytes(random.Random(1).choices(b"abcdefgh", k=400)).decode()
+    begins = []
+    for length in range(200, 400):
+        prompt = needed.prompt(input_prefix=text[:length], input_suffix="s").decode()
+        kept = prompt[1 : prompt.index("\2")]
+        assert text[:length].endswith(kept) and 36 <= len(kept) <= 48
+        begins.append(prompt[:16])
+    assert len(set(begins)) < 50
+
+
 def test_files_get_the_rest_of_the_context(whole: Asked) -> None:
     """n_ctx - n_batch - 2 n_predict tokens: the last ones."""
     long = {**GAP, "input_extra": [{"text": "far"}, {"text": "x" * 1000}]}
@@ -160,18 +176,117 @@ def test_refusals(needed: Asked, change: dict[str, Any], param: str) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-def test_what_editors_send(needed: Asked) -> None:
-    """llama.vim and llama.vscode, for every suggestion."""
-    body = {
-        "input_prefix": "def add(a, b):\n", "input_suffix": "\n\nprint(add(1, 2))\n", "input_extra": [],
-        "prompt": "    return ", "n_predict": 16, "n_indent": 4, "top_k": 40, "top_p": 0.99,
-        "samplers": ["top_k", "top_p", "infill"], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 500,
-        "t_max_predict_ms": 1000,
-        "response_fields": ["content", "timings/prompt_n", "truncated", "tokens_cached"],
-    }  # fmt: skip
-    answer = needed.http.post("/infill", json=body).raise_for_status()
+# What llama.vim (plugin of August 2026) and llama.vscode 0.0.63 send with every suggestion, besides the texts.
+VIM: Any = {
+    "id_slot": 0, "n_predict": 128, "stop": [], "n_indent": 4, "top_k": 40, "top_p": 0.90,
+    "samplers": ["top_k", "top_p", "infill"], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 500,
+    "t_max_predict_ms": 250,
+    "response_fields": [
+        "content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms", "timings/prompt_per_second",
+        "timings/predicted_n", "timings/predicted_ms", "timings/predicted_per_token_ms",
+        "timings/predicted_per_second", "truncated", "tokens_cached",
+    ],
+}  # fmt: skip
+VSCODE: Any = {
+    "id_slot": 0, "n_predict": 128, "n_cmpl": 3, "top_k": 40, "top_p": 0.99, "stream": False,
+    "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True, "n_indent": 4, "t_max_prompt_ms": 500,
+    "t_max_predict_ms": 500, "model": "local",
+}  # fmt: skip
+# What both send ahead when their chunks change. llama.vscode leaves out stream, temperature and response_fields.
+AHEAD: Any = {
+    "id_slot": 0, "input_prefix": "", "input_suffix": "", "prompt": "", "n_predict": 0, "temperature": 0.0,
+    "samplers": [], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 1, "t_max_predict_ms": 1,
+    "response_fields": [""],
+}  # fmt: skip
+CHUNKS = [
+    {"text": "def one():\n    return 1\n", "time": [1, 2], "filename": "one.py"},  # llama.vim's: reltime()
+    {"text": "def two():\n    return 2\n", "time": 1764270000000, "filename": "/home/u/two.py"},
+]
+EDIT: Any = {
+    "input_prefix": "def add(a, b):\n", "input_suffix": "\n\nprint(add(1, 2))\n", "input_extra": CHUNKS,
+    "prompt": "    return ",
+}  # fmt: skip
+
+
+def test_what_llama_vim_sends(needed: Asked) -> None:
+    answer = needed.http.post("/infill", json={**EDIT, **VIM}).raise_for_status()
+    assert "X-DFlash-Ignored" not in answer.headers
+    assert list(answer.json()) == VIM["response_fields"]
     assert answer.json()["content"] == "hello"
-    assert answer.headers["X-DFlash-Ignored"] == "n_indent, t_max_prompt_ms"
+
+
+def test_what_llama_vscode_sends(needed: Asked) -> None:
+    """Three choices: a list."""
+    answer = needed.http.post("/infill", json={**EDIT, **VSCODE}).raise_for_status()
+    assert "X-DFlash-Ignored" not in answer.headers
+    assert [one["content"] for one in answer.json()] == ["hello"] * 3
+    one = needed.http.post("/infill", json={**EDIT, **VSCODE, "n_cmpl": 1}).raise_for_status().json()
+    assert (one["content"], one["truncated"], one["timings"]["predicted_n"]) == ("hello", False, 5)
+    adapter = needed.http.post("/infill", json={**EDIT, **VSCODE, "lora": [{"id": 0, "scale": 0.5}]})
+    assert (adapter.status_code, adapter.json()["error"]["param"]) == (400, "lora")
+
+
+def test_what_plugins_send_ahead() -> None:
+    """Only the files are read, and the next suggestion's prompt begins like this one, even where files are cut."""
+    native = FakeNative(n_ctx_slot=4096, info=NEEDED)
+    long = "".join(random.Random(2).choices("abcdefgh", k=5000))
+    with live(lambda _progress: Engine.over(native), Settings(n_batch=256)) as server:
+        asked = Asked(server, native)
+        for files in (CHUNKS, [{"text": long}, *CHUNKS]):
+            answer = asked.http.post("/infill", json={**AHEAD, "input_extra": files}).raise_for_status()
+            assert answer.json() == {} and "X-DFlash-Ignored" not in answer.headers
+            ahead = asked.prompt(**{**AHEAD, "input_extra": files})
+            suggestion = asked.prompt(**{**EDIT, **VSCODE, "n_cmpl": 1, "input_extra": files})
+            assert ahead.endswith(b"\1\2\3") and suggestion.startswith(ahead.removesuffix(b"\2\3"))
+
+
+def test_choices_need_not_wait_for_the_slot_of_the_first() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(b"hello " * 20, n_slots=4, info=NEEDED, gate=gate)
+    with live(lambda _progress: Engine.over(native), Settings()) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.http.post, "/infill", json={**EDIT, **VSCODE, "n_indent": None})
+        wait_until(lambda: len(native.prepared) == 3)
+        gate.release(1000)
+        assert [one["id_slot"] for one in asked.result().raise_for_status().json()] == [0, 1, 2]
+
+
+def test_what_followed_elsewhere_is_predicted() -> None:
+    """In the files, the prefix and the suffix, unless lookup is off or the client has a prediction itself."""
+    native = FakeNative(info=NEEDED)
+    line = "    total = sum(values)\n"
+    nowhere = {"input_prefix": "    total = su", "input_suffix": "\n"}
+    cases: list[tuple[dict[str, Any], bytes]] = [
+        (nowhere, b""),
+        ({**nowhere, "input_extra": [{"text": line}]}, b"m(values)\n"),
+        ({**nowhere, "input_suffix": "\n" + line}, b"m(values)\n"),
+        ({"input_prefix": line + "x\n", "prompt": "    total", "input_suffix": ""}, b" = sum(values)\nx\n    total"),
+        ({**nowhere, "input_extra": [{"text": line}], "lookup": False}, b""),
+        ({**nowhere, "input_extra": [{"text": line}], "prediction": {"type": "content", "content": "mine"}}, b"mine"),
+    ]
+    with live(lambda _progress: Engine.over(native), Settings()) as server:
+        for body, predicted in cases:
+            native.prepared.clear()
+            server.http.post("/infill", json=body).raise_for_status()
+            assert [bytes(one.prediction) for one in native.prepared] == [predicted]
+
+
+def test_strict_servers_take_them(needed: Asked) -> None:
+    for asked in served(NEEDED, strict_fields=True):
+        for body in ({**EDIT, **VIM}, {**EDIT, **VSCODE}, {**AHEAD, "input_extra": CHUNKS}):
+            asked.http.post("/infill", json=body).raise_for_status()
+
+
+def test_a_line_that_is_indented_less_ends_the_suggestion() -> None:
+    native = FakeNative(b"one\n    two\n\tthree\nfour", info=NEEDED)
+    with live(lambda _progress: Engine.over(native), Settings()) as server:
+        for n_indent, text in ((4, "one\n    two\n\t"), (1, "one\n    two\n\tthree\n"), (5, "one\n    ")):
+            body = {**GAP, "n_indent": n_indent}
+            answer = server.http.post("/infill", json=body).raise_for_status().json()
+            assert (answer["content"], answer["stop_type"]) == (text, "limit")
+            events = sse(server.http.post("/infill", json={**body, "stream": True}).text, done=False)
+            assert "".join(event["content"] for event in events) == text
+        refused = server.http.post("/infill", json={**GAP, "n_indent": -1})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n_indent")
 
 
 def test_unknown_names_are_told(needed: Asked) -> None:
