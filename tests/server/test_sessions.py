@@ -172,6 +172,18 @@ def test_codex_hears_what_it_offered_in_vain(server: Live) -> None:
     assert "x-dflash-ignored" not in probe.headers
 
 
+def test_codex_exec(server: Live) -> None:
+    """Its instructions are a developer's message, and its items have ids."""
+    body = {**CODEX["exec"], "temperature": 0, "max_output_tokens": 120, "tool_choice": "required"}
+    response = server.http.post(CODEX["path"], headers=CODEX["headers"], json=body)
+    assert response.headers["x-dflash-ignored"] == "tools.web_search"
+    told = stream(server, CODEX, body)[-1]["response"]
+    call = told["output"][-1]
+    assert call["type"] == "function_call"
+    assert call["name"] in ("exec_command", "get_goal", "close_agent")
+    assert told["usage"]["input_tokens_details"]["cached_tokens"] > told["usage"]["input_tokens"] - 8
+
+
 # ---- both ----
 
 
