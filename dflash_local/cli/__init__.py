@@ -17,8 +17,8 @@ from dflash_local.errors import DFlashError
 # `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
 # of the typed command is imported, so that `--help` and `build` start at once.
 COMMANDS = (
-    "serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "train", "bench", "plan", "doctor", "rpc-server",
-    "build", "wheel", "patch", "completion",
+    "serve", "launch", "chat", "demo", "pull", "pairs", "convert", "quantize", "train", "bench", "plan", "doctor",
+    "rpc-server", "build", "wheel", "patch", "completion",
 )  # fmt: skip
 
 EPILOG = """\
@@ -27,6 +27,7 @@ a first session ('dflash-local' alone says what is here):
   dflash-local serve -hf unsloth/Qwen3-8B-GGUF:Q4_K_M     a model by name, with its drafter
   dflash-local convert DRAFTER_DIR --target TARGET.gguf   Hugging Face drafter -> GGUF
   dflash-local serve -m TARGET.gguf -md DRAFTER.gguf      OpenAI endpoint on port 8080
+  dflash-local launch claude -m TARGET.gguf               Claude Code, Codex, ... on a local model
   dflash-local plan -m TARGET.gguf -md DRAFTER.gguf       what goes where, and the largest context
   dflash-local doctor -m TARGET.gguf -md DRAFTER.gguf     if something looks wrong or slow
 
@@ -62,13 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0 success, 1 failure (the error is on stderr), 130 interrupted. Usage
     errors exit with 2."""
     set_up_console()
-    argv = [_spelled(arg) for arg in (sys.argv[1:] if argv is None else argv)]
+    argv, passed = _split(sys.argv[1:] if argv is None else argv)
     try:
         if not argv:
             greet()
             return 0
         args = parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS).parse_args(argv)
         args.arguments = argv[1:]  # as typed, for child processes with the same flags
+        args.passed = passed
         return int(args.func(args))
     except DFlashError as error:
         print(f"error: {error.message}", file=sys.stderr)
@@ -77,6 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our arguments, spelled as the parser has them, and those that `launch` passes on, which come after --."""
+    argv = list(argv)
+    end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)
+    return [_spelled(arg) for arg in argv[:end]], argv[end + 1 :]
 
 
 def _spelled(arg: str) -> str:

@@ -50,6 +50,11 @@ def add_parser(commands: Commands) -> None:
         "dflash-local serve [--models-dir DIR] [flags]\n       dflash-local serve --help",
         allow_abbrev=False,
     )  # fmt: skip
+    add_serve_flags(parser)
+
+
+def add_serve_flags(parser: argparse.ArgumentParser) -> None:
+    """Add all flags of a server, for `serve` and for what starts one."""
     parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     add_engine_flags(parser, defaults={"n_slots": -1})

@@ -1,0 +1,1 @@
+"""Programs that `launch` starts: what each needs, and the server that it uses."""

@@ -1,0 +1,89 @@
+"""LaunchedServer: a `serve` that runs as long as the program that uses it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.cli.terminal.notes import note
+from dflash_local.cli.terminal.progress import StatusLine
+from dflash_local.errors import DFlashError
+
+# Windows' way to keep Ctrl-C, which is for the program, from the server; elsewhere it gets a session of its own.
+_OWN_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+_PATIENCE = 10.0  # seconds for each of two requests to end
+_POLL = 0.3  # seconds between two looks
+
+
+class LaunchedServer:
+    """Starts `serve` with these flags; a context manager, which ends it. The log is a file, because the program has the
+    terminal; it is removed unless the server failed for reasons that only the log has."""
+
+    def __init__(self, flags: Sequence[str]) -> None:
+        self._command = [sys.executable, "-m", "dflash_local.cli", "serve", *flags]
+
+    def __enter__(self) -> LaunchedServer:
+        with tempfile.NamedTemporaryFile(prefix="dflash-serve-", suffix=".log", delete=False) as log:
+            self.log = Path(log.name)
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                creationflags=_OWN_GROUP,
+            )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if self._process.poll() is not None:
+            if kind is None:
+                note(f"the server ended before the program did; its log is {self.log}")
+            return
+        for end in (self._process.terminate, self._process.terminate, self._process.kill):  # the second one hurries it
+            end()
+            try:
+                self._process.wait(_PATIENCE)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self.log.unlink(missing_ok=True)
+
+    def wait(self, url: str, key: str) -> ServerFacts:
+        """Wait until the model is loaded, and show what happens meanwhile.
+
+        Raises:
+            DFlashError: the server ended; the message is its own.
+        """
+        status = StatusLine()
+        try:
+            while True:
+                if self._process.poll() is not None:
+                    raise self._failure()
+                found = ServerFacts.at(url, key)
+                if isinstance(found, ServerFacts):
+                    return found
+                if status.is_live:
+                    status.show(self._last_line() if found is None else f"loading: {found:.0%}")
+                time.sleep(_POLL)
+        finally:
+            status.close()
+
+    def _last_line(self) -> str:
+        lines = self.log.read_bytes()[-4096:].decode("utf-8", "replace").split("\n")
+        return next((line.rpartition("\r")[2] for line in reversed(lines) if line.strip()), "starting")
+
+    def _failure(self) -> DFlashError:
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^error: (.*)(?:\n  fix: (.*))?", text, re.MULTILINE)
+        if found is None:
+            return DFlashError(f"the server ended with status {self._process.returncode}", hint=f"read {self.log}")
+        self.log.unlink()
+        return DFlashError(found[1], hint=found[2])

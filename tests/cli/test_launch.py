@@ -1,0 +1,273 @@
+"""`dflash-local launch`: each program gets what docs/clients.md says, pasted or run; a server that was started for it
+ends with it; what cannot work is refused in a sentence."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dflash_local import cli
+from dflash_local.build.upstream import cache_dir
+from dflash_local.cli.commands import launch
+from dflash_local.cli.launch.launched_server import LaunchedServer
+from dflash_local.cli.launch.program import PROGRAMS
+from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.engine import Engine
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.server.settings import Settings
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, live
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
+EACH = pytest.mark.parametrize("name", PROGRAMS)
+# A program that writes down how it was started: what a test may look at besides is in its arguments.
+RECORDER = """\
+#!{python}
+import json, os, pathlib, sys
+files = [word for word in [*sys.argv[1:], *os.environ.values()] if word.startswith({folder!r})]
+texts = {{name: pathlib.Path(name).read_text() for name in files}}
+told = {{"arguments": sys.argv[1:], "variables": dict(os.environ), "files": texts}}
+pathlib.Path({told!r}).write_text(json.dumps(told))
+{then}
+"""
+
+
+class Recorder:
+    """Stands in for all programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._told = folder, folder / "told.json"
+
+    def install(self, then: str = "sys.exit(7)") -> None:
+        for program in PROGRAMS.values():
+            path = self.folder / program.command
+            place = str(cache_dir() / "launch")
+            path.write_text(RECORDER.format(python=sys.executable, folder=place, told=str(self._told), then=then))
+            path.chmod(0o755)
+
+    def told(self) -> dict[str, Any]:
+        """How the last program was started; a second call needs another start."""
+        told: dict[str, Any] = json.loads(self._told.read_text())
+        self._told.unlink()
+        for name in ("_", "SHLVL", "PWD", "OLDPWD", "LINES", "COLUMNS"):  # a shell's own
+            told["variables"].pop(name, None)
+        return told
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    recorder = Recorder(tmp_path)
+    recorder.install()
+    return recorder
+
+
+@pytest.fixture(scope="module")
+def server(pocket: dict[str, Path]) -> Iterator[Live]:
+    def load(progress: Any) -> Engine:
+        return Engine(pocket["target"], n_ctx=512, n_slots=1, n_threads=1, warmup=False, progress=progress)
+
+    with live(load, Settings(alias="pocket")) as running:
+        yield running
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert cli.main(["launch", *argv]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert cli.main(["launch", *argv]) == 1
+    text = capsys.readouterr().err
+    assert "\n  fix: " in text
+    return text
+
+
+# ---- what a program gets ----
+
+
+@EACH
+def test_the_page_has_what_is_printed(name: str, capsys: pytest.CaptureFixture[str], free_port: int) -> None:
+    text = printed(capsys, name, "--print", "--port", str(free_port))
+    first, _, lines = text.replace(f":{free_port}", ":8080").partition("\n")
+    lines = lines.replace(str(cache_dir()), "~/.cache/dflash-local")
+    assert first.startswith("# first, in another terminal: dflash-local serve ")
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"\n## {PROGRAMS[name].title}\n" in page
+    section = page.partition(f"\n## {PROGRAMS[name].title}\n")[2].partition("\n## ")[0]
+    assert f"\n```\n{lines}```\n" in section
+    assert f"`{PROGRAMS[name].install}`" in section
+    assert f"`dflash-local launch {name}`" in section
+
+
+@EACH
+def test_pasted_is_as_run(name: str, server: Live, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell that runs the printed lines starts the program with the same arguments, variables and files."""
+    own = [name, "--url", server.url, "--any-context"]
+    passed = ["--", "--some_flag", "it's $HOME", "-m", "other"]
+    assert cli.main(["launch", *own, *passed]) == 7
+    run = recorder.told()
+    lines = printed(capsys, *own, "--print", *passed)
+    assert subprocess.run(["sh", "-c", lines], check=False).returncode == 7
+    assert recorder.told() == run
+    assert run["arguments"][-4:] == passed[1:]
+    everything = json.dumps(run)
+    assert server.url in everything
+    assert "pocket" in everything or name == "open-webui"  # which lists the models itself
+    assert all(Path(path).stat().st_mode & 0o077 == 0 for path in run["files"])
+
+
+def test_every_context_is_told_that_can_be(
+    server: Live, recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("codex", "opencode", "qwen", "continue"):
+        assert "512" in printed(capsys, name, "--url", server.url, "--any-context", "--print")
+
+
+def test_a_key_and_a_name_reach_the_program(pocket: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    def load(progress: Any) -> Engine:
+        return Engine(pocket["target"], n_ctx=4096, n_slots=1, n_threads=1, warmup=False, progress=progress)
+
+    with live(load, Settings(alias="pocket", api_keys=("secret",)), wait=False) as closed:
+        wait_until(lambda: httpx.get(f"{closed.url}/health").status_code == 200)
+        assert "wants a key" in refused(capsys, "open-webui", "--url", closed.url, "--print")
+        text = printed(capsys, "open-webui", "--url", f"{closed.url}/v1/", "--api-key", "secret", "--print")
+    assert "export OPENAI_API_KEY=secret\n" in text
+    assert f"export OPENAI_API_BASE_URL={closed.url}/v1\n" in text
+
+
+# ---- a server of its own ----
+
+
+def test_a_server_that_ends_with_the_program(pocket: dict[str, Path], recorder: Recorder, free_port: int) -> None:
+    """It answers while the program runs, with the flags that were given."""
+    recorder.install(
+        "import urllib.request\n"
+        "url = os.environ['OPENAI_API_BASE_URL']\n"
+        "names = json.load(urllib.request.urlopen(url + '/models'))['data'][0]['aliases']\n"
+        "sys.exit(3 if names == ['given'] else 4)"
+    )
+    flags = ["-m", str(pocket["target"]), "-t", "1", "--alias", "given", "--port", str(free_port), "--no-warmup"]
+    assert cli.main(["launch", "open-webui", *flags]) == 3
+    assert ServerFacts.at(f"http://127.0.0.1:{free_port}", "none") is None
+
+
+def test_a_signal_ends_both(pocket: dict[str, Path], recorder: Recorder, free_port: int) -> None:
+    recorder.install("import time\ntime.sleep(1000)")
+    flags = ["-m", str(pocket["target"]), "-t", "1", "--port", str(free_port), "--no-warmup"]
+    process = subprocess.Popen([sys.executable, "-m", "dflash_local.cli", "launch", "open-webui", *flags])
+    wait_until(lambda: (recorder.folder / "told.json").exists())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert ServerFacts.at(f"http://127.0.0.1:{free_port}", "none") is None
+
+
+def test_a_server_that_fails_says_why(recorder: Recorder, free_port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(capsys, "open-webui", "-m", "none.gguf", "--port", str(free_port))
+    assert "none.gguf" in text and "'dflash-local' alone lists the models" in text
+    with LaunchedServer(["--no-such-flag"]) as server, pytest.raises(DFlashError) as failure:
+        server.wait(f"http://127.0.0.1:{free_port}", "none")
+    assert "--no-such-flag" in failure.value.message
+    assert not server.log.exists()
+
+
+# ---- what is refused ----
+
+
+@EACH
+def test_a_program_that_is_not_there(
+    name: str, free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    text = refused(capsys, name, "-m", "x.gguf", "--port", str(free_port))
+    assert text.endswith(f"fix: {PROGRAMS[name].install}\n")
+
+
+def test_a_context_that_is_too_short(server: Live, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(capsys, "claude", "--url", server.url)
+    assert "Claude Code needs a context of 32768 tokens, and pocket has 512" in text
+    assert "--any-context" in text
+    assert cli.main(["launch", "claude", "--url", server.url, "--any-context"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("meta", "flags", "reason"),
+    [
+        ({"n_ctx": 2048, "n_ctx_train": 2048}, [], "it was trained for 2048"),
+        ({"n_ctx": 2048, "n_ctx_train": 40960}, ["-c", "2048"], "-c 2048 says so"),
+        ({"n_ctx": 2048, "n_ctx_train": 40960}, [], "no room in memory"),
+    ],
+)
+def test_why_a_context_is_short(meta: dict[str, int], flags: list[str], reason: str) -> None:
+    args = cli.parser(["launch"]).parse_args(["launch", "codex", *flags])
+    with pytest.raises(RequestError, match=reason):
+        launch._place(PROGRAMS["codex"], ServerFacts({"m": meta}), "http://x", "none", args)
+
+
+def test_flags_that_a_running_server_cannot_follow(
+    server: Live, recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = server.url.rpartition(":")[2]
+    for own in (["--any-context"], ["--print"]):
+        text = refused(capsys, "claude", "--port", port, *own, "--top_k", "5", "-m", "x.gguf")
+        assert "--top-k is for one that starts" in text and f"--port {int(port) + 1}" in text
+    assert "--host" in refused(capsys, "claude", "--url", server.url, "--host", "x")
+    assert cli.main(["launch", "claude", "--port", port, "--any-context"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("codex --url 127.0.0.1", "is no URL"),
+        ("codex --host x.sock", "UNIX socket"),
+        ("codex --port 0", "--port 0"),
+        ("-c 8 codex", "the program comes first"),
+        ("codex --port {port}", "no model is named"),
+        ("codex --url http://127.0.0.1:{port}", "no server runs"),
+    ],
+)
+def test_lines_that_cannot_work(
+    line: str, says: str, free_port: int, recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in refused(capsys, *line.format(port=free_port).split())
+
+
+def test_another_program_at_the_port(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"data": [{"id": "x", "owned_by": "llamacpp"}]}')
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        text = refused(capsys, "codex", "--port", str(other.server_port), "-m", "x.gguf")
+        other.shutdown()
+    assert "not as dflash-local" in text and "--port N" in text
+
+
+def test_one_of_several_models() -> None:
+    facts = ServerFacts({"a": {}, "b": {}})
+    assert facts.named("b") == "b"
+    for name in (None, "c"):
+        with pytest.raises(RequestError, match="a, b"):
+            facts.named(name)
