@@ -133,14 +133,21 @@ find_places() {
         /*) ;;
         *) prefix=$PWD/$prefix ;;
     esac
+    prefix=${prefix%/}
     home=$prefix/share/dflash-local
     link=$prefix/bin/dflash-local
 }
 
-# Whether `link` leads into `home`.
+# Whether `link` leads into `home`, by whatever name that had then, and even if the environment is gone.
 is_ours() {
-    case $(readlink "$link" 2>/dev/null) in
+    target=$(readlink "$link" 2>/dev/null) || return 1
+    case $target in
         "$home"/*) return 0 ;;
+    esac
+    target=$(cd "${target%/*}" 2>/dev/null && pwd -P) || return 1
+    real_home=$(cd "$home" 2>/dev/null && pwd -P) || return 1
+    case $target in
+        "$real_home"/*) return 0 ;;
         *) return 1 ;;
     esac
 }

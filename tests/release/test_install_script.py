@@ -125,6 +125,11 @@ def test_installs_upgrades_and_uninstalls(user: User, tmp_path: Path) -> None:
         assert len(environments) == 1, "the older one is still there"
     assert not list(user.bin.parent.glob("dflash-local*"))
 
+    # The same folder by other names.
+    (tmp_path / "alias").symlink_to(user.home)
+    for prefix in (f"{user.home}/.local/", tmp_path / "alias" / ".local"):
+        user.says("--wheels", wheels, "--dry-run", "--prefix", prefix)
+
     user.variables["PATH"] = f"{user.command.parent}:/usr/bin:/bin"
     write_pair(tmp_path / "broken", "9.11.0", loads="")
     refused = user.refusal("--wheels", tmp_path / "broken", "--offline")
@@ -173,7 +178,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     hashes.write(folder)
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *arguments: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
