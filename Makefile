@@ -13,6 +13,7 @@ WHEEL_ARGS ?= --portable
 TEST_ARGS  ?=
 BENCH_ARGS ?=
 GPU_PROOF_ARGS ?=
+IMAGE_ARGS ?=
 
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 # Python's own may be years old, and slow at finding what fits together. It was run with 26.3.
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports layers tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
+.PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports layers tidy format native-build native-test page bench gpu-proof dist installers windows-zip recipes images hashes upload clean distclean
 
 # Arguments of a make that runs its goals side by side, which keeps all cores busy.
 AT_ONCE = --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 5)
@@ -173,6 +174,22 @@ page: .venv/.installed-test
 # sdist and wheel of dflash-local itself, checked; PROJECT_URL is the address that their metadata name.
 dist: .venv/.installed-test
 	@$(BIN)/python -m release.dist --url "$(PROJECT_URL)"
+
+# The scripts that install a release, into dist/: they know the address of its files.
+installers: .venv/.installed
+	@$(BIN)/python -m release.installers --url "$(PROJECT_URL)"
+
+# The archive for Windows with a Python of its own, from the wheels in dist/.
+windows-zip: .venv/.installed
+	@$(BIN)/python -m release.windows_zip
+
+# Recipes of Homebrew, conda-forge and winget for the files of dist/ and their hashes, into build/recipes.
+recipes: .venv/.installed
+	@$(BIN)/python -m release.recipes --url "$(PROJECT_URL)"
+
+# Container images from the wheels in dist/, by the names of a release; IMAGE_ARGS=--push publishes them.
+images: .venv/.installed
+	@$(BIN)/python -m release.images --image "$(IMAGE)" $(IMAGE_ARGS)
 
 # SHA256SUMS of dist/.
 hashes:

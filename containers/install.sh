@@ -1,12 +1,15 @@
 #!/bin/sh
-# Install dflash-local and its dependencies into /opt/dflash, from the wheels in dist/. usage: install.sh "WHEEL_ARGS"
+# Install dflash-local and its dependencies into /opt/dflash, from the wheels in dist/, or from wheels that are made here
+# with some more packages of Debian. usage: install.sh "WHEEL_ARGS" [PACKAGE...]
 set -eu
 cd "$(dirname "$0")/.."
 apt-get update -q
 apt-get install -qy --no-install-recommends python3 python3-venv ca-certificates
 if ! ls dist/*.whl >/dev/null 2>&1; then
-    apt-get install -qy --no-install-recommends g++ make python3-dev
-    make wheel WHEEL_ARGS="$1"
+    wheel_args=$1
+    shift
+    apt-get install -qy --no-install-recommends g++ make python3-dev "$@"
+    make wheel WHEEL_ARGS="$wheel_args"
 fi
 python3 -m venv /opt/dflash
 /opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist dist/*.whl

