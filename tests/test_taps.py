@@ -1,5 +1,5 @@
-"""Which targets a drafter can read: the library's list and that of pair.py, which loads no library, are what the pinned
-source says."""
+"""Which targets a drafter can read: the library's list and that of architectures.py, which loads no library, are what
+the pinned source says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream
-from dflash_local.diagnose.pair import NO_ROLLBACK, TAPPED_ARCHS, TAPPED_TO_THE_END
+from dflash_local.diagnose.architectures import NO_LOOKUP, NO_ROLLBACK, TAPPED_ARCHS, TAPPED_TO_THE_END
 from dflash_local.native import library_info
 from tests.hybrid.models import HYBRIDS
 
@@ -117,3 +117,4 @@ def test_states_that_cannot_be_rolled_back_are_those_of_the_source(source: Sourc
     assert recurrent >= HYBRIDS.keys(), "architectures whose states our tapes roll back"
     stuck = recurrent - source.where("llm_arch_supports_rs_rollback") - HYBRIDS.keys()
     assert stuck & TAPPED_ARCHS == NO_ROLLBACK
+    assert stuck == NO_LOOKUP

@@ -19,32 +19,12 @@ from dflash_local.convert.kinds import Kind, kind_in, lattice_kinds
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.relabel import has_copied_rotation
 from dflash_local.convert.target import MASK_TOKEN, Target
+from dflash_local.diagnose.architectures import NO_ROLLBACK, TAPPED_TO_THE_END, no_drafting
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError, PairError, RequestError
 from dflash_local.native import MAX_NODES, check_gguf
 
-# Architectures (general.architecture) whose graphs expose the inputs of their layers: `t_layer_inp` in
-# src/models/*.cpp, or by patches/0015. This list and the two below repeat what the library knows, because pairing must
-# not load it; tests/test_taps.py compares them with the library and with the pinned source.
-TAPPED_ARCHS = frozenset({
-    "afmoe", "apertus", "arcee", "arctic", "baichuan", "bailingmoe", "bailingmoe2", "bailingmoe3", "bitnet", "chatglm",
-    "codeshell", "cohere2", "cohere2moe", "command-r", "dbrx", "deci", "deepseek", "deepseek2", "deepseek32",
-    "deepseek4", "dots1", "ernie4_5", "ernie4_5-moe", "exaone", "exaone-moe", "falcon", "gemma", "gemma2", "gemma3",
-    "gemma4", "glm-dsa", "glm4", "glm4moe", "glm5-next", "gpt-oss", "gptneox", "granite", "granite_swa", "granitemoe",
-    "grok", "grovemoe", "hunyuan-dense", "hunyuan-moe", "hunyuan_vl", "hy_v3", "internlm2", "jais", "jais2", "laguna",
-    "lfm2", "lfm2moe", "llama", "llama4", "maincoder", "maple", "mellum", "mimo2", "minicpm", "minimax-01",
-    "minimax-m2", "minimax-m3", "mistral3", "mistral4", "muse-glimmer", "nanbeige", "nemotron", "nemotron_h",
-    "nemotron_h_moe", "olmoe", "openelm", "orion", "paddleocr", "pangu-embedded", "phi2", "phi3", "phimoe", "plamo",
-    "plamo3", "qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next",
-    "qwen3vl", "qwen3vlmoe", "qwen4exp", "refact", "seed_oss", "smallthinker", "smollm3", "spark2_5", "stablelm",
-    "starcoder2", "step35", "xverse",
-})  # fmt: skip
-# Those of them that also expose the output of the last layer.
-TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
-# The recurrent ones whose state neither llama.cpp (`llm_arch_supports_rs_rollback`) nor our tapes (docs/hybrid.md) can
-# roll back after a refused draft.
-NO_ROLLBACK = frozenset({"minimax-01"})
 # Tokens that may differ in the same vocabulary: converters treat padding and added tokens differently.
 FEW_TOKENS = 128
 
@@ -179,13 +159,6 @@ def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:
     yield from _vocabulary(target, drafter)
     yield from _block(target, drafter)
     yield from _rotation(target, drafter)
-
-
-def no_drafting(arch: str) -> str:
-    """Why no drafter at all works with targets of an architecture; "" if one can."""
-    if arch not in TAPPED_ARCHS:
-        return f"llama.cpp gives out no hidden states of {arch!r} models, which a drafter reads"
-    return f"the recurrent state of {arch!r} cannot be rolled back" if arch in NO_ROLLBACK else ""
 
 
 def _architecture(target: Target) -> Iterator[Finding]:

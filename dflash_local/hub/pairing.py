@@ -13,8 +13,9 @@ from dflash_local.convert.dialects import as_text
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.relabel import relabel
 from dflash_local.convert.target import Target
+from dflash_local.diagnose.architectures import no_drafting
 from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.pair import Drafter, compare, no_drafting
+from dflash_local.diagnose.pair import Drafter, compare
 from dflash_local.errors import DFlashError, HubError, PairError
 from dflash_local.hub import conversions, registry, selection
 from dflash_local.hub.cache import HubFile

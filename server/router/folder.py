@@ -13,6 +13,7 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.gguf_parts import SPLIT_NAME
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.target import Target
+from dflash_local.diagnose.companions import companion
 from dflash_local.diagnose.finding import Level
 from dflash_local.diagnose.pair import Drafter, compare, convert_command
 from dflash_local.errors import ModelError, RequestError
@@ -20,13 +21,6 @@ from dflash_local.errors import ModelError, RequestError
 log = logging.getLogger(__name__)
 
 PARAM = "--models-dir"
-# Names of companions that are no models, and what they are.
-_COMPANIONS = {
-    "mmproj": "a projector of images or audio, which are not supported",
-    "imatrix": "statistics for quantizing",
-    "mtp-": "a drafter of a kind that is not supported",
-    "eagle3-": "a drafter of a kind that is not supported",
-}
 
 Stamp = tuple[str, int, int]  # a file as it was: path, size, time
 
@@ -130,9 +124,8 @@ def _n_same(one: str, other: str) -> int:
 
 def _look(path: Path) -> tuple[str, str]:
     """What a file is, and why it is left out."""
-    for word, what in _COMPANIONS.items():
-        if path.name.startswith(word) or (word == "mmproj" and word in path.name):
-            return "", what
+    if what := companion(path.name):
+        return "", what
     try:
         keys = read_metadata(path)
     except ModelError as error:

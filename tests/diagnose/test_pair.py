@@ -14,8 +14,9 @@ from dflash_local.convert.kinds import DFlash2
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import write_gguf
 from dflash_local.demo.pocket import PAIRS, bundled_pair
+from dflash_local.diagnose.architectures import TAPPED_ARCHS
 from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.pair import TAPPED_ARCHS, Drafter, check, compare
+from dflash_local.diagnose.pair import Drafter, check, compare
 from dflash_local.errors import ModelError, PairError
 
 Change = Callable[[dict[str, Value]], None]

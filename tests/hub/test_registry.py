@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dflash_local.cli import main
-from dflash_local.diagnose.pair import TAPPED_ARCHS
+from dflash_local.diagnose.architectures import TAPPED_ARCHS
 from dflash_local.errors import HubError
 from dflash_local.hub import registry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dflash_local.diagnose.pair import TAPPED_ARCHS
+from dflash_local.diagnose.architectures import TAPPED_ARCHS
 
 from .conftest import Probe
 from .models import ARCHS, ELSEWHERE

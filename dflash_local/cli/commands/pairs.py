@@ -27,7 +27,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dflash_local.diagnose.pair import NO_ROLLBACK, TAPPED_ARCHS
+    from dflash_local.diagnose.architectures import NO_ROLLBACK, TAPPED_ARCHS
     from dflash_local.hub.registry import known_targets
 
     wanted = (args.name or "").lower().rpartition("/")[2]
