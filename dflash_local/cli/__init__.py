@@ -17,7 +17,8 @@ from dflash_local.errors import DFlashError
 # `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
 # of the typed command is imported, so that `--help` and `build` start at once.
 COMMANDS = (
-    "serve", "launch", "chat", "demo", "pull", "pairs", "convert", "quantize", "train", "bench", "plan", "doctor",
+    "serve", "launch", "chat", "demo", "models", "pull", "pairs", "convert", "quantize", "train", "bench", "plan",
+    "doctor",
     "rpc-server", "build", "wheel", "patch", "completion",
 )  # fmt: skip
 

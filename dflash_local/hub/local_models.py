@@ -1,112 +1,263 @@
-"""Models on this disk: in the cache of `-hf`, in the folders of other programs, and in this folder.
+"""Models on this disk, of every program that keeps some, and each file of theirs that is none, with the reason.
 
-Only Ollama's small manifests are opened; elsewhere, file names are enough for a greeting. Missing or unreadable folders
-have no models.
-
-Sources: `fs_get_cache_directory` of llama.cpp's common/common.cpp, from before it adopted the Hub's layout; LM Studio's
-~/.lmstudio/models/USER/NAME/FILE; Ollama's manifests, which name the blob of each model.
+They are served where they lie. Of each file only the beginning is read (`Glance`). Nothing in these folders is an
+error: what is missing, damaged or unreadable is left out.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dflash_local.convert.gguf_parts import is_gguf, part_paths
-from dflash_local.hub import inventory, selection
-from dflash_local.hub.cache import Cache, HubFile, cache_root
+from dflash_local.build.upstream import cache_dir
+from dflash_local.convert.gguf_glance import Glance
+from dflash_local.convert.gguf_parts import SPLIT_NAME
+from dflash_local.errors import ModelError, RequestError
+from dflash_local.hub import inventory
+from dflash_local.hub.cache import Cache, cache_root
+from dflash_local.hub.jan_models import jan_files
+from dflash_local.hub.model_programs import (
+    GPT4ALL,
+    HERE,
+    HUB,
+    JAN,
+    LLAMA,
+    LM_STUDIO,
+    OLLAMA,
+    OWN,
+    WEBUI,
+    Program,
+    System,
+)
+from dflash_local.hub.ollama_models import ollama_files
+from dflash_local.hub.stored_file import StoredFile, header_fault, is_drafter
+from dflash_local.words import first_names
 
-_OLLAMA_MODEL = "application/vnd.ollama.image.model"
-_MANIFEST_BYTES = 1 << 20  # limit for a manifest; real ones have some hundred bytes
+_TAG = re.compile(r"[-._ ]((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*))$", re.IGNORECASE)
+_MOST_LISTED = 12
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A target on this disk. `name` is USER/NAME:QUANT if `-hf` finds it, else the name of its file or in its program;
-    `size` is in bytes, all parts together."""
+    """A target on this disk.
 
-    place: str
+    Attributes:
+        name: what `-m` calls it (in the Hub's cache: also `-hf`).
+        also: other names of the same file.
+        program: the title of the program that keeps it.
+        size: bytes, all parts together.
+        quantization: "" if unknown.
+        is_named: does `-hf` accept its name?
+    """
+
     name: str
+    program: str
     path: Path
     size: int
+    quantization: str = ""
+    is_named: bool = False
+    also: tuple[str, ...] = ()
+    glance: Glance = field(default_factory=lambda: Glance(0), repr=False)
 
     @property
-    def is_named(self) -> bool:
-        """Does `-hf` accept its name?"""
-        return self.place == HUB
+    def flags(self) -> tuple[str, str]:
+        """How `serve` is told of it."""
+        return ("-hf" if self.is_named else "-m"), self.name
 
 
-HUB, LLAMA, LM_STUDIO, OLLAMA, HERE = "Hugging Face cache", "llama.cpp", "LM Studio", "Ollama", "this folder"
+@dataclass(frozen=True)
+class LeftOut:
+    """A file or folder that cannot be served, and why."""
+
+    name: str
+    program: str
+    path: Path
+    why: str
 
 
-def local_models() -> list[LocalModel]:
-    """All targets found, each file once, without drafters."""
-    found: dict[Path, LocalModel] = {}
-    for model in _all():
-        with suppress(OSError):
-            found.setdefault(model.path.resolve(), model)
-    return list(found.values())
+@dataclass
+class LocalModels:
+    """What was found. `drafters` are the paths of drafters, with their headers."""
+
+    models: list[LocalModel] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    drafters: list[tuple[Path, Glance]] = field(default_factory=list)
+
+    def named(self, text: str) -> LocalModel | None:
+        """The model that `text` names: exactly, or else by the beginning of a name. The word of its program may be left
+        out. None if there is none.
+
+        Raises:
+            RequestError: it means several.
+        """
+        exact = [model for model in self.models if text in _spellings(model)]
+        wanted = text.casefold()
+        found = exact or [
+            model for model in self.models if any(name.casefold().startswith(wanted) for name in _spellings(model))
+        ]
+        if len(found) > 1:
+            raise RequestError(
+                f"{text!r} names {len(found)} models: {first_names([model.name for model in found], _MOST_LISTED)}",
+                param="--model",
+                hint="type the whole name",
+            )
+        return found[0] if found else None
 
 
-def _all() -> Iterator[LocalModel]:
-    for entry in inventory.entries(Cache(cache_root())):
-        yield LocalModel(HUB, entry.name, entry.path, _size(entry.path))
-    yield from _files(HERE, Path(), "*.gguf")
-    home = Path.home()
-    for folder in _folders("LLAMA_CACHE", _caches() / "llama.cpp"):
-        yield from _files(LLAMA, folder, "*.gguf")
-    for folder in (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"):  # new and old versions
-        yield from _files(LM_STUDIO, folder, "*/*/*.gguf")
-    service = Path("/usr/share/ollama/.ollama/models")
-    for folder in _folders("OLLAMA_MODELS", home / ".ollama" / "models", service):
-        yield from _ollama(folder)
-
-
-def _folders(variable: str, *usual: Path) -> Iterator[Path]:
-    """The folder that a variable names, if it is set, and the usual ones."""
-    if own := os.environ.get(variable):
-        yield Path(own)
-    yield from usual
-
-
-def _caches() -> Path:
-    """The system's folder of caches."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
-        return Path(local)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _files(place: str, folder: Path, pattern: str) -> Iterator[LocalModel]:
-    """The models of a folder; of split ones the first part."""
-    with suppress(OSError):
-        files = [HubFile("", "", path.relative_to(folder).as_posix()) for path in sorted(folder.glob(pattern))]
-        for file in selection.models(files):
-            path = folder / file.path
-            with suppress(OSError):
-                yield LocalModel(place, path.stem, path, _size(path))
-
-
-def _ollama(folder: Path) -> Iterator[LocalModel]:
-    """Ollama's models whose blobs are GGUFs: manifests/HOST/USER/NAME/TAG."""
-    manifests = folder / "manifests"
-    for file in sorted(manifests.glob("*/*/*/*")) if manifests.is_dir() else ():
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            if file.stat().st_size > _MANIFEST_BYTES:
+def find_models(system: System | None = None) -> LocalModels:
+    """All models of all programs, each file once. Never fails because of what is on the disk."""
+    found = LocalModels()
+    seen: dict[object, int] = {}  # the index of a file's model; -1: it is none
+    for file in _files(system or System.here(), found.left_out):
+        try:
+            identity = file.identity()
+            if identity in seen:
+                _also(found.models, seen[identity], file)
                 continue
-            layers = json.loads(file.read_text(encoding="utf-8"))["layers"]
-            digest = next((layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_MODEL), None)
-            blob = folder / "blobs" / Path(str(digest).replace(":", "-")).name
-            if is_gguf(blob):
-                yield LocalModel(OLLAMA, f"{file.parent.name}:{file.name}", blob, blob.stat().st_size)
+            seen[identity] = -1
+            _sort_in(found, file)
+            if found.models and found.models[-1].path == file.path:
+                seen[identity] = len(found.models) - 1
+        except OSError as error:
+            found.left_out.append(_left_out(file, "its file is missing" if _is_gone(error) else _unreadable(error)))
+    _separate(found.models)
+    return found
 
 
-def _size(path: Path) -> int:
-    """Bytes of all parts of a model. Raises OSError."""
-    return sum(part.stat().st_size for part in part_paths(path))
+def _sort_in(found: LocalModels, file: StoredFile) -> None:
+    """Add a file to the models, the drafters, or what is left out. Raises OSError."""
+    if why := file.refusal():
+        found.left_out.append(_left_out(file, why))
+        return
+    try:
+        glance, why = file.glance()
+    except ModelError as error:
+        found.left_out.append(_left_out(file, header_fault(error)))
+        return
+    if is_drafter(glance):
+        found.drafters.append((file.path, glance))
+    elif why:
+        found.left_out.append(_left_out(file, why))
+    else:
+        name, *also = _names(file)
+        quantization = _quantization(file, glance)
+        is_named = file.program is HUB
+        model = LocalModel(name, file.program.title, file.path, file.n_bytes(), quantization, is_named, tuple(also))
+        found.models.append(replace(model, glance=glance))
+
+
+def _names(file: StoredFile) -> list[str]:
+    prefix = f"{file.program.word}:" if file.program.word else ""
+    return [prefix + name for name in file.names]
+
+
+def _also(models: list[LocalModel], index: int, file: StoredFile) -> None:
+    """Note other names of a model that was found already."""
+    if index >= 0:
+        models[index] = replace(models[index], also=(*models[index].also, *_names(file)))
+
+
+def _separate(models: list[LocalModel]) -> None:
+    """A name that several files have goes to the first; the others are called by their paths."""
+    taken = set()
+    for index, model in enumerate(models):
+        if model.name in taken:
+            models[index] = replace(model, name=str(model.path), is_named=False)
+        taken.add(model.name)
+
+
+def _spellings(model: LocalModel) -> list[str]:
+    names = [model.name, *model.also]
+    return [*names, *(name.partition(":")[2] for name in names if not model.is_named and ":" in name)]
+
+
+def _quantization(file: StoredFile, glance: Glance) -> str:
+    """As its file's name says; else by its header or its program."""
+    match = SPLIT_NAME.fullmatch(file.path.stem)
+    stem = match[1] if match else file.path.stem
+    names = (stem, *file.names) if file.path.suffix == ".gguf" else ()
+    tag = next((found[1].upper() for name in names if (found := _TAG.search(name))), "")
+    return tag or glance.quantization or file.quantization
+
+
+def _left_out(file: StoredFile, why: str) -> LeftOut:
+    return LeftOut(_names(file)[0], file.program.title, file.path, why)
+
+
+def _is_gone(error: OSError) -> bool:
+    return isinstance(error, FileNotFoundError)
+
+
+def _unreadable(error: OSError) -> str:
+    return f"it cannot be read: {error.strerror}"
+
+
+# ---- the files of each program ----
+
+
+def _files(system: System, left_out: list[LeftOut]) -> Iterator[StoredFile]:
+    """Every candidate; folders that cannot be read are added to `left_out`."""
+    yield from _hub_files()
+    yield from _in_folder(HERE, Path(), left_out)
+    yield from _in_folder(OWN, cache_dir() / "models", left_out)
+    for program in (OLLAMA, LM_STUDIO, LLAMA, JAN, GPT4ALL, WEBUI):
+        for folder in program.places(system):
+            if program is OLLAMA:
+                yield from _guarded(program, folder, ollama_files(folder), left_out)
+            elif program is JAN:
+                yield from _guarded(program, folder, jan_files(folder), left_out)
+            else:
+                yield from _in_folder(program, folder, left_out)
+
+
+def _hub_files() -> Iterator[StoredFile]:
+    with suppress(OSError):
+        for entry in inventory.entries(Cache(cache_root())):
+            yield StoredFile(HUB, entry.path, (entry.name,))
+
+
+def _in_folder(program: Program, folder: Path, left_out: list[LeftOut]) -> Iterator[StoredFile]:
+    yield from _guarded(program, folder, _gguf_files(program, folder), left_out)
+
+
+def _guarded(
+    program: Program, folder: Path, files: Iterable[StoredFile], left_out: list[LeftOut]
+) -> Iterator[StoredFile]:
+    """The files, unless the folder cannot be read."""
+    try:
+        if folder.is_dir():
+            next(folder.iterdir(), None)
+            yield from files
+    except OSError as error:
+        left_out.append(LeftOut(str(folder), program.title, folder, _unreadable(error)))
+
+
+def _gguf_files(program: Program, folder: Path) -> Iterator[StoredFile]:
+    """GGUFs in a folder; of split models the first part. They go by their names, and where two are alike, by their
+    paths."""
+    found = [path for pattern in program.patterns for path in sorted(folder.glob(pattern))]
+    first = [path for path in found if not (part := SPLIT_NAME.fullmatch(path.stem)) or int(part[2]) == 1]
+    stems = Counter(_stem(path) for path in first)
+    for path in first:
+        long = (path.parent.relative_to(folder) / _stem(path)).as_posix()
+        names = (_stem(path),) if stems[_stem(path)] == 1 else (long,)
+        yield StoredFile(program, path, (path.as_posix(),) if program is HERE else names)
+
+
+def _stem(path: Path) -> str:
+    part = SPLIT_NAME.fullmatch(path.stem)
+    return part[1] if part else path.stem
+
+
+def target_names(model: LocalModel) -> Sequence[str]:
+    """What the model may be called: by its file, its program, and its header."""
+    glance = model.glance
+    pieces = (glance.text(f"general.{key}") for key in ("basename", "size_label", "finetune"))
+    own = ("-".join(filter(None, pieces)), glance.text("general.name"), model.path.stem)
+    called = [name.partition(":") for name in (model.name, *model.also)]
+    plain = [(before if model.is_named else behind).rpartition("/")[2] for before, _, behind in called]
+    return [name.replace(":", "-") for name in (*plain, *own) if name]

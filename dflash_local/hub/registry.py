@@ -84,8 +84,14 @@ def by_name(targets: Sequence[KnownTarget], repository: str) -> KnownTarget | No
 
 def by_file_name(targets: Sequence[KnownTarget], name: str) -> KnownTarget | None:
     """The target in a file or repository of this name, with any quantization."""
-    bare = _bare(name)
+    bare = bare_name(name)
     return next((target for target in targets if target.is_named(bare)), None)
+
+
+def by_names(targets: Sequence[KnownTarget], shape: Mapping[str, Any], names: Sequence[str]) -> KnownTarget | None:
+    """The target with one of these names and this shape."""
+    bare = [bare_name(name) for name in names]
+    return next((target for target in targets if target.agrees(shape) and any(map(target.is_named, bare))), None)
 
 
 def by_shape(
@@ -94,7 +100,7 @@ def by_shape(
     """The possible targets of a file with this shape: those with one of its `names`, or else all with the same shape.
     Fine-tuned models, and some generations of one family, share a shape."""
     alike = [target for target in targets if target.agrees(shape)]
-    found = [_bare(name) for name in names()] if alike else []
+    found = [bare_name(name) for name in names()] if alike else []
     named = [target for target in alike if any(map(target.is_named, found))]
     return named or [target for target in alike if target.has_shape]
 
@@ -108,7 +114,7 @@ def may_know(path: str, shape: Mapping[str, Any]) -> bool:
     return alike or by_file_name(targets, Path(path).stem) is not None
 
 
-def _bare(name: str) -> str:
+def bare_name(name: str) -> str:
     """A file's or model's name without its quantization: Qwen3-8B-Q4_K_M -> Qwen3-8B."""
     name = re.sub(r"-\d{5}-of-\d{5}$", "", name.strip().replace(" ", "-"))
     return re.sub(r"[-.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*)$", "", name, flags=re.IGNORECASE)

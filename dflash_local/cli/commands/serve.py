@@ -31,6 +31,7 @@ EPILOG = """\
 examples:
   dflash-local serve -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -c 16384
   dflash-local serve -m Qwen3-8B-Q4_K_M.gguf -md Qwen3-8B-DFlash.gguf -c 16384 -np 2
+  dflash-local serve -m ollama:llama3.2:3b     (a name that 'dflash-local models' lists)
   dflash-local serve --models-dir MODELS
   curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 

@@ -52,12 +52,13 @@ def add_access_flags(add_flag: Callable[..., object]) -> None:
 
 
 def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
-    """Make `args.model` and `args.drafter` paths of local files: download the models of -hf and -hfd, find the drafter
-    of a target given by name, and convert it if necessary. For a drafter in another dialect, --auto-convert is switched
-    on. A second call does nothing. `suggest` tells of a drafter that is known for a local file.
+    """Make `args.model` and `args.drafter` paths of local files: find the model on this disk that -m names, download
+    those of -hf and -hfd, find the drafter of a target given by -hf, and convert it if necessary. For a drafter in
+    another dialect, --auto-convert is switched on. A second call does nothing. `suggest` tells of a drafter that is
+    known for a local file.
 
     Raises:
-        RequestError: no target is named, or two are.
+        RequestError: no target is named, or several are.
         ModelError: a named file is not a GGUF.
         DFlashError: a model cannot be fetched, or a named drafter does not fit.
     """
@@ -65,6 +66,8 @@ def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
         return
     args.models_taken = True
     repo = target_repository(args)
+    if not repo:
+        _find_local(args)
     drafter_repo = _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL")
     if must_exist and not repo:
         check_model_file(args.model, "-m")
@@ -73,6 +76,19 @@ def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
     args.may_suggest = not (repo or drafter_repo or args.drafter or args.draft == "off")
     if repo or drafter_repo:
         _take(args, repo, drafter_repo)
+
+
+def _find_local(args: argparse.Namespace) -> None:
+    """If -m is no file, but names a model of `dflash-local models`, take that one's file; `local_name` is then its
+    name. Raises RequestError if it could be several."""
+    from dflash_local.hub.local_models import find_models
+
+    path = Path(args.model)
+    if path.suffix == ".gguf" or path.is_absolute() or path.exists():
+        return
+    if model := find_models().named(args.model):
+        args.model, args.local_name = str(model.path), model.name
+        note(f"model: {model.name}, {model.path} ({model.program})")
 
 
 def target_repository(args: argparse.Namespace) -> str | None:

@@ -22,7 +22,8 @@ OWN = frozenset({
     "host", "port", "ollama", "reuse_port", "api_prefix", "path", "webui", "ui_config", "ui_config_file",
     "ssl_key_file", "ssl_cert_file", "api_key", "api_key_file", "allowed_hosts", "cors_origins", "cors_methods",
     "cors_headers", "cors_credentials", "log_disable", "log_file", "log_jsonl", "log_colors", "log_prefix",
-    "log_timestamps", "models_dir", "models_preset", "models_max", "models_autoload", "parent_pipes", "hf_token",
+    "log_timestamps", "models_dir", "models_found", "models_preset", "models_max", "models_autoload", "parent_pipes",
+    "hf_token",
     "replicas", "replica_requests", "replica_cpus", "replica_gpus", "ray_address",
 })  # fmt: skip
 # Flags that name models.
@@ -38,6 +39,10 @@ def add_router_flags(parser: argparse.ArgumentParser) -> None:
     add_flag(
         group, "--models-dir", env="LLAMA_ARG_MODELS_DIR", type=Path, metavar="DIR",
         help="folder with GGUF models; each gets the drafter of the folder that fits it",
+    )  # fmt: skip
+    add_flag(
+        group, "--models-found", action="store_true", default=False,
+        help="also the models that 'dflash-local models' lists, by these names",
     )  # fmt: skip
     add_flag(
         group, PRESET, env="LLAMA_ARG_MODELS_PRESET", type=Path, metavar="FILE",
@@ -63,13 +68,13 @@ def is_router(args: argparse.Namespace) -> bool:
     """
     if not any(getattr(args, name) for name in _TARGETS):
         return True
-    if not (args.models_dir or args.models_preset):
+    if not (args.models_dir or args.models_found or args.models_preset):
         return False
     typed = ServeFlags(args.parser).typed(getattr(args, "arguments", []))
-    several = bool({"models_dir", "models_preset"} & typed.keys())
+    several = bool({"models_dir", "models_found", "models_preset"} & typed.keys())
     if several == bool(typed.keys() & set(_TARGETS)):
         raise RequestError(
-            "--models-dir and --models-preset make a router of many models, and another flag names one model",
+            "--models-dir, --models-found and --models-preset make a router of many models, and another flag names one",
             param="--models-dir",
             hint=f"leave one of them out; a separate model is a section of {PRESET}",
         )

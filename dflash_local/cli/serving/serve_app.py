@@ -48,7 +48,8 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
     chat_template(args)  # likewise a broken template
     if repository or args.model:
         take_models(args)
-    names = settings.aliases or (repository or Path(args.model or "").name,)
+    own_name = repository or getattr(args, "local_name", None) or Path(args.model or "").name
+    names = settings.aliases or (own_name,)
     settings = replace(
         settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
     )

@@ -41,7 +41,7 @@ def serve_router(args: argparse.Namespace, settings: Settings) -> int:
     catalog = Catalog(
         flags=flags,
         typed={place: words for place, words in typed.items() if place not in OWN},
-        cached=lambda: _cached(flags),
+        cached=lambda: [*_cached(flags), *(_found(flags) if args.models_found else ())],
         files=lambda options: _cached_files(flags, options),
         folder=Folder(args.models_dir) if args.models_dir else None,
         presets=args.models_preset,
@@ -66,6 +66,19 @@ def _cached(flags: ServeFlags) -> Iterator[Cached]:
 
     for entry in entries(Cache(cache_root())):
         yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}))
+
+
+def _found(flags: ServeFlags) -> Iterator[Cached]:
+    """The models of other programs on this disk, each with a drafter that is here, too."""
+    from dflash_local.cli.terminal.model_list import rows_of
+    from dflash_local.hub.local_models import find_models
+    from dflash_local.server.router.catalog import Cached
+
+    for row in rows_of(find_models()):
+        if not row.model.is_named:
+            drafter = row.drafting.flags[1] if row.drafting.flags[:1] == ("-md",) else None
+            path = row.model.path.absolute()
+            yield Cached(row.model.name, path, flags.with_files(str(path), drafter))
 
 
 def _cached_files(flags: ServeFlags, options: Options) -> set[Path]:

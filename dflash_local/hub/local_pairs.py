@@ -1,0 +1,100 @@
+"""Drafting: how a model on this disk would be drafted for, by its header and the list of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from dflash_local.convert.gguf_glance import Glance
+from dflash_local.diagnose.architectures import NO_LOOKUP, no_drafting
+from dflash_local.hub import registry
+from dflash_local.hub.cache import Cache, cache_root
+from dflash_local.hub.local_models import LocalModel, LocalModels, target_names
+from dflash_local.hub.registry import KnownTarget
+
+DFLASH = "dflash"  # architecture of the drafters that run here; ARCH of convert/names.py, which imports numpy
+_PADDING = 1024  # tokens that a drafter and its target may have more or less
+_SHORT = 5  # letters; shorter names, and "model", are in too many others
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """How tokens of a model would be drafted.
+
+    Attributes:
+        way: by a drafter, by prompt lookup alone, or not at all.
+        drafter: a file, or a repository on the Hub; "" if there is none.
+        flags: that name it, unless the model's own flag finds it.
+        is_here: is the drafter on this disk?
+        next_token_layers: prediction (MTP) layers of the model, which the engine does not use.
+    """
+
+    way: Literal["drafter", "lookup", "none"]
+    drafter: str = ""
+    flags: tuple[str, ...] = ()
+    is_here: bool = False
+    next_token_layers: int = 0
+
+    def __str__(self) -> str:
+        if self.way == "drafter":
+            return self.drafter if self.is_here else f"{self.drafter}, to be downloaded"
+        text = "lookup" if self.way == "lookup" else "none: its state cannot be rolled back"
+        return text + (", its next-token layers are not used" if self.next_token_layers else "")
+
+
+@dataclass(frozen=True)
+class LocalPairs:
+    """Finds the drafting of models. `targets` is the list of pairs; `drafters` are those on this disk."""
+
+    targets: Sequence[KnownTarget]
+    drafters: Sequence[tuple[Path, Glance]] = ()
+    _cache: Cache = field(default_factory=lambda: Cache(cache_root()))
+
+    @classmethod
+    def of(cls, found: LocalModels) -> LocalPairs:
+        """With the user's list and ours. Raises HubError if the user's is wrong."""
+        return cls(registry.known_targets(), found.drafters)
+
+    def drafting(self, model: LocalModel) -> Drafting:
+        arch, n_next = model.glance.architecture, model.glance.n_next_token_layers
+        if arch in NO_LOOKUP:
+            return Drafting("none", next_token_layers=n_next)
+        if not no_drafting(arch):
+            names = target_names(model)
+            if path := self._local(model, names):
+                return Drafting("drafter", path.name, ("-md", str(path)), True, n_next)
+            known = registry.by_names(self.targets, model.glance.shape, names)
+            drafter = next((one for one in known.drafters if not one.refused), None) if known else None
+            if drafter:
+                is_here = bool(self._cache.files(drafter.repository, drafter.revision))
+                flags = () if model.is_named else ("-hfd", str(drafter))  # -hf finds it itself
+                return Drafting("drafter", str(drafter), flags, is_here, n_next)
+        return Drafting("lookup", next_token_layers=n_next)
+
+    def _local(self, model: LocalModel, names: Sequence[str]) -> Path | None:
+        """A drafter on this disk whose header agrees with the model's and whose name contains the model's. `serve`
+        compares all of both headers."""
+        wanted = {_plain(registry.bare_name(name)) for name in names}
+        fitting = [
+            path
+            for path, drafter in self.drafters
+            if _agree(model.glance, drafter) and any(name in _plain(path.stem) for name in wanted if len(name) > _SHORT)
+        ]
+        return min(fitting, key=lambda path: (path.parent != model.path.parent, path.name), default=None)
+
+
+def _agree(target: Glance, drafter: Glance) -> bool:
+    pre = "tokenizer.ggml.pre"
+    return (
+        drafter.architecture == DFLASH
+        and f"{DFLASH}.block_size" in drafter.keys
+        and drafter.size("embedding_length") == target.size("embedding_length")
+        and abs(drafter.n_vocab - target.n_vocab) <= _PADDING
+        and drafter.text(pre) == target.text(pre)
+    )
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").replace(" ", "-")
