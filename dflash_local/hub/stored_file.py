@@ -16,7 +16,7 @@ _EMBEDDING = {
     "bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert",
     "nomic-bert", "nomic-bert-moe", "t5encoder",
 }  # fmt: skip
-# Names that only Ollama's engine has for architectures, and what upstream reads instead.
+# Names of architectures that only Ollama's engine knows.
 _OLLAMA_ONLY = {"gptoss", "mllama", "qwen25vl"}
 _RANK = 4  # pooling type of rerankers
 _TAKE_UPSTREAM = "take the GGUF of its repository on the Hub instead: dflash-local pull USER/NAME:QUANT"
