@@ -33,6 +33,7 @@ class SubmitChatKeywords(TypedDict, total=False):
     progress: bool
     timings: bool
     time_limit_ms: int
+    n_indent: int
     id_slot: int | None
 
 

@@ -33,7 +33,7 @@ from dflash_local.hub.model_programs import (
     Program,
     System,
 )
-from dflash_local.hub.ollama_models import ollama_files
+from dflash_local.hub.ollama_store import ollama_files
 from dflash_local.hub.stored_file import StoredFile, header_fault, is_drafter
 from dflash_local.words import first_names
 
