@@ -2,7 +2,7 @@
 
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { dirname, join, relative, sep } from "node:path";
+import { basename, dirname, join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
@@ -20,28 +20,64 @@ const oneFontFormat = {
   },
 };
 
+const COMMON = { absWorkingDir: ROOT, bundle: true, minify: true, charset: "utf8", legalComments: "none", outdir: "dist" };
+const TARGET = ["chrome123", "firefox120", "safari17.5"];
+const INDEX = "index.html";
+const WORKER = "sw.js";
+
 rmSync(OUT, { recursive: true, force: true });
 mkdirSync(OUT);
 const { metafile } = await build({
-  absWorkingDir: ROOT,
+  ...COMMON,
   entryPoints: { page: "src/main.tsx" },
-  outdir: "dist",
-  bundle: true,
-  minify: true,
-  charset: "utf8",
   format: "esm",
-  target: ["chrome123", "firefox120", "safari17.5"],
+  splitting: true,
+  target: TARGET,
   jsx: "automatic",
   jsxImportSource: "preact",
   loader: { ".woff2": "file" },
-  assetNames: "[name]",
-  legalComments: "none",
+  // A name stands for its content, so browsers may keep such a file for good (server/page_file.py).
+  entryNames: "[name]-[hash]",
+  chunkNames: "[name]-[hash]",
+  assetNames: "[name]-[hash]",
   metafile: true,
   plugins: [oneFontFormat],
 });
-for (const name of ["index.html", "icon.svg"]) writeFileSync(join(OUT, name), readFileSync(join(ROOT, name)));
+for (const name of readdirSync(join(ROOT, "app"))) writeFileSync(join(OUT, name), readFileSync(join(ROOT, "app", name)));
 writeFileSync(join(OUT, "licenses.txt"), licenses(Object.keys(metafile.inputs)));
+const BUILD = nameOfBuild();
+writeFileSync(join(OUT, INDEX), index());
+await buildWorker();
 writeFileSync(join(OUT, "build.json"), `${JSON.stringify({ sources: hashOf(sources()), files: hashesOf(OUT) }, null, 1)}\n`);
+
+/** The same only for the same files. */
+function nameOfBuild() {
+  const hash = createHash("sha256").update(readFileSync(join(ROOT, INDEX)));
+  for (const [name, digest] of Object.entries(hashesOf(OUT))) hash.update(`${name} ${digest} `);
+  return hash.digest("hex").slice(0, 16);
+}
+
+/** The page with the names of this build's files. */
+function index() {
+  const [script, entry] = Object.entries(metafile.outputs).find(([, output]) => output.entryPoint === "src/main.tsx");
+  const imported = entry.imports.filter(({ kind }) => kind === "import-statement").map(({ path }) => basename(path));
+  const links = imported.map((name) => `<link rel="modulepreload" href="page/${name}">\n`).join("");
+  return readFileSync(join(ROOT, INDEX), "utf8")
+    .replace("BUILD", BUILD)
+    .replace("page.css", basename(entry.cssBundle))
+    .replace("page.js", basename(script))
+    .replace("</head>", `${links}</head>`);
+}
+
+/** What the service worker keeps from the start: scripts and styles; and what it keeps once it is used: fonts. */
+async function buildWorker() {
+  const built = Object.keys(metafile.outputs).map((path) => basename(path)).sort();
+  const isFont = (name) => name.endsWith(".woff2");
+  const lists = { NEEDED: built.filter((name) => !isFont(name)), OPTIONAL: built.filter(isFont), BUILD };
+  const define = Object.fromEntries(Object.entries(lists).map(([name, value]) => [name, JSON.stringify(value)]));
+  const entryPoints = { [basename(WORKER, ".js")]: "worker/service_worker.ts" };
+  await build({ ...COMMON, entryPoints, format: "iife", target: TARGET, define });
+}
 
 /** The bundle's sources, except node_modules, which the lock file pins. tests/page/test_build.py has the same list. */
 function sources() {

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+import asyncio
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
+from dflash_local.server.page_file import PageFile, accepts_gzip, has_tag, page_files
 from dflash_local.server.routes.endpoint import add_endpoint, nothing
 from dflash_local.server.settings import Settings
 
 INDEX = "index.html"
-# The system's own list differs between machines, and browsers run no script of a wrong type.
-MEDIA_TYPES = {
-    "css": "text/css; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "json": "application/json",
-    "svg": "image/svg+xml",
-    "txt": "text/plain; charset=utf-8",
-    "woff2": "font/woff2",
-}
+WORKER = "sw.js"
 # Only files from here, nothing inline, requests only to this server, HTML only through the page's sanitizer.
 POLICY = "; ".join(
     (
@@ -34,40 +23,24 @@ POLICY = "; ".join(
         "font-src 'self'",
         "img-src 'self' data:",
         "connect-src 'self'",
+        "manifest-src 'self'",
+        "worker-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types dompurify",
+        "trusted-types dompurify worker",
     )
 )
 HEADERS = {
-    "Cache-Control": "no-cache",  # always asked for again; unchanged files are not sent again
+    "Accept-Ranges": "none",
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+ASK_AGAIN = "no-cache"  # unchanged files are not sent again
+KEEP = "public, max-age=31536000, immutable"
 ICON_SECONDS = 86_400
-
-
-@dataclass(frozen=True)
-class PageFile:
-    """One of the built files."""
-
-    body: bytes
-    media_type: str
-    tag: str
-
-
-@cache
-def page_files() -> dict[str, PageFile]:
-    """All of them, by name."""
-    folder = files("dflash_local.server") / "page" / "dist"
-    hashes: dict[str, str] = json.loads((folder / "build.json").read_text(encoding="utf-8"))["files"]
-    return {
-        name: PageFile((folder / name).read_bytes(), MEDIA_TYPES[name.rpartition(".")[2]], f'"{digest[:32]}"')
-        for name, digest in hashes.items()
-    }
 
 
 def add_routes(app: FastAPI, settings: Settings) -> None:
@@ -78,26 +51,39 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
         path: bytes = request.scope["raw_path"]
         if not path.endswith(b"/"):  # the root path alone, which the page's relative addresses would miss
             return RedirectResponse(path.rpartition(b"/")[2].decode() + "/", 308)
-        return serve(request, INDEX)
+        return await serve(request, INDEX)
 
     async def page_file(request: Request, name: str) -> Response:
         """What the page consists of."""
-        return serve(request, name)
+        return await serve(request, name)
 
     async def icon(request: Request) -> Response:
         """Browsers ask for one even if the page names another."""
         return Response(status_code=204, headers={"Cache-Control": f"public, max-age={ICON_SECONDS}"})
 
-    def serve(request: Request, name: str) -> Response:
+    async def serve(request: Request, name: str) -> Response:
         if not settings.webui:
             raise HTTPException(404, "started with --no-webui")
         file = page_files().get(name)
         if file is None:
             raise HTTPException(404, "the page has no such file")
-        headers = {**HEADERS, "ETag": file.tag}
-        if request.headers.get("if-none-match") == file.tag:
-            return Response(status_code=304, headers=headers)
-        return Response(file.body, media_type=file.media_type, headers=headers)
+        return await answer(request, file)
 
     for path, handler in (("/", page), ("/page/{name}", page_file), ("/favicon.ico", icon)):
         add_endpoint(app, (path,), handler, answer=None, methods=["GET"], needs=nothing, include_in_schema=False)
+
+
+async def answer(request: Request, file: PageFile) -> Response:
+    """The whole file, compressed if the client can read that, or 304 if it has it."""
+    gzipped = await asyncio.to_thread(lambda: file.gzipped)  # the first time it takes a while
+    is_gzipped = gzipped is not None and accepts_gzip(request.headers.getlist("accept-encoding"))
+    headers = {**HEADERS, "ETag": file.tag(is_gzipped), "Cache-Control": KEEP if file.is_lasting else ASK_AGAIN}
+    if gzipped is not None:
+        headers["Vary"] = "Accept-Encoding"
+    if file.name == WORKER:
+        headers["Service-Worker-Allowed"] = "../"  # it serves the page, which is one folder up
+    if has_tag(request.headers.getlist("if-none-match"), file.tag(is_gzipped)):
+        return Response(status_code=304, headers=headers)
+    if is_gzipped:
+        headers["Content-Encoding"] = "gzip"
+    return Response(gzipped if is_gzipped else file.body, media_type=file.media_type, headers=headers)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.server.routes.page import page_files
+from dflash_local.server.page_file import page_files
 from tests.page.answer_shapes import FILE, text
 
 STALE = "the built page is not of these sources: make page"

@@ -374,9 +374,12 @@ def test_light_and_dark(open_tab: OpenTab, served: Served) -> None:
 
     tab = open_tab(served.url, color_scheme="dark")
     assert is_dark(tab)
+    frame = "[...document.querySelectorAll('meta[name=theme-color]')].find(({ media }) => matchMedia(media).matches)"
+    assert tab.page.evaluate(f"{frame}.content") == "#16181a"
     tab.button("Settings").click()
     tab.page.locator("#set-theme").select_option("light")
     assert not is_dark(tab)
+    assert tab.page.evaluate(f"{frame}.content") == "#fdfdfc"
     tab.page.reload()
     expect(tab.page.locator(".thread")).to_be_visible()
     assert not is_dark(tab)

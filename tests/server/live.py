@@ -53,19 +53,25 @@ def live(
     *,
     wait: bool = True,
     hosts: Sequence[str] = ("127.0.0.1",),
+    port: int = 0,
 ) -> Iterator[Live]:
     """Serve; `wait` until the model is loaded. `url` is that of the first host."""
-    with live_app(create_app(load, settings), settings, wait=wait, hosts=hosts) as server:
+    with live_app(create_app(load, settings), settings, wait=wait, hosts=hosts, port=port) as server:
         yield server
 
 
 @contextmanager
 def live_app(
-    app: FastAPI, settings: Settings | None = None, *, wait: bool = True, hosts: Sequence[str] = ("127.0.0.1",)
+    app: FastAPI,
+    settings: Settings | None = None,
+    *,
+    wait: bool = True,
+    hosts: Sequence[str] = ("127.0.0.1",),
+    port: int = 0,
 ) -> Iterator[Live]:
     """Serve an app that was made with the settings; as `live`."""
     key = settings.api_keys[0] if settings and settings.api_keys else "none"
-    with listening(hosts, 0) as sockets:
+    with listening(hosts, port) as sockets:
         server = make_server(app, drain_timeout=5)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[*sockets])))
         thread.start()

@@ -5,8 +5,10 @@ import "./styles/page.css";
 
 import { render } from "preact";
 import { library, resumeAll } from "./chat/chat";
+import { fetchRest, firstPaint } from "./later";
 import { recall, remember } from "./memory";
-import { learnFacts } from "./server/facts";
+import { keepForLater } from "./offline";
+import { facts, learnFacts } from "./server/facts";
 import { applyTheme } from "./settings/settings";
 import { show } from "./shown_view";
 import { App } from "./views/app";
@@ -15,15 +17,24 @@ const SHOWN = "shown";
 
 async function start(): Promise<void> {
   applyTheme();
-  await library.load();
+  const loaded = library.load();
+  render(<App />, document.body);
+  void goOn();
+  await loaded;
   library.shown.value = library.get(recall(SHOWN) ?? "") ?? null;
   library.shown.subscribe(() => {
     remember(SHOWN, library.shown.value?.record.id ?? null);
     show("chat"); // a chosen conversation is meant to be seen
   });
-  render(<App />, document.body);
+  library.isLoaded.value = true;
   await learnFacts();
-  resumeAll();
+  if (facts.value.state !== "outdated") resumeAll();
+}
+
+async function goOn(): Promise<void> {
+  await firstPaint();
+  await fetchRest();
+  keepForLater();
 }
 
 void start();

@@ -11,6 +11,8 @@ export class Library {
   /** Newest first. */
   readonly conversations = new Cell<Conversation[]>([]);
   readonly shown = new Cell<Conversation | null>(null);
+  /** Whether the kept conversations are here. */
+  readonly isLoaded = new Cell(false);
   /** Why nothing is kept, if nothing is. */
   readonly trouble = new Cell("");
   #database: Database | null = null;

@@ -2,8 +2,9 @@
 
 import { Cell } from "../cell";
 import type { ErrorAnswer, Health, Props, RouterProps } from "./answers";
+import { isServersPage } from "../offline";
 import { chosen, isLoaded, learnModels } from "./models";
-import { getJson, Refusal } from "./requests";
+import { getJson, Refusal, stopAsking } from "./requests";
 
 /** Of a server or of a router, which has no engine. */
 export type ServerProps = Partial<Omit<Props, "dflash">> & {
@@ -13,9 +14,11 @@ export type ServerProps = Partial<Omit<Props, "dflash">> & {
 };
 
 export type Facts =
-  | { state: "waiting"; progress: number | null }
+  | { state: "waiting"; progress: number | null; isAway: boolean }
   | { state: "ready"; props: ServerProps }
-  | { state: "failed"; message: string };
+  | { state: "failed"; message: string }
+  /** The server has another version of this page, which asks it nothing. */
+  | { state: "outdated" };
 
 /** The parts of a field's JSON schema that are used here. */
 export interface FieldSchema {
@@ -32,18 +35,16 @@ interface OpenApi {
 }
 
 const POLL_MS = 500;
+const AWAY_MS = 2000;
 
-export const facts = new Cell<Facts>({ state: "waiting", progress: null });
+export const facts = new Cell<Facts>({ state: "waiting", progress: null, isAway: false });
 
 /** Wait for the model, then learn what is served. */
 export async function learnFacts(): Promise<void> {
-  for (;;) {
-    const health = await fetch("health")
-      .then((response) => response.json() as Promise<Partial<Health & ErrorAnswer>>)
-      .catch((): Partial<Health & ErrorAnswer> => ({}));
-    if (health.status === "ok") break;
-    facts.value = { state: "waiting", progress: health.progress ?? null };
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  if ((await waitForServer()) && !(await isServersPage().catch(() => true))) {
+    stopAsking("The server has another version of this page: load it first.");
+    facts.value = { state: "outdated" };
+    return;
   }
   try {
     const props = await getJson<ServerProps>("props");
@@ -51,6 +52,27 @@ export async function learnFacts(): Promise<void> {
     facts.value = { state: "ready", props };
   } catch (error) {
     facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
+  }
+}
+
+/** Wait until the model is loaded. Whether this page may be a kept one, from when the server was away. */
+async function waitForServer(): Promise<boolean> {
+  let mayBeKept = !!navigator.serviceWorker?.controller;
+  for (;;) {
+    const health = await askHealth();
+    if (health?.status === "ok") return mayBeKept;
+    mayBeKept ||= !health;
+    facts.value = { state: "waiting", progress: health?.progress ?? null, isAway: !health };
+    await new Promise((resolve) => setTimeout(resolve, health ? POLL_MS : AWAY_MS));
+  }
+}
+
+/** null: the server gives no answer, or a proxy answers in its place. */
+async function askHealth(): Promise<Partial<Health & ErrorAnswer> | null> {
+  try {
+    return (await (await fetch("health")).json()) as Partial<Health & ErrorAnswer>;
+  } catch {
+    return null;
   }
 }
 
@@ -72,7 +94,10 @@ export async function propsOf(model: string): Promise<ServerProps | null> {
 let schemas: Promise<Record<string, FieldSchema>> | null = null;
 
 /** What a chat request may hold, by the server's own document. */
-export function requestFields(): Promise<Record<string, FieldSchema>> {
+export async function requestFields(): Promise<Record<string, FieldSchema>> {
   schemas ??= getJson<OpenApi>("openapi.json").then((document) => document.components.schemas.ChatRequest.properties);
-  return schemas;
+  return schemas.catch((error) => {
+    schemas = null; // it is asked again: a server may have been away
+    throw error;
+  });
 }

@@ -13,9 +13,17 @@ export class Refusal extends Error {
   }
 }
 
+let whyNot = "";
+
+/** From now on every request is refused: this page is not the server's. */
+export function stopAsking(why: string): void {
+  whyNot = why;
+}
+
 /** The answer to a request, asking for a key if one is needed. Throws Refusal, or the browser's error. */
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {
   for (;;) {
+    if (whyNot) throw new Refusal(409, whyNot, null);
     const shown = key();
     const response = await fetch(path, { ...init, headers: { ...headersWith(shown), ...init.headers } });
     if (response.ok) return response;

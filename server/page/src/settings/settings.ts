@@ -99,6 +99,11 @@ export function setTheme(chosen: Theme): void {
 
 export function applyTheme(): void {
   document.documentElement.dataset["theme"] = theme.value;
+  // The frame of the app's window.
+  for (const meta of document.querySelectorAll<HTMLMetaElement>('meta[name="theme-color"]')) {
+    const own = meta.dataset["theme"];
+    meta.media = theme.value === "auto" ? `(prefers-color-scheme: ${own})` : theme.value === own ? "all" : "not all";
+  }
 }
 
 function recalledValues(): Values {

@@ -4,15 +4,16 @@ import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../cell";
 import { library, runningIn } from "../chat/chat";
 import { download, toMarkdown } from "../chat/transfer";
+import { rest } from "../later";
 import { facts } from "../server/facts";
 import { choose, chosen, models } from "../server/models";
 import { type Deeds, onKeyDown } from "../shortcuts";
 import { show, shownView } from "../shown_view";
+import { Absence } from "./absence";
 import { Composer } from "./composer";
 import { HelpDialog } from "./help_dialog";
 import { IconButton } from "./icon";
 import { KeyDialog } from "./key_dialog";
-import { MachineView } from "./machine/machine_view";
 import { NoticeView } from "./notice";
 import { SettingsDialog } from "./settings_dialog";
 import { Sidebar } from "./sidebar";
@@ -48,7 +49,8 @@ export function App() {
       <div class="page">
         <Head onMenu={() => setSidebarOpen(!isSidebarOpen)} onOpen={setOpened} />
         {trouble && <p class="trouble" role="alert">{trouble}</p>}
-        {view === "machine" && <MachineView />}
+        <Absence />
+        {view === "machine" && <Machine />}
         <div class="chat" hidden={view !== "chat"}>
           <Thread />
           <Composer />
@@ -69,7 +71,7 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
   const names = useCell(models);
   const isChat = useCell(shownView) === "chat";
   const heading = isChat ? conversation?.record.title : "This machine";
-  const model = known.state === "ready" ? known.props.model_alias : known.state === "waiting" ? "loading" : "";
+  const model = known.state === "ready" ? known.props.model_alias : known.state === "waiting" ? (known.isAway ? "away" : "loading") : "";
   const save = () => {
     const title = conversation!.record.title || "chat";
     download(`${title.replace(/[^\p{L}\p{N} _-]/gu, "")}.md`, "text/markdown", toMarkdown(conversation!));
@@ -85,6 +87,12 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
       <IconButton icon="settings" label="Settings" onClick={() => onOpen("settings")} />
     </header>
   );
+}
+
+function Machine() {
+  const parts = useCell(rest);
+  if (parts === "failed") return <p class="error" role="alert">This view could not be fetched: load the page again.</p>;
+  return parts && <parts.MachineView />;
 }
 
 /** Chooses the model of a router that is asked next. */

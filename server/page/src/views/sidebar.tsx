@@ -110,6 +110,7 @@ function selectOnce(input: HTMLInputElement | null): void {
 
 function Transfer() {
   const input = useRef<HTMLInputElement>(null);
+  const isLoaded = useCell(library.isLoaded); // what is imported before would be lost
   const save = () => {
     const day = new Date().toISOString().slice(0, 10);
     download(`conversations-${day}.json`, "application/json", toJson(library.conversations.value));
@@ -128,8 +129,8 @@ function Transfer() {
   };
   return (
     <div class="transfer">
-      <button type="button" onClick={save}><Icon name="save" />Export</button>
-      <button type="button" onClick={() => input.current!.click()}><Icon name="load" />Import</button>
+      <button type="button" disabled={!isLoaded} onClick={save}><Icon name="save" />Export</button>
+      <button type="button" disabled={!isLoaded} onClick={() => input.current!.click()}><Icon name="load" />Import</button>
       <input ref={input} type="file" accept=".json" hidden aria-label="Conversations" onChange={() => void load()} />
     </div>
   );

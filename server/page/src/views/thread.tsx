@@ -15,6 +15,7 @@ export function Thread() {
   useCell(conversation?.changes);
   const [box, isAtEnd, toEnd] = useEnd(conversation?.record.leaf ?? null);
   const path = conversation?.path() ?? [];
+  const isLoaded = useCell(library.isLoaded);
   return (
     <main class="thread" ref={box} tabIndex={-1}>
       <div class="column">
@@ -23,7 +24,7 @@ export function Thread() {
             <TurnView key={turn.id} conversation={conversation} turn={turn} isLast={index === path.length - 1} />
           ))
         ) : (
-          <Welcome />
+          isLoaded && <Welcome />
         )}
       </div>
       {!isAtEnd && <IconButton icon="down" label="To the end" class="to-end" onClick={toEnd} />}

@@ -7,6 +7,7 @@ import { chosen, models } from "../server/models";
 export function Welcome() {
   const known = useCell(facts);
   if (known.state === "failed") return <p class="error" role="alert">{known.message}</p>;
+  if (known.state === "outdated" || (known.state === "waiting" && known.isAway)) return <Away />;
   if (known.state === "waiting") return <Loading progress={known.progress} />;
   const { default_generation_settings: defaults, model_alias: model, dflash, role } = known.props;
   if (role === "router") return <Several />;
@@ -32,6 +33,11 @@ function Several() {
       <p>{count > 1 ? `One of ${count} models` : "The only model"}; it is loaded when it is first asked.</p>
     </div>
   );
+}
+
+/** What is the matter stands above (absence.tsx). */
+function Away() {
+  return <div class="welcome"><h1>dflash-local</h1></div>;
 }
 
 function Loading({ progress }: { progress: number | null }) {
