@@ -132,7 +132,8 @@ def test_it_opens_while_the_server_is_away(open_app: OpenTab, prefix: str) -> No
     expect(banner(tab)).to_contain_text(AWAY)
     expect(banner(tab)).to_have_role("status")
     expect(tab.page.locator(".model")).to_have_text("away")
-    assert tab.done() == COUNT  # drawn as Markdown: all parts are kept
+    tab.sees("99 100")  # drawn as Markdown: all parts are kept, and come after the first paint
+    assert tab.done() == COUNT
     expect(tab.page.locator(".composer .send")).to_be_disabled()
     tab.page.fill("#message", "count")  # it may be written already
     assert faults(tab.page) == []
