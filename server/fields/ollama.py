@@ -173,7 +173,8 @@ class OllamaChatRequest(OllamaFields):
         Raises:
             RequestError: a message is malformed or cannot be read here.
         """
-        chat = self._generation(n_ctx, strict=strict) | {"messages": _conversation(self.messages)}
+        messages = [] if self.messages is None else _conversation(self.messages)
+        chat = self._generation(n_ctx, strict=strict) | {"messages": messages}
         if self.think is not None:
             chat["think"] = self.think
         if self.tools is not None:
@@ -213,7 +214,7 @@ class OllamaGenerateRequest(OllamaFields):
     def chat(self, n_ctx: int, *, strict: bool = False) -> ChatRequest:
         """The same as a chat completion. Raises RequestError if a field cannot be granted."""
         chat = self._generation(n_ctx, strict=strict)
-        messages = [{"role": "user", "content": self.prompt}]
+        messages = [{"role": "user", "content": self.prompt or ""}]
         if self.system:
             messages.insert(0, {"role": "system", "content": self.system})
         if self.think is not None:
@@ -230,7 +231,7 @@ class OllamaGenerateRequest(OllamaFields):
             raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
         if wanted:
             fields["logprobs"] = n_top
-        return CompletionRequest.of(fields | {"prompt": self.prompt})
+        return CompletionRequest.of(fields | {"prompt": self.prompt or ""})
 
 
 class OllamaEmbedFields(Fields):

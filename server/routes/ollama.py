@@ -67,7 +67,7 @@ class Ollama:
         """A chat in Ollama's format."""
         clock = _clock(request)
         if not body.messages:
-            return self._without_prompt(request, body, clock)
+            return await self._without_prompt(request, body, clock)
         self._free_afterwards(body)
         service = self._service
         chat = await asyncio.to_thread(body.chat, service.engine.n_ctx_slot, strict=service.settings.strict_fields)
@@ -84,7 +84,7 @@ class Ollama:
         """The answer to a prompt, or the text in a gap, in Ollama's format."""
         clock = _clock(request)
         if not body.prompt:
-            return self._without_prompt(request, body, clock)
+            return await self._without_prompt(request, body, clock)
         self._free_afterwards(body)
         start = self._start_plain if body.is_plain else self._start_answer
         fields, generations, reply = await start(body, clock)
@@ -127,8 +127,14 @@ class Ollama:
         body.ignore(completion.ignored)
         return fields, generations, reply
 
-    def _without_prompt(self, request: Request, body: OllamaFields, clock: Clock) -> Response:
+    async def _without_prompt(
+        self, request: Request, body: OllamaChatRequest | OllamaGenerateRequest, clock: Clock
+    ) -> Response:
         """Nothing to answer: the model is to be loaded, which it is by now, or to be freed."""
+        settings = self._service.settings
+        read = body.completion if isinstance(body, OllamaGenerateRequest) and body.is_plain else body.chat
+        asked = await asyncio.to_thread(read, self._service.engine.n_ctx_slot, strict=settings.strict_fields)
+        parse_fields(asked, settings.defaults)  # for its refusals
         if body.unloads and not self._service.life.sleep.soon():
             raise not_supported("the model stays loaded: start the server with --sleep-idle-seconds to let it sleep")
         reason = "unload" if body.unloads else "load"

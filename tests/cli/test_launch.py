@@ -119,6 +119,14 @@ def test_the_page_has_what_is_printed(name: str, capsys: pytest.CaptureFixture[s
     assert f"`dflash-local launch {name}`" in section
 
 
+@pytest.mark.parametrize(("flags", "port"), [([], 8080), (["--ollama"], 11434)])
+def test_the_port_is_that_of_serve(flags: list[str], port: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(launch, "_running", lambda url, _key: asked.append(url))
+    printed(capsys, "codex", "--print", *flags)
+    assert asked == [f"http://127.0.0.1:{port}"]
+
+
 @EACH
 def test_pasted_is_as_run(name: str, server: Live, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     """A shell that runs the printed lines starts the program with the same arguments, variables and files."""

@@ -13,9 +13,9 @@ from tests.server.encoders import weights, write_bert
 from tests.server.live import serving
 from tests.upstream.models import write_infill
 
-# What may answer 501: infill, by its own name or with `suffix`, if the model has no tokens for it; and changes of what
-# cannot be changed.
-OFF = ("/infill", "/v1/completions", "/completions", "/props", "/lora-adapters")
+# What may answer 501: infill, by its own name or with `suffix`, if the model has no tokens for it; changes of what
+# cannot be changed; and Ollama's way to free a model, on a server that may not sleep.
+OFF = ("/infill", "/v1/completions", "/completions", "/props", "/lora-adapters", "/api/chat", "/api/generate")
 
 
 @pytest.fixture(scope="module")

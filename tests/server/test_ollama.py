@@ -381,6 +381,12 @@ def test_an_empty_prompt_loads_or_frees_the_model(server: Live) -> None:
         assert "--sleep-idle-seconds" in refusal(server, path, {"model": "fake", "keep_alive": 0}, 501)
 
 
+@pytest.mark.parametrize(("path", "more"), [("/api/chat", {}), ("/api/generate", {}), ("/api/generate", {"raw": True})])
+def test_fields_beside_an_empty_prompt_are_read(server: Live, path: str, more: dict[str, Any]) -> None:
+    assert "presence_penalty" in refusal(server, path, {"model": "fake", "presence_penalty": 1e9, **more}, 400)
+    assert "top_p" in refusal(server, path, {"model": "fake", "options": {"top_p": "x"}, **more}, 400)
+
+
 @pytest.mark.parametrize("prompt", [{}, {"prompt": "hi"}])
 def test_keep_alive_0_frees_the_model_where_it_may_sleep(prompt: Any) -> None:
     def load(_progress: Any) -> Engine:

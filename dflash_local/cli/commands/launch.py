@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.commands.serve import add_serve_flags
+from dflash_local.cli.flags.http_flags import port_of
 from dflash_local.cli.launch.program import PROGRAMS, Program
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.usage import Commands, add_command
@@ -123,7 +124,7 @@ def _url(args: argparse.Namespace) -> str:
         raise RequestError("--port 0 takes a port that is not known before", param="--port", hint="give a number")
     host = _ANY.get(host, host)
     scheme = "https" if args.ssl_cert_file else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{args.port}{args.api_prefix}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port_of(args)}{args.api_prefix}"
 
 
 def _key(args: argparse.Namespace) -> str:
@@ -165,7 +166,7 @@ def _refuse_flags(flags: Sequence[str], url: str, args: argparse.Namespace) -> N
         raise RequestError(
             f"a server runs at {url}, and {other[0]} is for one that starts",
             param=other[0],
-            hint=f"leave it out, or start another server: --port {args.port + 1}",
+            hint=f"leave it out, or start another server: --port {port_of(args) + 1}",
         )
 
 

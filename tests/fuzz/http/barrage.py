@@ -90,7 +90,8 @@ class Barrage:
             return "the connection ended without an answer"
         if answer.status == 503 and "retry-after" not in answer.headers:
             return f"503 without Retry-After: {said!r}"
-        reviewed = answer.status == OFF and endpoint.path in self.off and b"not_supported_error" in answer.body
+        typed = b"not_supported_error" in answer.body or endpoint.path.startswith("/api/")  # whose errors have no type
+        reviewed = answer.status == OFF and endpoint.path in self.off and typed
         if answer.status >= 500 and answer.status != 503 and not reviewed:
             return f"{answer.status}: {said!r}"
         if answer.status >= 400 and request.method != "HEAD":
@@ -101,12 +102,13 @@ class Barrage:
 
 
 def _is_error(body: bytes) -> bool:
-    """An error of OpenAI's or Anthropic's shape; or plain text, of a request that is not HTTP."""
+    """An error of OpenAI's, Anthropic's or Ollama's shape; or plain text, of a request that is not HTTP."""
     try:
         answer = json.loads(body)
     except ValueError:
         return body.startswith(b"Invalid HTTP request")
-    return isinstance(answer, dict) and isinstance(answer.get("error"), dict) and bool(answer["error"].get("message"))
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return bool(error.get("message") if isinstance(error, dict) else isinstance(error, str) and error)
 
 
 def _stream_fault(body: bytes) -> str:
