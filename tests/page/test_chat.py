@@ -427,6 +427,7 @@ def test_a_routers_model_is_chosen(open_tab: OpenTab, tmp_path: Path) -> None:
 def test_accessibility(open_tab: OpenTab, served: Served, scheme: str) -> None:
     """axe finds nothing, in a chat, in the settings, and on a phone."""
     tab = open_tab(served.url, color_scheme=scheme, reduced_motion="reduce")
+    expect(tab.page.locator(".welcome h1")).to_be_visible()
     assert faults(tab.page) == []
     for count, text in enumerate(("think", "show all"), 1):
         tab.ask(text)
