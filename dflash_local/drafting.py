@@ -12,6 +12,7 @@ MIN_DRAFT_VOCAB = 8  # tokens: as many as a place has candidates
 
 Budget = int | Literal["auto"]
 DraftVocab = int | Literal["auto", "all"]
+DraftKind = Literal["auto", "dflash", "mtp", "lookup"]
 Draft = Literal["off", "chain", "tree"]
 Accept = Literal["match", "block"]
 
@@ -22,6 +23,15 @@ class DraftMode(IntEnum):
     OFF = 0
     CHAIN = 1
     TREE = 2
+
+
+class DrafterChoice(IntEnum):
+    """dflash_draft_kind: what drafts, beside lookup."""
+
+    AUTO = 0
+    DFLASH = 1
+    MTP = 2
+    LOOKUP = 3
 
 
 class AcceptRule(IntEnum):
@@ -45,6 +55,11 @@ def budget_nodes(budget: Budget) -> int:
 def draft_mode(draft: Draft) -> int:
     """dflash_draft_mode."""
     return _named(draft, DraftMode, "draft", "most draft tokens are draft_n_max (--spec-draft-n-max)")
+
+
+def draft_kind_id(draft_kind: DraftKind) -> int:
+    """dflash_draft_kind."""
+    return _named(draft_kind, DrafterChoice, "draft_kind")
 
 
 def accept_rule(accept: Accept) -> int:

@@ -25,9 +25,11 @@ from dflash_local.drafting import (
     Accept,
     Budget,
     Draft,
+    DraftKind,
     DraftVocab,
     accept_rule,
     budget_nodes,
+    draft_kind_id,
     draft_mode,
     draft_tokens,
     draft_vocab_tokens,
@@ -303,6 +305,14 @@ class EngineOptions:
         native_type=c_uint32,
         native_value=draft_vocab_tokens,
         flag=_flag(_DRAFTING, "--draft-vocab", metavar="auto|all|N"),
+    )
+    draft_kind: DraftKind = _cost_option(
+        "auto",
+        help="what drafts, beside lookup: auto takes the drafter, or the model's own next-token (MTP) layers; dflash "
+        "and mtp need one or the other; lookup uses neither",
+        native_type=c_int32,
+        native_value=draft_kind_id,
+        flag=_flag(_DRAFTING, "--draft-kind", choices=get_args(DraftKind)),
     )
     draft_n_max: int = _option(
         0,

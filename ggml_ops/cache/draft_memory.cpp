@@ -21,6 +21,7 @@ draft_job draft_memory::job_of(const part & p) const {
     job.pos      = taps.pos;
     job.denoise  = p.denoises;
     job.anchor   = p.anchor;
+    job.tokens   = p.text ? p.text->data() + taps.pos : nullptr;
     return job;
 }
 
@@ -37,12 +38,12 @@ bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vec
         for (const part & p : parts) {
             const int32_t end = taps_.of(p.id).pos + taps_.of(p.id).rows;
             taps_.clear(p.id, end);
-            drafter_->ring().restart(p.id, end);   // it may hold rows that were never computed
+            drafter_->context().restart(p.id, end);   // it may hold rows that were never computed
         }
         return false;
     }
     for (const part & p : parts) {
-        taps_.clear(p.id, drafter_->ring().end(p.id));
+        taps_.clear(p.id, drafter_->context().end(p.id));
     }
     return true;
 }
@@ -79,35 +80,35 @@ void draft_memory::free_tap_cells() {
 void draft_memory::forget(int32_t id) {
     taps_.clear(id, 0);
     if (drafter_) {
-        drafter_->ring().rewind(id, 0);
+        drafter_->context().rewind(id, 0);
     }
 }
 
 void draft_memory::cut(int32_t id, int32_t n_past) {
     if (drafter_) {   // the taps go on where the drafter's context ends, and end with the text
         taps_.cut(id, n_past);
-        drafter_->ring().rewind(id, taps_.of(id).pos);
+        drafter_->context().rewind(id, taps_.of(id).pos);
     }
 }
 
 void draft_memory::share(int32_t from, int32_t to, int32_t n_past) {
     taps_.copy(from, to);
     if (drafter_) {
-        drafter_->ring().put(to, drafter_->ring().take(from, n_past));
+        drafter_->context().put(to, drafter_->context().take(from, n_past));
     }
 }
 
 void draft_memory::copy_to(conversation & c, int32_t id) const {
     c.taps = taps_.on_host(id);
     if (drafter_) {
-        c.ring = drafter_->ring().take(id, (int32_t) c.tokens.size());
+        c.ring = drafter_->context().take(id, (int32_t) c.tokens.size());
     }
 }
 
 // Where the tap store has no room for all taps, the drafter reads some at once.
 void draft_memory::restore(int32_t id, const conversation & c) {
     if (drafter_) {
-        drafter_->ring().put(id, c.ring);
+        drafter_->context().put(id, c.ring);
         taps_.restore(id, c.taps, [&] { inject_all(); });
     }
 }
@@ -126,7 +127,7 @@ std::string draft_memory::refusal(const conversation & c) const {
     if (!std::all_of(c.taps.data.begin(), c.taps.data.end(), [](float x) { return std::isfinite(x); })) {
         return "taps that are no numbers";
     }
-    return drafter_->ring().fits(c.ring) ? "" : "a drafter's context of another kind";
+    return drafter_->context().fits(c.ring) ? "" : "a drafter's context of another kind";
 }
 
 }   // namespace dflash

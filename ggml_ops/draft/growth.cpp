@@ -106,7 +106,9 @@ class grower {
 
     // Candidates of the drafter below a node. In a lattice, a token that is not a candidate has no row.
     int32_t n_candidates(const node & n) const {
-        return n.depth < draft_.positions() && (n.candidate >= 0 || !draft_.lattice) ? draft_.top_k : 0;
+        const bool has_row = draft_.follows_first ? n.depth == 0 || n.candidate == 0
+                                                  : n.candidate >= 0 || !draft_.lattice;
+        return n.depth < draft_.positions() && has_row ? draft_.top_k : 0;
     }
 
     // Tokens of the quotation below a node.

@@ -22,6 +22,7 @@ struct draft {
     int32_t              length  = 0;   // the anchor and the drafted positions; <= 1: nothing drafted
     int32_t              top_k   = 0;
     bool                 lattice = false;
+    bool                 follows_first = false;   // a position's candidates follow the first ones of those before
     std::vector<int32_t> ids;     // [length - 1, top_k]
     std::vector<float>   probs;   // [length - 1, top_k] or [length - 1, top_k, top_k]
 

@@ -8,7 +8,7 @@
 
 #pragma once
 
-#include "draft/ring_copy.h"
+#include "draft/draft_context.h"
 #include "llama/drafter_model.h"
 
 #include "ggml-cpp.h"
@@ -20,7 +20,7 @@
 
 namespace dflash {
 
-class kv_ring {
+class kv_ring : public draft_context {
   public:
     // Each layer's cells are on the device of its weights, or on the host without `offload`. type_k and type_v: F16 or
     // F32. history_limit: max. bytes of all slots' histories; the oldest positions of the longest one are dropped
@@ -31,30 +31,24 @@ class kv_ring {
     ggml_tensor * k(size_t layer) const { return k_[layer]; }   // [n_head_kv * head_dim, n_cells * n_slots]
     ggml_tensor * v(size_t layer) const { return v_[layer]; }
     int32_t       n_ctx() const { return n_ctx_; }
-    std::map<ggml_backend_buffer_type_t, size_t> memory() const;   // bytes by buffer type
+    std::map<ggml_backend_buffer_type_t, size_t> memory() const override;
 
     // Positions [begin, end) of a slot are stored.
-    int32_t end(int32_t slot) const { return ranges_[slot].end; }
-    // Forgets positions >= pos; older ones come back from the history. If pos > end, forgets everything and restarts
-    // the ring at pos.
-    void rewind(int32_t slot, int32_t pos);
-    // Forgets all positions; the next one will be pos.
-    void restart(int32_t slot, int32_t pos);
+    int32_t end(int32_t slot) const override { return ranges_[slot].end; }
+    // Older positions come back from the history.
+    void rewind(int32_t slot, int32_t pos) override;
+    void restart(int32_t slot, int32_t pos) override;
     // Announces that the cells of positions end .. pos - 1 will be written, at most max_rows(); the oldest positions
     // make room.
     void    extend(int32_t slot, int32_t pos);
     int32_t max_rows() const { return n_ring_ - kv_history::STEP + 1; }
-    // Bytes of all slots' histories, and their limit.
-    size_t history_bytes() const;
-    size_t history_limit() const { return history_limit_; }
+    size_t  history_bytes() const override;
+    size_t  history_limit() const override { return history_limit_; }
 
-    // take() copies the slot's known positions below `end`. put() puts them into any slot, of this ring or another with
-    // the same rows; a shorter ring takes the newest ones. If the sizes do not fit, put() throws std::runtime_error and
-    // changes nothing.
-    ring_copy take(int32_t slot, int32_t end) const;
-    void      put(int32_t slot, const ring_copy & copy);
-    // Whether a copy from outside fits such a ring and holds finite numbers.
-    bool   fits(const ring_copy & copy) const;
+    ring_copy take(int32_t slot, int32_t end) const override;
+    // A shorter ring takes the newest positions.
+    void   put(int32_t slot, const ring_copy & copy) override;
+    bool   fits(const ring_copy & copy) const override;
     size_t bytes_per_position() const;
 
     // Cell indices over all slots: rows of k() and v().

@@ -1,6 +1,8 @@
 #include "engine/drafter_load.h"
 
 #include "base/abort_guard.h"
+#include "draft/block_drafter.h"
+#include "mtp/mtp_drafter.h"
 #include "target/cache_type.h"
 
 #include <algorithm>
@@ -47,17 +49,27 @@ void reserve(drafter & drafter) {
 
 }   // namespace
 
+static std::unique_ptr<drafter> load_block_drafter(const model_pair & models, target & target) {
+    drafter_params params = params_of(models, target);
+    params.taps           = target.create_tap_store(pair_error([&] { return access_drafter(models.drafter()); }));
+    auto loaded =
+        pair_error([&] { return std::make_unique<block_drafter>(models.drafter(), models.target(), params); });
+    target.set_tapped_layers(loaded->model().target_layers);
+    return loaded;
+}
+
 std::unique_ptr<drafter> load_drafter(const model_pair & models, target & target) {
     std::unique_ptr<drafter> loaded;
-    if (!models.drafter()) {
+    if (!models.drafts()) {
         return loaded;
     }
     const abort_guard guard(abort_guard::phase::load);
     models.rpc().blame([&] {
-        drafter_params params = params_of(models, target);
-        params.taps           = target.create_tap_store(pair_error([&] { return access_drafter(models.drafter()); }));
-        loaded = pair_error([&] { return std::make_unique<drafter>(models.drafter(), models.target(), params); });
-        target.set_tapped_layers(loaded->model().target_layers);
+        if (models.mtp()) {
+            loaded = pair_error([&] { return std::make_unique<mtp_drafter>(models.mtp(), target, models.rpc()); });
+        } else {
+            loaded = load_block_drafter(models, target);
+        }
         if (models.plans() || models.on_devices()) {   // on the host memory is taken when it is used
             reserve(*loaded);
         }

@@ -4,6 +4,7 @@
 #include "accept/sampling.h"
 #include "base/json.h"
 #include "base/stopwatch.h"
+#include "draft/block_drafter.h"
 #include "engine/request.h"
 #include "llama/access.h"
 
@@ -77,19 +78,20 @@ void inspector::score(int32_t id, const int32_t * tokens, int32_t n, int32_t fro
 }
 
 // Rows of a drafter's logits [n_block, n_logits], by tokens of the target: [n_block, n_vocab].
-void inspector::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
+void inspector::spread_logits(
+    const block_drafter & drafter, const std::vector<float> & rows, int32_t n_block, float * out) const {
     const size_t n_vocab = target_.n_vocab(), n_logits = rows.size() / n_block;
     std::fill_n(out, n_vocab * n_block, -INFINITY);
     for (size_t i = 0; i < rows.size(); ++i) {
-        out[i / n_logits * n_vocab + drafts_.drafter()->target_token((int32_t) (i % n_logits))] = rows[i];
+        out[i / n_logits * n_vocab + drafter.target_token((int32_t) (i % n_logits))] = rows[i];
     }
 }
 
 void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
     cache_.idle(id);
-    drafter * drafter = drafts_.drafter();
-    refuse_if(!drafter, "draft_probe needs a drafter");
+    auto * drafter = dynamic_cast<block_drafter *>(drafts_.drafter());
+    refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
     check_tokens(tokens, n, target_);
     const drafter_model & model  = drafter->model();
     const int32_t         length = n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
@@ -113,7 +115,7 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
     };
     copy(full.hidden, hidden);
     if (logits) {
-        spread_logits(full.logits, n_block, logits);
+        spread_logits(*drafter, full.logits, n_block, logits);
     }
     // row 0 belongs to the anchor, which may propose nothing
     const int32_t k = drafter->top_k(), skipped = model.anchor_first ? 0 : k;

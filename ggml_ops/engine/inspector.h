@@ -16,6 +16,8 @@
 
 namespace dflash {
 
+class block_drafter;   // draft/block_drafter.h
+
 // Slots are sequences here: idle ones of the cache.
 class inspector {
   public:
@@ -36,7 +38,8 @@ class inspector {
     void   need_cells(int32_t n, const char * what);
     void   feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output, const char * what,
           const std::function<void(int32_t from, int32_t n_rows)> & each_pass);
-    void   spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
+    void   spread_logits(
+          const block_drafter & drafter, const std::vector<float> & rows, int32_t n_block, float * out) const;
     tree   check_tree(const dflash_tree_rows & rows, int32_t index);
     std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);
 

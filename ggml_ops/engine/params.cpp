@@ -1,7 +1,7 @@
 #include "engine/params.h"
 
 #include "base/error.h"
-#include "draft/drafter.h"
+#include "draft/block_drafter.h"
 #include "files/chat_template.h"
 #include "target/cache_type.h"
 
@@ -20,6 +20,11 @@ dflash_engine_params resolve_params(dflash_engine_params p) {
     refuse_if(p.draft_vocab != 0 && p.draft_vocab != ALL_TOKENS && (p.draft_vocab < 8 || p.draft_vocab > INT32_MAX),
         "draft_vocab is ", p.draft_vocab, ", must be at least 8, 0 or UINT32_MAX");
     check_range("draft_n_max", p.draft_n_max, 0, DFLASH_MAX_NODES - 1);
+    check_range("draft_kind", p.draft_kind, DFLASH_KIND_AUTO, DFLASH_KIND_LOOKUP);
+    refuse_if(p.draft_kind == DFLASH_KIND_DFLASH && !is_set(p.drafter),
+        "draft_kind is dflash, but there is no drafter: give one, or leave draft_kind at auto");
+    refuse_if(p.draft_kind == DFLASH_KIND_LOOKUP && !p.lookup,
+        "draft_kind is lookup, but lookup is off: leave it on, or set draft to off");
     check_range("draft", p.draft, DFLASH_DRAFT_OFF, DFLASH_DRAFT_TREE);
     check_range("accept", p.accept, DFLASH_ACCEPT_MATCH, DFLASH_ACCEPT_BLOCK);
     check_range("n_ctx", p.n_ctx, 0, 1 << 30);

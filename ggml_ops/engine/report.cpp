@@ -3,6 +3,7 @@
 #include "base/abort_guard.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "draft/block_drafter.h"
 #include "engine/drafter_load.h"
 #include "llama/access.h"
 #include "plan/planned_buffer.h"
@@ -87,7 +88,7 @@ memory_table allocated(const model_pair & models, const target & target, const d
     if (drafter) {
         table.add("drafter", models.drafter_weights());
         table.add("drafter", drafter->copied_memory());
-        table.add("drafter_context", drafter->ring().memory());
+        table.add("drafter_context", drafter->context().memory());
         table.add("drafter_compute", drafter->compute_memory());
     }
     if (const tap_store * taps = target.taps()) {
@@ -96,20 +97,41 @@ memory_table allocated(const model_pair & models, const target & target, const d
     return table;
 }
 
+// What differs between drafters with layers of their own and a target's MTP layers.
+json describe_kind(const drafter & drafter, const model_pair & models) {
+    if (const auto * block = dynamic_cast<const block_drafter *>(&drafter)) {
+        const drafter_model & model = block->model();
+        return {
+            { "block_size", model.block_size },
+            { "anchor_first", model.anchor_first },
+            { "keeps_block", model.keeps_block() },
+            { "n_vocab_draft", model.n_logits() },
+            { "target_layers", model.target_layers },
+            { "mask_token", llama_vocab_mask(llama_model_get_vocab(models.drafter())) },
+        };
+    }
+    return {
+        { "block_size", models.max_length() },
+        { "anchor_first", false },
+        { "keeps_block", false },
+        { "n_vocab_draft", llama_vocab_n_tokens(models.vocab()) },
+        { "target_layers", json::array() },
+        { "mask_token", nullptr },
+    };
+}
+
 json describe_drafter(const drafter & drafter, const model_pair & models, const target & target) {
-    json d             = describe(models.drafter());
-    d["kind"]          = drafter.kind().name;
-    d["block_size"]    = drafter.model().block_size;
-    d["anchor_first"]  = drafter.model().anchor_first;
-    d["keeps_block"]   = drafter.model().keeps_block();
-    d["n_vocab_draft"] = drafter.model().n_logits();
-    d["top_k"]         = drafter.top_k();
-    d["lattice"]       = drafter.kind().lattice;
-    d["target_layers"] = drafter.model().target_layers;
-    d["mask_token"]    = llama_vocab_mask(llama_model_get_vocab(models.drafter()));
-    d["draft_ctx"]     = drafter.n_ctx();
-    d["no_draft"]      = target.no_draft();
-    d["taps_on"]       = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
+    json d          = describe(models.drafter() ? models.drafter() : models.mtp());
+    d["kind"]       = drafter.kind().name;
+    d["top_k"]      = drafter.top_k();
+    d["lattice"]    = drafter.kind().lattice;
+    d["draft_ctx"]  = drafter.n_ctx();
+    d["no_draft"]   = target.no_draft();
+    d["taps_on"]    = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
+    const json kind = describe_kind(drafter, models);
+    for (const auto & [key, value] : kind.items()) {
+        d[key] = value;
+    }
     return d;
 }
 
@@ -167,8 +189,8 @@ std::string info_json(const engine & e) {
     const drafter * drafter = e.draft_memory().drafter();
     if (drafter) {
         const size_t copied            = total(drafter->copied_memory());
-        j["memory"]["drafter"]         = llama_model_size(models.drafter()) + copied;
-        j["memory"]["drafter_context"] = total(drafter->ring().memory());
+        j["memory"]["drafter"]         = (models.drafter() ? llama_model_size(models.drafter()) : 0) + copied;
+        j["memory"]["drafter_context"] = total(drafter->context().memory());
         j["memory"]["taps"]            = target.taps() ? target.taps()->memory_bytes() : 0;
         j["drafter"]                   = describe_drafter(*drafter, models, target);
         j["drafter"]["head_copied"]    = copied > 0;
@@ -196,7 +218,7 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
     table.add("output", { { ggml_backend_cpu_buffer_type(), target.output_bytes() } });
     const json j = {
         { "target", describe(models.target()) },
-        { "drafter", models.drafter() ? describe(models.drafter()) : json(nullptr) },
+        { "drafter", drafter ? describe_drafter(*drafter, models, target) : json(nullptr) },
         { "n_expert", llama_model_n_expert(models.target()) },
         { "n_ctx", params.n_ctx },
         { "n_ctx_slot", target.limits().n_ctx_slot },
@@ -301,8 +323,8 @@ std::string stats_json(const engine & e) {
         { "kv_packs", access_packs(e.target().context()) },
         { "graphs_built_drafter", drafter ? drafter->n_graphs_built : 0 },
         { "graphs_reused_drafter", drafter ? drafter->n_graphs_reused : 0 },
-        { "draft_history", { { "bytes", drafter ? drafter->ring().history_bytes() : 0 },
-                                                { "limit", drafter ? drafter->ring().history_limit() : 0 } } },
+        { "draft_history", { { "bytes", drafter ? drafter->context().history_bytes() : 0 },
+                                                { "limit", drafter ? drafter->context().history_limit() : 0 } } },
     };
     for (const json & part : { totals_json(e), policy_json(e.controller(), e.next_pass()), cache_json(e.cache()) }) {
         for (const auto & [key, value] : part.items()) {

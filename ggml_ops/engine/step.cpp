@@ -361,7 +361,7 @@ void engine::draft() {
         const bool    denoises  = choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
         const int32_t n_pending = draft_memory_.taps().of(s.id).rows;
         if (denoises || n_pending >= (s.reading() && !target_.taps() ? FLUSH_READING : FLUSH_RESTING)) {
-            parts.push_back({ s.id, denoises, s.drafts.anchor });
+            parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens });
             n_injected += n_pending;
             n_denoised += denoises;
         }

@@ -27,14 +27,17 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
     const int32_t               n_inject = std::min(4, length);
     const std::vector<float>    taps((size_t) n_inject * drafter.tap_size());
     const std::vector<tap_cell> cells(n_inject, std::make_shared<const int32_t>(tap_store::ZEROS));
+    const std::vector<int32_t>  text(n_inject, std::max(0, bos));
     std::vector<draft_job>      jobs;
     for (int32_t i = 0; i < n_seqs; ++i) {
         draft_job job;
         job.slot     = i;
         job.taps     = taps.data();
         job.cells    = cells.data();
+        job.tokens   = text.data();
         job.n_inject = n_inject;
         job.denoise  = true;
+        job.whole    = true;
         job.anchor   = std::max(0, bos);
         jobs.push_back(job);
     }
@@ -43,7 +46,7 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
     drafter.run(jobs, length, drafts);
     const double ms = watch.ms();
     for (int32_t i = 0; i < n_seqs; ++i) {
-        drafter.ring().rewind(i, 0);
+        drafter.context().rewind(i, 0);
     }
     return ms;
 }

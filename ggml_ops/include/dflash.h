@@ -32,7 +32,7 @@
 // A hash of the names and types of all fields of this header's structs: dflash_local/native/structs.py computes it, and
 // tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the
 // function another name.
-#define DFLASH_ABI_VERSION 0x1ca44d4au
+#define DFLASH_ABI_VERSION 0x32977e19u
 
 #ifdef __cplusplus
 extern "C" {
@@ -114,6 +114,7 @@ typedef struct dflash_engine_params {
                             // slot's context)
     uint32_t draft_vocab;   // tokens that a drafter without an output projection of its own may propose, 0 = chosen by
                             // the vocabulary's size, UINT32_MAX = all; which ones follows the texts
+    int32_t draft_kind;     // dflash_draft_kind: what drafts, beside lookup
     int32_t draft_n_max;    // max. draft tokens per step, 0 = as many as a block proposes
     int32_t budget;         // nodes per tree, including the anchor: 0 = chosen by measured cost, 1 = no drafting, N =
                             // exactly N if the draft has that many
@@ -159,6 +160,13 @@ typedef enum dflash_draft_mode {
     DFLASH_DRAFT_TREE  = 2,   // trees where the target's memory can verify them, chains elsewhere (info: "no_tree" says
                               // why)
 } dflash_draft_mode;
+
+typedef enum dflash_draft_kind {
+    DFLASH_KIND_AUTO   = 0,   // the drafter, if one is given; else the model's own MTP layers, if it has any
+    DFLASH_KIND_DFLASH = 1,   // the drafter, which must be given
+    DFLASH_KIND_MTP    = 2,   // next-token (MTP) layers: the target's own, or those of the file given as its drafter
+    DFLASH_KIND_LOOKUP = 3,   // prompt lookup alone
+} dflash_draft_kind;
 
 typedef enum dflash_accept_rule {
     DFLASH_ACCEPT_MATCH = 0,   // sample and match: accept a draft token if it is the target's own sample; with a seed,

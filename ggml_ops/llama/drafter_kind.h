@@ -8,7 +8,7 @@
 namespace dflash {
 
 struct drafter_kind {
-    enum kind_id { DFLASH, DFLASH2, DSPARK, DOMINO, LILICORR };
+    enum kind_id { DFLASH, DFLASH2, DSPARK, DOMINO, LILICORR, MTP };
 
     kind_id      id;
     const char * name;           // in reports
@@ -33,6 +33,10 @@ inline constexpr drafter_kind DRAFTER_KINDS[] = {
     { drafter_kind::LILICORR, "lilicorr", "LiliCorr", "lilicorr_hidden.weight", true,  false, true,  false, true,  true  },
 };
 // clang-format on
+
+// Layers of the target's own, which no drafter's file has.
+inline constexpr drafter_kind MTP_KIND = { drafter_kind::MTP, "mtp", "MTP", nullptr, false, false, false, false, false,
+    false };
 
 // The kind of a drafter with these tensors: has(name). refuse(tensor, why) is called for contradicting tensors.
 template <class Has, class Refuse> const drafter_kind & find_drafter_kind(Has && has, Refuse && refuse) {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
+#include "llama/mtp_layers.h"
 #include "llama/cache_access.h"
 
 #include <algorithm>
@@ -33,21 +34,59 @@ llama_load_mode load_mode(const dflash_engine_params & p) {
     return p.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
 }
 
-llama_model * load_model(const char * path, const char * what, const placement & placed, const dflash_engine_params & p,
-    load_progress progress) {
+struct model_file {
+    const char * path;
+    const char * what;              // in messages
+    bool         with_mtp = false;   // its MTP layers, too
+};
+
+llama_model * load_model(
+    const model_file & file, const placement & placed, const dflash_engine_params & p, load_progress progress) {
     logged_error();   // forget what went wrong before
     llama_model_params mp          = llama_model_default_params();
     mp.no_alloc                    = progress.options.plans;
     mp.load_mode                   = progress.options.plans ? LLAMA_LOAD_MODE_NONE : load_mode(p);
+    mp.load_mtp                    = file.with_mtp;
     mp.progress_callback           = on_progress;
     mp.progress_callback_user_data = &progress;
     placed.apply(mp);
-    llama_model * model = llama_model_load_from_file(path, mp);
-    refuse_if(!model && progress.cancelled, "loading the ", what, " was cancelled");
+    llama_model * model = llama_model_load_from_file(file.path, mp);
+    refuse_if(!model && progress.cancelled, "loading the ", file.what, " was cancelled");
     if (!model) {
-        throw status_error(DFLASH_ERROR_MODEL, "the ", what, " ", path, " could not be loaded: ", logged_error());
+        throw status_error(
+            DFLASH_ERROR_MODEL, "the ", file.what, " ", file.path, " could not be loaded: ", logged_error());
     }
     return model;
+}
+
+// Why a file's MTP layers cannot draft, empty if they can.
+std::string no_mtp(const gguf_file & file) {
+    const std::string  name  = file.find("general.architecture")->text;
+    const gguf_value * count = file.find(name + ".nextn_predict_layers");
+    const int64_t      n     = count && count->is_integer() ? count->integer() : 0;
+    const bool         found = std::any_of(file.tensors.begin(), file.tensors.end(),
+                [](const auto & tensor) { return tensor.first.find(".nextn.eh_proj.weight") != std::string::npos; });
+    if (n < 1 || !found) {
+        return "the file has no MTP layers (nextn tensors)";
+    }
+    const auto known = std::find_if(
+        std::begin(MTP_ARCHS), std::end(MTP_ARCHS), [&](const mtp_arch & arch) { return name == arch.name; });
+    if (known == std::end(MTP_ARCHS)) {
+        return "llama.cpp does not compute the MTP layers of the architecture " + gguf_printable(name);
+    }
+    return known->one_head && n > 1 ? "llama.cpp computes only a single MTP layer of the architecture " + name : "";
+}
+
+// Whether this file's MTP layers are to draft. Throws status_error if they must, and cannot.
+bool wants_mtp(const dflash_engine_params & p, const gguf_file & file) {
+    if (p.draft_kind != DFLASH_KIND_MTP && p.draft_kind != DFLASH_KIND_AUTO) {
+        return false;
+    }
+    const std::string why = no_mtp(file);
+    if (p.draft_kind == DFLASH_KIND_MTP && !why.empty()) {
+        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is mtp, but ", file.path, " cannot draft: ", why);
+    }
+    return why.empty();
 }
 
 }   // namespace
@@ -84,24 +123,40 @@ void model_pair::place(const dflash_engine_params & params, const std::vector<gg
 }
 
 void model_pair::load(const dflash_engine_params & p, const load_options & options) {
-    const float     target_share = is_set(p.drafter) ? 0.8f : 1.0f;
+    const bool      has_file     = is_set(p.drafter) && p.draft_kind != DFLASH_KIND_LOOKUP;
+    const float     target_share = has_file ? 0.8f : 1.0f;
     const gguf_file header       = check_gguf(p.model);
-    target_.reset(load_model(p.model, "target", target_place_, p, { options, 0.0f, target_share }));
+    uses_mtp_                    = !has_file && wants_mtp(p, header);
+    target_.reset(load_model({ p.model, "target", uses_mtp_ }, target_place_, p, { options, 0.0f, target_share }));
     rpc_.raise_failures();
     target_weights_ = access_weights(target());
     check_target(p);
-    if (is_set(p.drafter)) {
-        check_gguf(p.drafter);
-        if (const ggml_tensor * output = access_heads(target()).output) {
-            const gguf_tensor * found = header.find_tensor(output->name);
-            head_                     = found ? *found : gguf_tensor();
-        }
-        drafter_place_.settle(target_place_, target());
-        drafter_.reset(
-            load_model(p.drafter, "drafter", drafter_place_, p, { options, target_share, 1 - target_share }));
-        drafter_weights_ = access_weights(drafter());
-        max_length_      = pair_error([&] { return access_drafter(drafter()).max_length(); });
+    if (has_file) {
+        load_drafter(p, header, options);
     }
+    if (uses_mtp_) {
+        max_length_ = access_mtp_length(mtp());
+    } else if (drafter()) {
+        max_length_ = pair_error([&] { return access_drafter(drafter()).max_length(); });
+    }
+}
+
+// From a file of its own: of its architecture, or MTP layers that were split off the target.
+void model_pair::load_drafter(const dflash_engine_params & p, const gguf_file & target_file, const load_options & options) {
+    const gguf_file file    = check_gguf(p.drafter);
+    const auto      arch_of = [](const gguf_file & f) { return f.find("general.architecture")->text; };
+    uses_mtp_               = arch_of(file) == arch_of(target_file) && wants_mtp(p, file);
+    if (p.draft_kind == DFLASH_KIND_MTP && !uses_mtp_) {
+        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is mtp, but ", p.drafter, " is a drafter with layers of its own (",
+            gguf_printable(arch_of(file)), "): leave it out, or leave draft_kind at auto");
+    }
+    if (const ggml_tensor * output = access_heads(target()).output) {
+        const gguf_tensor * found = target_file.find_tensor(output->name);
+        head_                     = found ? *found : gguf_tensor();
+    }
+    drafter_place_.settle(target_place_, target());
+    drafter_.reset(load_model({ p.drafter, "drafter", uses_mtp_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
+    drafter_weights_ = access_weights(drafter());
 }
 
 void model_pair::check_target(const dflash_engine_params & p) const {
@@ -120,7 +175,7 @@ void model_pair::check_target(const dflash_engine_params & p) const {
 bool model_pair::recurrent() const { return llama_model_is_recurrent(target()) || llama_model_is_hybrid(target()); }
 
 bool model_pair::on_devices() const {
-    return drafter() && !(access_devices(target()).empty() && access_devices(drafter()).empty());
+    return drafts() && !(access_devices(target()).empty() && (!drafter() || access_devices(drafter()).empty()));
 }
 
 double model_pair::spare_memory() const {

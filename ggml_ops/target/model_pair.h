@@ -19,6 +19,8 @@ namespace dflash {
 template <class F> auto pair_error(F && f) {
     try {
         return f();
+    } catch (const status_error &) {
+        throw;
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_PAIR, e.what());
     }
@@ -37,11 +39,14 @@ class model_pair {
     model_pair(const dflash_engine_params & params, const load_options & options);
 
     llama_model *       target() const { return target_.get(); }
-    llama_model *       drafter() const { return drafter_.get(); }   // null: none
+    llama_model *       drafter() const { return drafter_.get(); }   // from a file of its own, null: none
+    // The model whose MTP layers draft, the target or the drafter; null: none.
+    llama_model *       mtp() const { return !uses_mtp_ ? nullptr : drafter_ ? drafter_.get() : target_.get(); }
+    bool                drafts() const { return drafter_ || uses_mtp_; }
     const llama_vocab * vocab() const { return llama_model_get_vocab(target_.get()); }
     const rpc_servers & rpc() const { return rpc_; }
     bool                plans() const { return plans_; }
-    // Of the drafter's blocks, 0: there is none.
+    // Of drafts, with the anchor; 0: there is no drafter.
     int32_t max_length() const { return max_length_; }
     // Whether the target has recurrent layers.
     bool recurrent() const;
@@ -59,6 +64,7 @@ class model_pair {
   private:
     void place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
     void load(const dflash_engine_params & params, const load_options & options);
+    void load_drafter(const dflash_engine_params & params, const gguf_file & target, const load_options & options);
     void check_target(const dflash_engine_params & params) const;
 
     rpc_servers     rpc_;
@@ -68,6 +74,7 @@ class model_pair {
     llama_model_ptr target_, drafter_;
     gguf_tensor     head_;
     buffer_bytes    target_weights_, drafter_weights_;
+    bool            uses_mtp_   = false;
     int32_t         max_length_ = 0;
 };
 

@@ -88,7 +88,7 @@ void target::create_context() {
     const bool           tapes     = recurrent && access_has_tapes(models_.target());
     llama_context_params cp        = context_params(params_, models_.target(), limits_);
     cp.n_seq_max                   = params_.n_slots + (params_.kv_unified && !recurrent);   // one for padding rows
-    cp.n_rs_seq                    = recurrent && models_.drafter() && !tapes ? (uint32_t) limits_.n_draft_max : 0;
+    cp.n_rs_seq                    = recurrent && models_.drafts() && !tapes ? (uint32_t) limits_.n_draft_max : 0;
     cp.abort_callback              = [](void * t) { return ((target *) t)->interrupted_.load(); };
     cp.abort_callback_data         = this;
     // llama.cpp resolves `auto` after the cache's layout is fixed, which can leave V transposed for nothing: decide
@@ -129,7 +129,7 @@ void target::create_logit_store() {
 // What the memory can roll back: trees, chains, or nothing.
 void target::set_tree_support() {
     const bool tapes = memory_->tapes();
-    if (tapes && (models_.drafter() || params_.lookup)) {
+    if (tapes && (models_.drafts() || params_.lookup)) {
         memory_->need_tapes(params_.budget > 1 ? params_.budget : TAPE_ROWS);
     }
     if (tapes) {
@@ -151,7 +151,7 @@ bool target::pads_passes() const {
 size_t target::output_bytes() const {
     size_t floats = (size_t) limits_.n_outputs * n_vocab();
     if (!taps_) {
-        floats += tapped_layers_.size() * llama_model_n_embd(model()) * llama_n_batch(ctx_.get());
+        floats += tap_size() * llama_n_batch(ctx_.get());
     }
     return floats * sizeof(float);
 }
@@ -180,7 +180,20 @@ void target::set_tapped_layers(const std::vector<int32_t> & layers) {
     }
 }
 
+void target::tap_final_state() {
+    taps_final_state_ = true;
+    llama_set_embeddings_nextn(ctx_.get(), true, false);
+}
+
+size_t target::tap_size() const {
+    return taps_final_state_ ? llama_model_n_embd_out(model()) : tapped_layers_.size() * llama_model_n_embd(model());
+}
+
 void target::read_taps(int32_t row, int32_t n, float * out) const {
+    if (taps_final_state_) {
+        std::memcpy(out, llama_get_embeddings_nextn(ctx_.get()) + row * tap_size(), n * tap_size() * sizeof(float));
+        return;
+    }
     const size_t n_embd = llama_model_n_embd(model()), row_size = tapped_layers_.size() * n_embd;
     for (size_t k = 0; k < tapped_layers_.size(); ++k) {
         const float * rows = llama_get_embeddings_layer_inp(ctx_.get(), tapped_layers_[k]);

@@ -56,8 +56,11 @@ class target {
     tap_store * taps() const { return taps_.get(); }
     // From now on passes leave taps of these layers; the architecture must offer them (access_has_tap).
     void set_tapped_layers(const std::vector<int32_t> & layers);
-    // Copies the taps of rows [row, row + n) of the last pass from the host's memory: [n, layers * n_embd].
-    void read_taps(int32_t row, int32_t n, float * out) const;
+    // From now on passes leave their final hidden states instead, as MTP layers read them.
+    void tap_final_state();
+    // Copies the taps of rows [row, row + n) of the last pass from the host's memory: [n, tap_size()].
+    void   read_taps(int32_t row, int32_t n, float * out) const;
+    size_t tap_size() const;   // floats of a row's taps
 
     // ---- a pass ----
 
@@ -105,6 +108,7 @@ class target {
     std::unique_ptr<dflash::memory> memory_;
     std::string                     no_draft_;
     std::vector<int32_t>            tapped_layers_;
+    bool                            taps_final_state_ = false;   // instead of layers
     batch                           batch_;
     bool                            reused_graph_ = false;
     std::atomic<bool>               interrupted_{ false };

@@ -11,7 +11,7 @@ from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.request import Defaults, RequestFields
 
 # Values of --spec-type, by the drafter's kind in `info`.
-_SPEC_TYPES = {"dspark": "draft-dspark"}
+_SPEC_TYPES = {"dspark": "draft-dspark", "mtp": "draft-mtp"}
 
 
 def default_settings(engine: Engine, defaults: Defaults) -> dict[str, Any]:

@@ -20,6 +20,7 @@ LAYERS = (
     ("api",),
     ("engine", "tune"),
     ("cache",),
+    ("mtp",),
     ("target",),
     ("accept",),
     ("draft", "grammar"),

@@ -114,10 +114,10 @@ def _parent(args: argparse.Namespace) -> Parent:
 
 
 def _spec_type(text: str) -> str:
-    if text in ("none", "draft-dflash", "draft-dspark"):
+    if text in SPEC_KINDS:
         return text
     if text.startswith("ngram"):
         raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
     raise argparse.ArgumentTypeError(
-        f"must be none, draft-dflash or draft-dspark, got {text!r}: drafters are DFlash models ('dflash-local pairs')"
+        f"must be one of {', '.join(SPEC_KINDS)}, got {text!r}: drafters are DFlash models ('dflash-local pairs')"
     )

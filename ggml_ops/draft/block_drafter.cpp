@@ -1,4 +1,4 @@
-#include "draft/drafter.h"
+#include "draft/block_drafter.h"
 
 #include "base/abort_guard.h"
 #include "base/backends.h"
@@ -136,7 +136,7 @@ std::vector<ggml_backend_ptr> init_backends(
 
 }   // namespace
 
-drafter::drafter(const llama_model * model, const llama_model * target, const drafter_params & params) :
+block_drafter::block_drafter(const llama_model * model, const llama_model * target, const drafter_params & params) :
     model_(access_drafter(model)), params_(params) {
     check_pair(model_, target);
     check_vocabulary(model, target);
@@ -166,7 +166,7 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
 }
 
 // How many tokens the drafter may propose, fewer than it could: 0: it may propose all.
-int32_t drafter::reduced_size(bool shares) const {
+int32_t block_drafter::reduced_size(bool shares) const {
     const bool can = shares && model_.kind->head_in_part;
     fail_if(!can && params_.draft_vocab != 0 && params_.draft_vocab != ALL_TOKENS, "draft_vocab is ",
         params_.draft_vocab, ", but ", model_.kind->title, " drafters ",
@@ -179,7 +179,7 @@ int32_t drafter::reduced_size(bool shares) const {
 }
 
 // Makes a copy of a shared head, if only some of its rows are needed or all are too far away.
-void drafter::copy_head(const llama_model * target, bool shares) {
+void block_drafter::copy_head(const llama_model * target, bool shares) {
     const ggml_tensor * weight = model_.layers[0].wk;
     if (const int32_t n = reduced_size(shares); n > 0) {
         head_       = std::make_unique<shared_head>(model_.output, n, weight);
@@ -199,12 +199,12 @@ void drafter::copy_head(const llama_model * target, bool shares) {
     model_.output = head_ ? head_->tensor() : model_.output;
 }
 
-void drafter::read_head() {
+void block_drafter::read_head() {
     head_->read(params_.head, vocabulary_->tokens());
     d2t_.assign(vocabulary_->tokens().begin(), vocabulary_->tokens().end());
 }
 
-void drafter::set_target_ids() {
+void block_drafter::set_target_ids() {
     if (!target_ids_ && (vocabulary_ || !d2t_.empty())) {
         target_ids_       = std::make_unique<target_ids>(model_.n_logits(), model_.layers[0].wk);
         model_.target_ids = target_ids_->tensor();
@@ -214,13 +214,13 @@ void drafter::set_target_ids() {
     }
 }
 
-void drafter::count_text(const std::vector<int32_t> & tokens, size_t first) {
+void block_drafter::count_text(const std::vector<int32_t> & tokens, size_t first) {
     if (vocabulary_) {
         vocabulary_->count(tokens, first);
     }
 }
 
-void drafter::follow_texts() {
+void block_drafter::follow_texts() {
     if (!vocabulary_ || !vocabulary_->is_outdated()) {
         return;
     }
@@ -233,7 +233,7 @@ void drafter::follow_texts() {
     }
 }
 
-std::map<ggml_backend_buffer_type_t, size_t> drafter::copied_memory() const {
+std::map<ggml_backend_buffer_type_t, size_t> block_drafter::copied_memory() const {
     return head_ ? std::map<ggml_backend_buffer_type_t, size_t>{ { head_->memory_type(), head_->memory_bytes() } }
                  : std::map<ggml_backend_buffer_type_t, size_t>{};
 }
@@ -304,7 +304,7 @@ class positions {
 
 }   // namespace
 
-void drafter::run(
+void block_drafter::run(
     const std::vector<draft_job> & all_jobs, int32_t length, std::vector<draft> & drafts, draft_probe * probe) {
     const abort_guard guard(abort_guard::phase::pass);
     drafts.assign(all_jobs.size(), {});
@@ -330,7 +330,7 @@ void drafter::run(
 }
 
 // Advances the job by n_rows rows.
-void drafter::skip(draft_job & job, int32_t n_rows) const {
+void block_drafter::skip(draft_job & job, int32_t n_rows) const {
     job.taps += job.taps ? (size_t) n_rows * tap_size() : 0;
     job.cells += job.cells ? n_rows : 0;
     job.pos += n_rows;
@@ -338,7 +338,7 @@ void drafter::skip(draft_job & job, int32_t n_rows) const {
 }
 
 // Makes the jobs' rows fit into one pass: rows of long prompts get passes of their own first.
-void drafter::inject_surplus(std::vector<draft_job> & jobs) {
+void block_drafter::inject_surplus(std::vector<draft_job> & jobs) {
     const int32_t n_most   = std::min(params_.n_batch, kv_->max_rows());   // per job
     int32_t       n_inject = 0;
     for (draft_job & job : jobs) {
@@ -356,7 +356,7 @@ void drafter::inject_surplus(std::vector<draft_job> & jobs) {
 }
 
 // Runs a pass for the job's first n_rows rows.
-void drafter::inject(draft_job & job, int32_t n_rows) {
+void block_drafter::inject(draft_job & job, int32_t n_rows) {
     draft_job part = job;
     part.n_inject  = n_rows;
     part.denoise   = false;
@@ -372,7 +372,7 @@ static void set_blocks(graph_shape & shape, const drafter_model & model, int32_t
     shape.n_pos        = length - 1;
 }
 
-graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const {
+graph_shape block_drafter::shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const {
     graph_shape shape;
     shape.probe = probe;
     for (const draft_job & job : jobs) {
@@ -389,7 +389,7 @@ graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t lengt
     return shape;
 }
 
-draft_graph & drafter::prepare(const graph_shape & shape) {
+draft_graph & block_drafter::prepare(const graph_shape & shape) {
     if (draft_graph * graph = graphs_->find(shape)) {
         ++n_graphs_reused;
         return *graph;
@@ -398,7 +398,7 @@ draft_graph & drafter::prepare(const graph_shape & shape) {
     return graphs_->add([&] { return build_new(shape); });
 }
 
-std::unique_ptr<draft_graph> drafter::build_new(const graph_shape & shape) const {
+std::unique_ptr<draft_graph> block_drafter::build_new(const graph_shape & shape) const {
     auto graph       = std::make_unique<draft_graph>(shape);
     graph->alignment = graphs_->alignment();
     graph->transfers = transfers_;
@@ -406,7 +406,7 @@ std::unique_ptr<draft_graph> drafter::build_new(const graph_shape & shape) const
     return graph;
 }
 
-void drafter::reserve() {
+void block_drafter::reserve() {
     const abort_guard guard(abort_guard::phase::pass);
     graph_shape       shape;
     shape.n_inject = inject_bucket(params_.n_batch, on_device_);
@@ -425,7 +425,7 @@ static ggml_tensor * first_rows(const draft_graph & graph, ggml_tensor * hidden)
                                                 : rows_of_blocks(graph, hidden, shape.n_block_rows, 0, shape.n_head());
 }
 
-void drafter::build(draft_graph & graph) const {
+void block_drafter::build(draft_graph & graph) const {
     layer_builder builder(graph, model_, *kv_, params_.flash_attn);
     ggml_tensor * taps = builder.tap_rows(params_.taps);
     if (taps) {
@@ -453,7 +453,7 @@ void drafter::build(draft_graph & graph) const {
 }
 
 // Sets the jobs' taps, followed by padding.
-void drafter::set_taps(const draft_graph & graph, const std::vector<draft_job> & jobs) {
+void block_drafter::set_taps(const draft_graph & graph, const std::vector<draft_job> & jobs) {
     if (graph.tap_cells) {
         std::vector<int32_t> cells;
         for (const draft_job & job : jobs) {
@@ -477,7 +477,7 @@ void drafter::set_taps(const draft_graph & graph, const std::vector<draft_job> &
 }
 
 // Rows: the jobs' taps, padding up to n_inject, then the blocks.
-void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job> & jobs) {
+void block_drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job> & jobs) {
     const graph_shape &  shape = graph.shape;
     std::vector<int32_t> tokens, anchors, table_rows;
     std::vector<float>   masked;
@@ -529,13 +529,13 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
 }
 
 // Sets the masks of the shape's slot i.
-void drafter::set_masks(const draft_graph & graph, int32_t i) {
+void block_drafter::set_masks(const draft_graph & graph, int32_t i) {
     const int32_t slot = graph.shape.slots[i];
     set_mask(graph.masks[i], slot, INT32_MAX, model_.causal);
     set_mask(graph.masks_swa[i], slot, model_.n_swa, model_.causal_swa);
 }
 
-void drafter::set_mask(const draft_mask & mask, int32_t slot, int32_t window, bool causal) {
+void block_drafter::set_mask(const draft_mask & mask, int32_t slot, int32_t window, bool causal) {
     ggml_tensor * tensor = mask.tensor;
     if (!tensor) {
         return;
@@ -554,14 +554,14 @@ void drafter::set_mask(const draft_mask & mask, int32_t slot, int32_t window, bo
     upload(tensor, mask_f16_);
 }
 
-int32_t drafter::target_token(int32_t id) const {
+int32_t block_drafter::target_token(int32_t id) const {
     fail_if(id < 0 || id >= model_.n_logits(), "the drafter's device returned token ", id, " of a vocabulary of ",
         model_.n_logits());
     return d2t_.empty() ? id : (int32_t) d2t_[id];
 }
 
 // Makes one draft for each job that denoises, from the outputs of a pass.
-void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
+void block_drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
     draft_probe * probe) const {
     const std::vector<int32_t> ids    = download<int32_t>(graph.ids);
     const std::vector<float>   scores = download_floats(graph.scores);

@@ -1,0 +1,18 @@
+#include "llama/mtp_layers.h"
+
+#include "llama-model.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+static constexpr int32_t MAX_LENGTH = 17;   // where one layer proposes all positions
+
+int32_t access_mtp_heads(const llama_model * model) { return (int32_t) model->hparams.n_layer_nextn; }
+
+int32_t access_mtp_length(const llama_model * model) {
+    const int32_t n_heads = access_mtp_heads(model);
+    return n_heads > 1 ? std::min(n_heads + 1, MAX_LENGTH) : MAX_LENGTH;
+}
+
+}   // namespace dflash

@@ -1,0 +1,103 @@
+#include "mtp/mtp_context.h"
+
+#include "llama-ext.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+namespace dflash {
+
+mtp_context::mtp_context(llama_context_ptr ctx, const rpc_servers & rpc, int32_t n_slots, int32_t row_size) :
+    ctx_(std::move(ctx)), memory_(ctx_.get(), false, rpc), row_size_(row_size), slots_(n_slots) {
+    for (slot_state & s : slots_) {
+        s.newest.resize(row_size_);
+    }
+}
+
+void mtp_context::rewind(int32_t slot, int32_t pos) {
+    slot_state & s = slots_[slot];
+    if (pos > s.end || pos <= s.begin) {
+        restart(slot, pos);
+    } else if (pos < s.end) {
+        cut_rows(slot, pos);
+        s.end = pos;
+        std::fill(s.newest.begin(), s.newest.end(), 0.0f);
+    }
+}
+
+void mtp_context::restart(int32_t slot, int32_t pos) {
+    slot_state & s = slots_[slot];
+    memory_.forget(slot);
+    s.begin = s.end = pos;
+    std::fill(s.newest.begin(), s.newest.end(), 0.0f);
+}
+
+void mtp_context::advance(int32_t slot, int32_t n, const float * newest) {
+    slots_[slot].end += n;
+    slots_[slot].newest.assign(newest, newest + row_size_);
+}
+
+void mtp_context::cut_rows(int32_t slot, int32_t pos) {
+    if (!memory_.cut(slot, pos)) {
+        throw std::runtime_error("the memory of the MTP layers cannot be rolled back");
+    }
+}
+
+// Rows that do not begin with the text are not worth a copy: the other context then goes on without them.
+ring_copy mtp_context::take(int32_t slot, int32_t end) const {
+    const slot_state & s = slots_[slot];
+    ring_copy          copy;
+    copy.begin = copy.end = std::min(end, s.end);
+    if (copy.end == 0 || s.begin > 0) {
+        return copy;
+    }
+    const raw_bytes          rows   = memory_.read(slot);
+    const std::vector<float> none(row_size_);
+    const std::vector<float> & tap = copy.end == s.end ? s.newest : none;
+    copy.begin                     = 0;
+    copy.data.resize(tap_bytes() + rows.size());
+    std::memcpy(copy.data.data(), tap.data(), tap_bytes());
+    std::copy(rows.begin(), rows.end(), copy.data.begin() + (ptrdiff_t) tap_bytes());
+    return copy;
+}
+
+void mtp_context::put(int32_t slot, const ring_copy & copy) {
+    restart(slot, copy.end);
+    if (copy.data.size() <= tap_bytes()) {
+        return;
+    }
+    const raw_bytes rows(copy.data.begin() + (ptrdiff_t) tap_bytes(), copy.data.end());
+    if (!memory_.write(slot, rows)) {   // it goes on without them
+        memory_.forget(slot);
+        return;
+    }
+    slots_[slot].begin = 0;
+    cut_rows(slot, copy.end);
+    std::memcpy(slots_[slot].newest.data(), copy.data.data(), tap_bytes());
+}
+
+bool mtp_context::fits(const ring_copy & copy) const {
+    if (!copy.past.empty() || copy.data.empty()) {
+        return copy.past.empty();
+    }
+    if (copy.begin != 0 || copy.data.size() <= tap_bytes()) {
+        return false;
+    }
+    std::vector<float> tap(row_size_);
+    std::memcpy(tap.data(), copy.data.data(), tap_bytes());
+    const raw_bytes rows(copy.data.begin() + (ptrdiff_t) tap_bytes(), copy.data.end());
+    return std::all_of(tap.begin(), tap.end(), [](float x) { return std::isfinite(x); }) &&
+           memory_.refusal(rows, copy.end, false).empty();
+}
+
+std::map<ggml_backend_buffer_type_t, size_t> mtp_context::memory() const {
+    std::map<ggml_backend_buffer_type_t, size_t> bytes;
+    for (const auto & [type, data] : llama_get_memory_breakdown(ctx_.get())) {
+        bytes[type] += data.context;
+    }
+    return bytes;
+}
+
+}   // namespace dflash
