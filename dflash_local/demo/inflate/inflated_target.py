@@ -19,6 +19,8 @@ CONSTANT, PADDED_ROW = 1e-3, -100.0
 
 
 class InflatedTarget(InflatedModel):
+    push, padded_row = PUSH, PADDED_ROW
+
     def __init__(self, source: SmallModel, shape: Shape, place: Sequence[int], scale: float = 1.0) -> None:
         super().__init__(source, shape, shape.n_layer, scale)
         self.real = {index: i for i, index in enumerate(place)}
@@ -59,10 +61,10 @@ class InflatedTarget(InflatedModel):
             (n_vocab, n_embd),
             lambda: [
                 Block(0, 0, head()),
-                Block(self.n_vocab, constant, np.full((n_vocab - self.n_vocab, 1), PADDED_ROW)),
+                Block(self.n_vocab, constant, np.full((n_vocab - self.n_vocab, 1), self.padded_row)),
             ],
         )
-        yield self.norm("output_norm.weight", "output_norm.weight", PUSH)
+        yield self.norm("output_norm.weight", "output_norm.weight", self.push)
         for index in range(self.n_layer):
             yield from self.layer(index, self.real.get(index))
 
