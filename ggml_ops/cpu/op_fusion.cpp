@@ -6,6 +6,7 @@
 #include "cpu/rope/rope.h"
 #include "cpu/switches.h"
 #include "cpu/tensor_rows.h"
+#include "cpu/threads/tasks.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 #include "ops.h"
