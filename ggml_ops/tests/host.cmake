@@ -122,7 +122,7 @@ set_tests_properties(sampling PROPERTIES LABELS slow TIMEOUT 600)
 
 # The same programs detect errors: stock kernels compute a row differently in other passes ...
 dflash_outcome(row_invariance_of_stock_products STATUS 1 OUTPUT "rows differ" COMMAND test_row_invariance "MUL_MAT f16")
-set_property(TEST row_invariance_of_stock_products APPEND PROPERTY ENVIRONMENT DFLASH_DENSE=0)
+set_property(TEST row_invariance_of_stock_products APPEND PROPERTY ENVIRONMENT DFLASH_FLOAT_GEMM=0)
 dflash_outcome(row_invariance_of_stock_attention STATUS 1 OUTPUT "rows differ"
     COMMAND test_row_invariance "attention without flash attention f16")
 set_property(TEST row_invariance_of_stock_attention APPEND PROPERTY ENVIRONMENT DFLASH_ATTENTION=0)

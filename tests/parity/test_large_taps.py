@@ -70,7 +70,7 @@ def hidden(target: Path, drafter: Path, out: Path, **switches: str) -> np.ndarra
 
 
 @pytest.mark.parametrize("kind", some_fast(["F16", "BF16", "F32", "Q8_0", "Q4_0"], ["F16", "Q4_0"]))
-@pytest.mark.parametrize("switches", [{}, {"DFLASH_DENSE": "0", "DFLASH_PANELS": "0", "DFLASH_FUSED": "0"}])
+@pytest.mark.parametrize("switches", [{}, {"DFLASH_FLOAT_GEMM": "0", "DFLASH_PANELS": "0", "DFLASH_FUSED": "0"}])
 def test_large_taps(
     target_f32: Path,
     targets: tuple[Path, Path],
