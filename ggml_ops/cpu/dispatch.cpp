@@ -55,7 +55,7 @@ op_kernel * find_kernel(const ggml_tensor * op) {
     static const bool       has_vectors = best_kernels();
     static op_kernel        kernels[]   = {
         { true, has_packed_weights, packed_gemm_work_size, packed_gemm_compute },
-        { on.fused_ops, rope_fits, no_work_buffer, rope_compute },
+        { on.rope, rope_fits, no_work_buffer, rope_compute },
         { on.attention && has_vectors, flash_attention_fits, flash_attention_work_size, flash_attention_compute },
         { on.float_gemm && has_vectors, float_gemm_fits, float_gemm_work_size, float_gemm_compute },
         { on.attention && has_vectors, attention_no_flash_fits, attention_no_flash_work_size,

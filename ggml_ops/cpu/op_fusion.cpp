@@ -1,5 +1,6 @@
 #include "cpu/op_fusion.h"
 
+#include "cpu/dispatch.h"
 #include "cpu/fused_chain.h"
 #include "cpu/gemm/packed_gemm.h"
 #include "cpu/isa/kernels.h"
@@ -31,7 +32,7 @@ void compute_input(const ggml_compute_params * params, const norm_ops & ops, con
     std::memcpy(&eps, ops.norm->op_params, sizeof(eps));
     const auto [begin, end] = rows_of_thread(params, ggml_nrows(ops.mul));
     std::optional<rotation> rotation;
-    if (ops.rope && rope_fits(ops.rope)) {
+    if (ops.rope && is_ours(ops.rope)) {
         rotation.emplace(ops.rope);
     }
     for (int64_t i = begin; i < end; ++i) {
