@@ -60,7 +60,7 @@ class cache {
     // ---- what a pass leaves (cache.cpp) ----
 
     void add_prompt(int32_t id, int32_t n);   // the next n tokens of it were read
-    // A path of a tree; open: see target::tree_rows. False: the memory cannot be rolled back.
+    // A path of a tree; open: see batch::tree_form. False: the memory cannot be rolled back.
     bool keep_path(int32_t id, const tree & t, const std::vector<int32_t> & path, bool open);
     // Adds what follows the sequence's text + [anchor] by the text itself, at most `length` tokens of each place.
     void find_quotations(int32_t id, int32_t anchor, int32_t length, continuations & found);

@@ -91,14 +91,13 @@ void engine::add_trees(const std::vector<int32_t> & sizes) {
     for (slot & s : slots_) {
         if (s.writing()) {
             const tree &     t = s.drafts.tree;
-            target::tree_use use;
-            use.rolls_back   = t.size() > 1;
-            use.padded_size  = sizes[s.id];
-            const auto in    = target_.add_tree(s.id, t, s.n_past(), use);
-            s.pass.first_row = in.first;
+            batch::tree_form form;
+            form.padded_size = sizes[s.id];
+            form.open        = target_.opens(t, t.size() > 1, form.padded_size);
+            s.pass.first_row = target_.rows().add_tree(s.id, t, s.n_past(), form);
             s.pass.n_rows    = t.size();
             s.pass.samples   = true;
-            s.pass.open      = in.open;
+            s.pass.open      = form.open;
         }
     }
 }
