@@ -105,6 +105,8 @@ class engine {
     void count(slot & s);
     void commit_prompt(slot & s);
     void commit_tree(slot & s);
+    void emit(slot & s);
+    void finish_if_done(slot & s);
     void quote();
     void grow_tree(slot & s, int32_t max_nodes);
     void remember(const slot & s);

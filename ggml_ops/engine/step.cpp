@@ -276,32 +276,43 @@ void engine::commit() {
             continue;
         }
         s.pass.reads ? commit_prompt(s) : commit_tree(s);
-        if (s.failed()) {
-            continue;
-        }
-        if (!s.pass.samples) {
-            if (s.n_past() == (int32_t) s.request.prompt.size()) {   // n_predict is 0: only the prompt was to be read
-                finish(s, DFLASH_LENGTH);
-            }
-            continue;
-        }
-        s.result.emitted = s.pass.walked.tokens;
-        for (const int32_t token : s.result.emitted) {
-            s.request.predicted.advance(token);
-        }
-        s.stats.n_prediction_accepted = s.request.predicted.n_met();
-        s.state                       = DFLASH_WRITING;
-        s.drafts.begin(s.pass.walked.tokens.back());
-        if (s.pass.walked.stopped) {
-            s.result.emitted.pop_back();
-            finish(s, DFLASH_STOP);
-        } else if (s.n_left() <= 0) {
-            finish(s, DFLASH_LENGTH);
-        } else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts
-            finish(s, DFLASH_CONTEXT);
+        if (!s.failed()) {
+            emit(s);
+            finish_if_done(s);
         }
     }
     target_.end_pass();
+}
+
+// Hands out the tokens of the walk. The last one is the bonus.
+void engine::emit(slot & s) {
+    if (!s.pass.samples) {
+        return;
+    }
+    s.result.emitted = s.pass.walked.tokens;
+    for (const int32_t token : s.result.emitted) {
+        s.request.predicted.advance(token);
+    }
+    s.stats.n_prediction_accepted = s.request.predicted.n_met();
+    s.state                       = DFLASH_WRITING;
+    s.drafts.begin(s.result.emitted.back());
+    if (s.pass.walked.stopped) {
+        s.result.emitted.pop_back();
+    }
+}
+
+void engine::finish_if_done(slot & s) {
+    if (!s.pass.samples) {
+        if (s.n_past() == (int32_t) s.request.prompt.size()) {   // n_predict is 0: only the prompt was to be read
+            finish(s, DFLASH_LENGTH);
+        }
+    } else if (s.pass.walked.stopped) {
+        finish(s, DFLASH_STOP);
+    } else if (s.n_left() <= 0) {
+        finish(s, DFLASH_LENGTH);
+    } else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts
+        finish(s, DFLASH_CONTEXT);
+    }
 }
 
 void engine::commit_prompt(slot & s) {
