@@ -23,7 +23,8 @@ namespace {
 
 constexpr int64_t SEGMENT = 256;   // values of a SWIGLU per task: whole blocks of every type
 
-// product: the first one of the input, whose rows are quantized for it; null: there is none.
+// compute_input() computes what the products of a chain read, and quantizes its rows for the first of them, `product`
+// (null: there is none).
 
 void compute_input(const ggml_compute_params * params, const norm_ops & ops, const ggml_tensor * product) {
     const elementwise_kernels & kernels = best_kernels()->elementwise;
@@ -89,10 +90,10 @@ void compute_chain(const ggml_compute_params * params, const product_chain & cha
 using namespace dflash;
 
 int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph * graph, int at) {
-    int last = at;
     if (!switches::get().fused_ops) {
         return 0;
     }
+    int last = at;
     if (const std::optional<set_rows_ops> pair = find_set_rows(graph, at, last)) {
         ggml_compute_forward_set_rows(params, (*pair)[0]);
         ggml_compute_forward_set_rows(params, (*pair)[1]);
