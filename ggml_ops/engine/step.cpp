@@ -9,8 +9,8 @@
 
 namespace dflash {
 
-// Tap rows that a slot may hold back before a drafter pass injects them: long prompts in large passes, slots that do
-// not draft now and then.
+// Pending tap rows from which on a drafter pass injects them even if the slot does not draft: while it reads its prompt
+// (FLUSH_READING), and otherwise.
 static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED_TAPS;
 
 int32_t engine::step(dflash_update * updates, int32_t cap) {
@@ -102,7 +102,6 @@ void engine::add_trees(const std::vector<int32_t> & sizes) {
     }
 }
 
-// Each of the later prompts may need an output, too.
 void engine::add_prompts() {
     std::vector<slot *> reading;
     for (slot & s : slots_) {
@@ -112,9 +111,10 @@ void engine::add_prompts() {
     }
     std::sort(reading.begin(), reading.end(), older);
     const int32_t n_tree_rows = target_.rows().n_rows();
-    int32_t       n_later     = (int32_t) reading.size();
+    int32_t       n_later     = (int32_t) reading.size();   // prompts, each of which may need an output, too
     for (slot * s : reading) {
-        add_prompt(*s, n_tree_rows, limits_.n_outputs - target_.rows().n_outputs() - --n_later);
+        --n_later;
+        add_prompt(*s, n_tree_rows, limits_.n_outputs - target_.rows().n_outputs() - n_later);
     }
 }
 
@@ -133,14 +133,11 @@ void engine::choose_best_logits() {
     bool        samples = false;
     best_logits wanted  = best_logits::largest;
     for (const slot & s : slots_) {
-        if (!s.pass.samples) {
-            continue;
+        if (s.pass.samples) {
+            const bool whole = s.request.n_probs > 0 || s.request.block_accept;
+            wanted           = std::max(wanted, whole ? best_logits::none : s.request.sampler->needs());
+            samples          = true;
         }
-        const best_logits needs =
-            s.request.n_probs > 0 || s.request.block_accept ? best_logits::none : s.request.sampler->needs();
-        samples = true;
-        wanted =
-            needs == best_logits::none || wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);
     }
     if (samples) {
         target_.logits()->wanted = wanted;
@@ -240,14 +237,14 @@ void engine::walk() {
             continue;
         }
         if (s.pass.samples) {
-            count(s);
+            count_walk(s);
         }
     }
     controller_.observe_verify(slots_, pass_);
 }
 
 // Statistics of a walk.
-void engine::count(slot & s) {
+void engine::count_walk(slot & s) {
     const int32_t n_tokens = (int32_t) s.pass.walked.tokens.size();
     s.stats.n_generated += n_tokens;
     totals_.n_tokens += n_tokens;

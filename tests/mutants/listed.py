@@ -85,8 +85,8 @@ ENGINE = [
             "if (!cache_.keep_path(s.id, s.drafts.tree, { 0 }, s.pass.open)) {",
         ),
         (
-            "wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);",
-            "wanted == best_logits::none ? best_logits::none : needs;",
+            "= std::max(wanted, whole ? best_logits::none : s.request.sampler->needs());",
+            "= whole ? best_logits::none : s.request.sampler->needs();",
         ),
         tests=(
             "tests/lossless/test_tokens.py",
