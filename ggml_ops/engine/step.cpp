@@ -281,7 +281,7 @@ void engine::commit() {
     target_.end_pass();
 }
 
-// Hands out the tokens of the walk. The last one is the bonus.
+// Hands out the tokens of the walk. The last one, the bonus, is the next anchor.
 void engine::emit(slot & s) {
     if (!s.pass.samples) {
         return;
