@@ -25,7 +25,7 @@ NAMES = (STOCK, OURS)
 PASS_ROWS = 512  # at most
 # Each switches a part of ours off for stock; ggml's own repacking and AMX kernels stay on. Our process keeps the
 # environment, so DFLASH_PANELS=avx2 measures the kernels of that instruction set.
-SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_DENSE", "DFLASH_FUSED")
+SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_FLOAT_GEMM", "DFLASH_ROPE", "DFLASH_FUSED")
 
 _open: list[Engine] = []  # in a child: the loaded engine
 

@@ -60,7 +60,7 @@ class cache {
     // ---- what a pass leaves (cache.cpp) ----
 
     void add_prompt(int32_t id, int32_t n);   // the next n tokens of it were read
-    // A path of a tree; open: see target::tree_rows. False: the memory cannot be rolled back.
+    // A path of a tree; open: see batch::tree_form. False: the memory cannot be rolled back.
     bool keep_path(int32_t id, const tree & t, const std::vector<int32_t> & path, bool open);
     // Adds what follows the sequence's text + [anchor] by the text itself, at most `length` tokens of each place.
     void find_quotations(int32_t id, int32_t anchor, int32_t length, continuations & found);
@@ -76,8 +76,8 @@ class cache {
     int32_t busy_cells() const;
     // Whether n cells are free once every idle sequence has left.
     bool has_cells(int32_t n) const;
-    // Idle sequences leave, oldest first, until n cells are free; `but` and `and_but` stay. False: not enough are.
-    bool make_room(int32_t n, int32_t but = -1, int32_t and_but = -1);
+    // Idle sequences leave, oldest first, until n cells are free; `kept` and `also_kept` stay. False: not enough are.
+    bool make_room(int32_t n, int32_t kept = -1, int32_t also_kept = -1);
     void leave(int32_t id);   // an idle sequence gives its cells up
     void leave_idle();        // all idle ones, where they cost running ones time and the host keeps them
     // A running sequence gives its cells up for a while. False: there is no memory on the host for them.
@@ -94,9 +94,9 @@ class cache {
     // Where the beginning of a prompt can come from.
     struct source {
         enum { OWN, OTHER, LEADER, HOST } place;
-        int32_t              id;         // of the sequence
-        int32_t              n_tokens;   // that need not be read
-        const conversation * entry;      // HOST only
+        int32_t              id;                // of the sequence
+        int32_t              n_tokens;          // that need not be read
+        const conversation * entry = nullptr;   // HOST only
     };
 
     memory &       target_memory() { return target_.memory(); }

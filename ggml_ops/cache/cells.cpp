@@ -32,11 +32,11 @@ int32_t cache::busy_cells() const {
 
 bool cache::has_cells(int32_t n) const { return !size() || busy_cells() + n <= *size(); }
 
-bool cache::make_room(int32_t n, int32_t but, int32_t and_but) {
+bool cache::make_room(int32_t n, int32_t kept, int32_t also_kept) {
     while (free_cells() < n) {
         const sequence * oldest = nullptr;
         for (const sequence & s : sequences_) {
-            const bool may_go = !s.running && !s.tokens.empty() && s.id != but && s.id != and_but;
+            const bool may_go = !s.running && !s.tokens.empty() && s.id != kept && s.id != also_kept;
             if (may_go && (!oldest || s.t_used_us < oldest->t_used_us)) {
                 oldest = &s;
             }

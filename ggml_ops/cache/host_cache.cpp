@@ -4,9 +4,13 @@
 
 namespace dflash {
 
-int32_t common_prefix(const std::vector<int32_t> & a, const std::vector<int32_t> & b) {
+static int32_t common_prefix(const std::vector<int32_t> & a, const std::vector<int32_t> & b) {
     const size_t n = std::min(a.size(), b.size());
     return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
+}
+
+int32_t common_tokens(const std::vector<int32_t> & text, const std::vector<int32_t> & prompt) {
+    return std::min(common_prefix(text, prompt), (int32_t) prompt.size() - 1);
 }
 
 // Whether `c` can give all of these tokens.
@@ -48,9 +52,7 @@ void host_cache::add(conversation && c) {
 host_cache::match host_cache::find(const std::vector<int32_t> & prompt) const {
     match best;
     for (const conversation & c : entries_) {
-        // the last token of a prompt is always read
-        const int32_t n_common = std::min(common_prefix(c.tokens, prompt), (int32_t) prompt.size() - 1);
-        const int32_t n_kept   = c.kept(n_common);
+        const int32_t n_kept = c.kept(common_tokens(c.tokens, prompt));
         if (n_kept > 0 && n_kept >= best.n_kept) {
             best = { &c, n_kept };
         }

@@ -12,8 +12,8 @@
 
 namespace dflash {
 
-// Length of the common beginning of two texts.
-int32_t common_prefix(const std::vector<int32_t> & a, const std::vector<int32_t> & b);
+// Tokens that a text and a prompt begin with. The prompt's last one does not count: it is always read, for its logits.
+int32_t common_tokens(const std::vector<int32_t> & text, const std::vector<int32_t> & prompt);
 
 class host_cache {
   public:
@@ -34,7 +34,7 @@ class host_cache {
     // Keeps it as the newest, in place of entries whose tokens it covers. Makes room first; drops it if there is none.
     void add(conversation && c);
 
-    // The one that gives most of the prompt's beginning; of equals the newest. Ends with the next add() or take().
+    // The one that gives most of the prompt's beginning, the newest of equals. Ends with the next add() or take().
     struct match {
         const conversation * entry  = nullptr;   // null: none gives any
         int32_t              n_kept = 0;

@@ -22,11 +22,6 @@ constexpr int32_t TEMPLATE_TAIL = 32;
 // Whether keeping n_kept tokens of a sequence or conversation loses more than half of it.
 template <class T> bool loses_much(const T & from, int32_t n_kept) { return 2 * n_kept < (int32_t) from.tokens.size(); }
 
-int32_t common_tokens(const std::vector<int32_t> & held, const std::vector<int32_t> & prompt) {
-    // The last token is always read: its logits are needed.
-    return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 1);
-}
-
 }   // namespace
 
 std::vector<int32_t> reusable_part(const std::vector<int32_t> & prompt, int32_t probs_from) {
@@ -95,19 +90,19 @@ int32_t cache::held_by_running(const std::vector<int32_t> & prompt) const {
 }
 
 cache::source cache::best_source(const sequence & s, const std::vector<int32_t> & prompt) const {
-    source  best = { source::OWN, s.id, own_prefix(s, prompt), nullptr };
+    source  best = { source::OWN, s.id, own_prefix(s, prompt) };
     int32_t need = best.n_tokens + MIN_GAIN;
     for (const sequence & other : sequences_) {
         if (other.id == s.id || other.is_aside() || other.follows()) {
             continue;
         }
         if (const int32_t n = own_prefix(other, prompt); n >= need) {
-            best = { source::OTHER, other.id, n, nullptr };
+            best = { source::OTHER, other.id, n };
             need = n + 1;
         }
         if (const int32_t n = other.reading() ? future_prefix(other, prompt) : 0;
             n >= std::max(need, best.n_tokens + MIN_SHARED_READING)) {
-            best = { source::LEADER, other.id, n, nullptr };
+            best = { source::LEADER, other.id, n };
             need = n + 1;
         }
     }
@@ -135,7 +130,7 @@ int32_t cache::begin(
 
 // What the sequence held goes to the host if little of it stays.
 int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool cache_prompt) {
-    source best = { source::OWN, s.id, 0, nullptr };
+    source best = { source::OWN, s.id, 0 };
     if (cache_prompt) {
         best = best_source(s, prompt);
     }

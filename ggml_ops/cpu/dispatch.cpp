@@ -51,15 +51,13 @@ size_t no_work_buffer(int, const ggml_tensor *) { return 0; }
 // The kernel for an op, null if ggml computes it: the first that serves it. Packed weights come first, since no other
 // kernel can read them; that we can compute all their ops was asked before they were packed (supports_op()).
 op_kernel * find_kernel(const ggml_tensor * op) {
-    static const switches & on          = switches::get();
-    static const bool       has_vectors = best_kernels();
-    static op_kernel        kernels[]   = {
+    static const switches & on        = switches::get();
+    static op_kernel        kernels[] = {
         { true, has_packed_weights, packed_gemm_work_size, packed_gemm_compute },
-        { on.fused_ops, rope_fits, no_work_buffer, rope_compute },
-        { on.attention && has_vectors, flash_attention_fits, flash_attention_work_size, flash_attention_compute },
-        { on.float_gemm && has_vectors, float_gemm_fits, float_gemm_work_size, float_gemm_compute },
-        { on.attention && has_vectors, attention_no_flash_fits, attention_no_flash_work_size,
-                     attention_no_flash_compute },
+        { on.rope, rope_fits, no_work_buffer, rope_compute },
+        { on.attention, flash_attention_fits, flash_attention_work_size, flash_attention_compute },
+        { on.float_gemm, float_gemm_fits, float_gemm_work_size, float_gemm_compute },
+        { on.attention, attention_no_flash_fits, attention_no_flash_work_size, attention_no_flash_compute },
     };
     for (op_kernel & kernel : kernels) {
         if (kernel.serves(op)) {

@@ -68,7 +68,10 @@ std::optional<norm_ops> find_norm(const ggml_cgraph * graph, int at, int & last)
         !ggml_can_fuse(graph, first, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
         return {};
     }
-    const norm_ops ops = { add, graph->nodes[first], graph->nodes[first + 1], nullptr };
+    norm_ops ops;
+    ops.add  = add;
+    ops.norm = graph->nodes[first];
+    ops.mul  = graph->nodes[first + 1];
     if (!is_plain(ops.norm->src[0]) || !is_plain(ops.mul) || !is_plain(ops.weight()) || ggml_nrows(ops.weight()) != 1 ||
         ops.weight()->ne[0] != ops.norm->ne[0]) {
         return {};

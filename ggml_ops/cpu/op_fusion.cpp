@@ -1,11 +1,13 @@
 #include "cpu/op_fusion.h"
 
+#include "cpu/dispatch.h"
 #include "cpu/fused_chain.h"
 #include "cpu/gemm/packed_gemm.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/rope/rope.h"
 #include "cpu/switches.h"
 #include "cpu/tensor_rows.h"
+#include "cpu/threads/tasks.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 #include "ops.h"
@@ -21,7 +23,8 @@ namespace {
 
 constexpr int64_t SEGMENT = 256;   // values of a SWIGLU per task: whole blocks of every type
 
-// product: the first one of the input, whose rows are quantized for it; null: there is none.
+// compute_input() computes what the products of a chain read, and quantizes its rows for the first of them, `product`
+// (null: there is none).
 
 void compute_input(const ggml_compute_params * params, const norm_ops & ops, const ggml_tensor * product) {
     const elementwise_kernels & kernels = best_kernels()->elementwise;
@@ -30,7 +33,7 @@ void compute_input(const ggml_compute_params * params, const norm_ops & ops, con
     std::memcpy(&eps, ops.norm->op_params, sizeof(eps));
     const auto [begin, end] = rows_of_thread(params, ggml_nrows(ops.mul));
     std::optional<rotation> rotation;
-    if (ops.rope && rope_fits(ops.rope)) {
+    if (ops.rope && is_ours(ops.rope)) {
         rotation.emplace(ops.rope);
     }
     for (int64_t i = begin; i < end; ++i) {
@@ -87,10 +90,10 @@ void compute_chain(const ggml_compute_params * params, const product_chain & cha
 using namespace dflash;
 
 int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph * graph, int at) {
-    int last = at;
     if (!switches::get().fused_ops) {
         return 0;
     }
+    int last = at;
     if (const std::optional<set_rows_ops> pair = find_set_rows(graph, at, last)) {
         ggml_compute_forward_set_rows(params, (*pair)[0]);
         ggml_compute_forward_set_rows(params, (*pair)[1]);

@@ -9,8 +9,9 @@ namespace dflash {
 
 struct switches {
     bool        attention  = value_of("DFLASH_ATTENTION") != "0";
-    bool        float_gemm = value_of("DFLASH_DENSE") != "0";
-    bool        fused_ops  = value_of("DFLASH_FUSED") != "0";   // and RoPE
+    bool        float_gemm = value_of("DFLASH_FLOAT_GEMM") != "0";
+    bool        rope       = value_of("DFLASH_ROPE") != "0";
+    bool        fused_ops  = value_of("DFLASH_FUSED") != "0";
     bool        amx        = value_of("DFLASH_AMX") != "0";
     std::string panels     = value_of("DFLASH_PANELS");   // 1: all variants of packed GEMM, or the name of one
 

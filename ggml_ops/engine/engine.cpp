@@ -130,14 +130,12 @@ void engine::finish(slot & s, int32_t state) {
     if (state != DFLASH_FAILED && state != DFLASH_REFUSED) {
         remember(s);
     }
+    s.stats = stats_of(s.id);
     s.state = state;
     cache_.end(s.id);
     s.request.sampler.reset();
     controller_.end_answer(s);
     s.drafts.clear();
-    if (s.t_first_us) {
-        s.stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
-    }
 }
 
 void engine::fail(slot & s, const std::string & why, int32_t state) {

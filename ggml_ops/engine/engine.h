@@ -102,9 +102,11 @@ class engine {
     void choose_best_logits();
     void await_logits();
     void count_pass();
-    void count(slot & s);
+    void count_walk(slot & s);
     void commit_prompt(slot & s);
     void commit_tree(slot & s);
+    void emit(slot & s);
+    void finish_if_done(slot & s);
     void quote();
     void grow_tree(slot & s, int32_t max_nodes);
     void remember(const slot & s);
@@ -128,7 +130,7 @@ class engine {
     dflash::target       target_;
     dflash::draft_memory draft_memory_;
     dflash::cache        cache_;
-    pass_limits          limits_;   // the target's
+    const pass_limits &  limits_;   // the target's
     dflash::controller   controller_{ limits_ };
     dflash::corpus       corpus_;
     earlier_answers      answers_;

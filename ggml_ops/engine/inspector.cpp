@@ -260,12 +260,13 @@ double inspector::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
 
 // One pass over the trees, then the logits and the path of each. Returns the milliseconds of the pass.
 double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked) {
-    std::vector<target::tree_rows> placed;
+    std::vector<int32_t>          first_rows;
+    std::vector<batch::tree_form> forms(checked.size());
     for (size_t i = 0; i < checked.size(); ++i) {
-        target::tree_use use;
-        use.all_outputs = trees[i].logits != nullptr;
-        use.rolls_back  = trees[i].n_path < trees[i].n_nodes;
-        placed.push_back(target_.add_tree(trees[i].slot, checked[i], cache_.at(trees[i].slot).n_past(), use));
+        const int32_t slot   = trees[i].slot;
+        forms[i].all_outputs = trees[i].logits != nullptr;
+        forms[i].open        = target_.opens(checked[i], trees[i].n_path < trees[i].n_nodes);
+        first_rows.push_back(target_.rows().add_tree(slot, checked[i], cache_.at(slot).n_past(), forms[i]));
     }
     drafts_.free_tap_cells();
     const stopwatch watch;
@@ -275,11 +276,11 @@ double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tr
     for (size_t i = 0; i < checked.size(); ++i) {
         const dflash_tree_rows & rows = trees[i];
         for (int32_t k = 0; rows.logits && k < rows.n_nodes; ++k) {
-            std::copy_n(logits_of(target_.context(), placed[i].first + k), n_vocab, rows.logits + (size_t) k * n_vocab);
+            std::copy_n(logits_of(target_.context(), first_rows[i] + k), n_vocab, rows.logits + (size_t) k * n_vocab);
         }
         const std::vector<int32_t> path(rows.path, rows.path + rows.n_path);
-        drafts_.taps().keep(rows.slot, placed[i].first, path);
-        if (!cache_.keep_path(rows.slot, checked[i], path, placed[i].open)) {
+        drafts_.taps().keep(rows.slot, first_rows[i], path);
+        if (!cache_.keep_path(rows.slot, checked[i], path, forms[i].open)) {
             throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
         }
     }

@@ -9,8 +9,8 @@
 
 namespace dflash {
 
-// Tap rows that a slot may hold back before a drafter pass injects them: long prompts in large passes, slots that do
-// not draft now and then.
+// Pending tap rows from which on a drafter pass injects them even if the slot does not draft: while it reads its prompt
+// (FLUSH_READING), and otherwise.
 static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED_TAPS;
 
 int32_t engine::step(dflash_update * updates, int32_t cap) {
@@ -91,19 +91,17 @@ void engine::add_trees(const std::vector<int32_t> & sizes) {
     for (slot & s : slots_) {
         if (s.writing()) {
             const tree &     t = s.drafts.tree;
-            target::tree_use use;
-            use.rolls_back   = t.size() > 1;
-            use.padded_size  = sizes[s.id];
-            const auto in    = target_.add_tree(s.id, t, s.n_past(), use);
-            s.pass.first_row = in.first;
+            batch::tree_form form;
+            form.padded_size = sizes[s.id];
+            form.open        = target_.opens(t, t.size() > 1, form.padded_size);
+            s.pass.first_row = target_.rows().add_tree(s.id, t, s.n_past(), form);
             s.pass.n_rows    = t.size();
             s.pass.samples   = true;
-            s.pass.open      = in.open;
+            s.pass.open      = form.open;
         }
     }
 }
 
-// Each of the later prompts may need an output, too.
 void engine::add_prompts() {
     std::vector<slot *> reading;
     for (slot & s : slots_) {
@@ -113,9 +111,10 @@ void engine::add_prompts() {
     }
     std::sort(reading.begin(), reading.end(), older);
     const int32_t n_tree_rows = target_.rows().n_rows();
-    int32_t       n_later     = (int32_t) reading.size();
+    int32_t       n_later     = (int32_t) reading.size();   // prompts, each of which may need an output, too
     for (slot * s : reading) {
-        add_prompt(*s, n_tree_rows, limits_.n_outputs - target_.rows().n_outputs() - --n_later);
+        --n_later;
+        add_prompt(*s, n_tree_rows, limits_.n_outputs - target_.rows().n_outputs() - n_later);
     }
 }
 
@@ -134,14 +133,11 @@ void engine::choose_best_logits() {
     bool        samples = false;
     best_logits wanted  = best_logits::largest;
     for (const slot & s : slots_) {
-        if (!s.pass.samples) {
-            continue;
+        if (s.pass.samples) {
+            const bool whole = s.request.n_probs > 0 || s.request.block_accept;
+            wanted           = std::max(wanted, whole ? best_logits::none : s.request.sampler->needs());
+            samples          = true;
         }
-        const best_logits needs =
-            s.request.n_probs > 0 || s.request.block_accept ? best_logits::none : s.request.sampler->needs();
-        samples = true;
-        wanted =
-            needs == best_logits::none || wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);
     }
     if (samples) {
         target_.logits()->wanted = wanted;
@@ -241,14 +237,14 @@ void engine::walk() {
             continue;
         }
         if (s.pass.samples) {
-            count(s);
+            count_walk(s);
         }
     }
     controller_.observe_verify(slots_, pass_);
 }
 
 // Statistics of a walk.
-void engine::count(slot & s) {
+void engine::count_walk(slot & s) {
     const int32_t n_tokens = (int32_t) s.pass.walked.tokens.size();
     s.stats.n_generated += n_tokens;
     totals_.n_tokens += n_tokens;
@@ -277,32 +273,43 @@ void engine::commit() {
             continue;
         }
         s.pass.reads ? commit_prompt(s) : commit_tree(s);
-        if (s.failed()) {
-            continue;
-        }
-        if (!s.pass.samples) {
-            if (s.n_past() == (int32_t) s.request.prompt.size()) {   // n_predict is 0: only the prompt was to be read
-                finish(s, DFLASH_LENGTH);
-            }
-            continue;
-        }
-        s.result.emitted = s.pass.walked.tokens;
-        for (const int32_t token : s.result.emitted) {
-            s.request.predicted.advance(token);
-        }
-        s.stats.n_prediction_accepted = s.request.predicted.n_met();
-        s.state                       = DFLASH_WRITING;
-        s.drafts.begin(s.pass.walked.tokens.back());
-        if (s.pass.walked.stopped) {
-            s.result.emitted.pop_back();
-            finish(s, DFLASH_STOP);
-        } else if (s.n_left() <= 0) {
-            finish(s, DFLASH_LENGTH);
-        } else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts
-            finish(s, DFLASH_CONTEXT);
+        if (!s.failed()) {
+            emit(s);
+            finish_if_done(s);
         }
     }
     target_.end_pass();
+}
+
+// Hands out the tokens of the walk. The last one, the bonus, is the next anchor.
+void engine::emit(slot & s) {
+    if (!s.pass.samples) {
+        return;
+    }
+    s.result.emitted = s.pass.walked.tokens;
+    for (const int32_t token : s.result.emitted) {
+        s.request.predicted.advance(token);
+    }
+    s.stats.n_prediction_accepted = s.request.predicted.n_met();
+    s.state                       = DFLASH_WRITING;
+    s.drafts.begin(s.result.emitted.back());
+    if (s.pass.walked.stopped) {
+        s.result.emitted.pop_back();
+    }
+}
+
+void engine::finish_if_done(slot & s) {
+    if (!s.pass.samples) {
+        if (s.n_past() == (int32_t) s.request.prompt.size()) {   // n_predict is 0: only the prompt was to be read
+            finish(s, DFLASH_LENGTH);
+        }
+    } else if (s.pass.walked.stopped) {
+        finish(s, DFLASH_STOP);
+    } else if (s.n_left() <= 0) {
+        finish(s, DFLASH_LENGTH);
+    } else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts
+        finish(s, DFLASH_CONTEXT);
+    }
 }
 
 void engine::commit_prompt(slot & s) {

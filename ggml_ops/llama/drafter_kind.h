@@ -1,5 +1,8 @@
 // The kinds of drafters: how to recognize each in a GGUF, and what it supports. Code that reads files, builds graphs or
 // checks requests looks up all differences between kinds here.
+//
+// DFlare has no row: by all of this it is DFlash. Where it differs (files/drafter_check.cpp, draft/layers.cpp), its
+// tensors tell: layer_fusion, and attn_k_ctx and attn_v_ctx of each layer.
 
 #pragma once
 

@@ -18,11 +18,11 @@ class llm_graph_result;
 
 namespace dflash {
 
-// What a pass finds in each row of logits.
+// What a pass finds in each row of logits. Where one suffices, those after it do, too.
 enum class best_logits {
-    none,      // nothing: rows are read whole
     largest,   // the token with the largest logit
     top,       // the TOP_LOGITS largest logits
+    none,      // nothing: rows are read whole
 };
 constexpr int32_t TOP_LOGITS = 64;
 

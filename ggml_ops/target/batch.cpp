@@ -31,7 +31,7 @@ int32_t batch::add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_
     for (int32_t i = 0; i < t.size(); ++i) {
         const node &  n   = t.nodes[i];
         const int32_t row = add_row(seq, n.token, n_past + n.depth, form.all_outputs || i == t.size() - 1);
-        if (form.with_parents) {
+        if (form.open) {
             llama_batch_ext_set_parent(rows_.get(), row, i == 0 ? LLAMA_PARENT_NONE : first + n.parent);
         }
     }

@@ -211,9 +211,8 @@ void target::end_pass() {
 
 // ---- a pass ----
 
-target::tree_rows target::add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_use & use) {
-    const bool open = !t.is_chain() || use.padded_size > t.size() || (memory_->tapes() && use.rolls_back);
-    return { batch_.add_tree(seq, t, n_past, { use.all_outputs, open, use.padded_size }), open };
+bool target::opens(const tree & t, bool rolls_back, int32_t padded_size) const {
+    return !t.is_chain() || padded_size > t.size() || (memory_->tapes() && rolls_back);
 }
 
 int target::process() {

@@ -66,17 +66,9 @@ class target {
 
     batch &       rows() { return batch_; }
     const batch & rows() const { return batch_; }
-    struct tree_rows {
-        int32_t first;   // row in the batch
-        bool    open;    // it is a tree to the memory, which waits for the path (memory::commit)
-    };
-    struct tree_use {
-        bool    all_outputs = true;   // rows have logits; false: only the last
-        bool    rolls_back  = true;   // the walk may leave a part of it; tapes roll a chain back as a tree
-        int32_t padded_size = 0;      // rows of padding fill the tree up to it
-    };
-    // Adds a tree (batch::add_tree).
-    tree_rows add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_use & use);
+    // Whether a tree has to be open (batch::tree_form). rolls_back: the walk may leave a part of it; tapes roll a chain
+    // back as a tree.
+    bool opens(const tree & t, bool rolls_back, int32_t padded_size = 0) const;
     // Computes the rows of the batch; their taps need free cells of the store (draft_memory::free_tap_cells). Returns
     // llama_process()'s code; throws where an RPC server has failed.
     int  process();

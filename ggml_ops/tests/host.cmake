@@ -120,9 +120,14 @@ dflash_outcome(sampling STATUS 0 OUTPUT "[1-9][0-9][0-9][0-9][0-9][0-9]+ draws a
     COMMAND test_sampling ${DEMO_DIR}/pocket-target.gguf 200)
 set_tests_properties(sampling PROPERTIES LABELS slow TIMEOUT 600)
 
+# Without ours, RoPE is ggml's also where it is fused with a norm.
+add_test(NAME op_fusion_with_stock_rope COMMAND test_op_fusion 1)
+dflash_settings(op_fusion_with_stock_rope)
+set_property(TEST op_fusion_with_stock_rope APPEND PROPERTY ENVIRONMENT DFLASH_ROPE=0)
+
 # The same programs detect errors: stock kernels compute a row differently in other passes ...
 dflash_outcome(row_invariance_of_stock_products STATUS 1 OUTPUT "rows differ" COMMAND test_row_invariance "MUL_MAT f16")
-set_property(TEST row_invariance_of_stock_products APPEND PROPERTY ENVIRONMENT DFLASH_DENSE=0)
+set_property(TEST row_invariance_of_stock_products APPEND PROPERTY ENVIRONMENT DFLASH_FLOAT_GEMM=0)
 dflash_outcome(row_invariance_of_stock_attention STATUS 1 OUTPUT "rows differ"
     COMMAND test_row_invariance "attention without flash attention f16")
 set_property(TEST row_invariance_of_stock_attention APPEND PROPERTY ENVIRONMENT DFLASH_ATTENTION=0)

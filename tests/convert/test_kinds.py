@@ -11,12 +11,21 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from dflash_local.convert import convert
+from dflash_local.convert.kinds import KINDS
 from dflash_local.convert.outtypes import find_outtype
 from dflash_local.convert.requantize import ReducedHead, requantize
 from dflash_local.convert.tensor_spec import TensorSpec
 from dflash_local.errors import ConvertError
 
 from . import samples
+
+
+def test_the_engine_knows_the_same_kinds_with_a_lattice() -> None:
+    header = (Path(__file__).parents[2] / "ggml_ops/llama/drafter_kind.h").read_text()
+    rows = re.findall(r'drafter_kind::\w+, +"\w+", +"([^"]+)", +\S+, +(true|false),', header)
+    assert {name for name, lattice in rows if lattice == "true"} == {kind.name for kind in KINDS if kind.lattice}
+    assert ("DFlash", "false") in rows
+
 
 # ---- DFlare ----
 

@@ -44,8 +44,8 @@ ENGINE = [
     *mutants_of(
         "ggml_ops/cache/prefix.cpp",
         (
-            "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 1);",
-            "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 2);",
+            "return kept_tokens(reach(s), s.checkpoints, common_tokens(s.tokens, prompt));",
+            "return kept_tokens(reach(s), s.checkpoints, common_tokens(s.tokens, prompt) - 1);",
         ),
         ("= leader.reading() && leader.request_number == s.leader.request_number;", "= false;"),
         ("need = best.n_tokens + MIN_GAIN;", "need = best.n_tokens + 100 * MIN_GAIN;"),
@@ -85,8 +85,8 @@ ENGINE = [
             "if (!cache_.keep_path(s.id, s.drafts.tree, { 0 }, s.pass.open)) {",
         ),
         (
-            "wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);",
-            "wanted == best_logits::none ? best_logits::none : needs;",
+            "= std::max(wanted, whole ? best_logits::none : s.request.sampler->needs());",
+            "= whole ? best_logits::none : s.request.sampler->needs();",
         ),
         tests=(
             "tests/lossless/test_tokens.py",
@@ -125,8 +125,8 @@ ENGINE = [
         ("while (!entries_.empty() && bytes_ > limit_ - bytes) {", "while (!entries_.empty() && bytes_ > limit_) {"),
         ("it = gives(c, it->tokens) ? erase(it) : std::next(it);", "it = std::next(it);"),
         (
-            "const int32_t n_common = std::min(common_prefix(c.tokens, prompt), (int32_t) prompt.size() - 1);",
-            "const int32_t n_common = common_prefix(c.tokens, prompt);",
+            "return std::min(common_prefix(text, prompt), (int32_t) prompt.size() - 1);",
+            "return common_prefix(text, prompt);",
         ),
         ("if (n_kept > 0 && n_kept >= best.n_kept) {", "if (n_kept > 0) {"),
         tests=("native host_cache",),

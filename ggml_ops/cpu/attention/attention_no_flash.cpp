@@ -103,7 +103,8 @@ void compute_softmax(const ggml_compute_params * params, ggml_tensor * op, const
                   n_alibi_low = (int64_t) 1 << (int) std::floor(std::log2((double) n_heads));
     const float alibi_low     = std::pow(2.0f, -alibi / n_alibi_low),
                 alibi_high    = std::pow(2.0f, -alibi / 2.0f / n_alibi_low);
-    for (int64_t i = n_rows * params->ith / params->nth; i < n_rows * (params->ith + 1) / params->nth; ++i) {
+    const auto [begin, end]   = rows_of_thread(params, n_rows);
+    for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i % x->ne[1], head = i / x->ne[1] % n_heads, stream = i / (x->ne[1] * n_heads);
         const float   slope    = alibi <= 0.0f        ? 1.0f
                                  : head < n_alibi_low ? powf(alibi_low, head + 1)
@@ -131,8 +132,8 @@ void compute_scores(ggml_tensor * op, const attention_no_flash_kernels & kernels
     kernels.transpose_k(k->type,
         (const char *) k->data + stream / (q->ne[3] / k->ne[3]) * k->nb[3] + head_of_k * k->nb[2] + first * k->nb[1],
         k->nb[1], n_cells, dk, cells, transposed);
-    for (int64_t begin = 0; begin < split.n_queries; begin += SCORE_QUERIES) {   // all rows of a head, then those of
-                                                                                 // the next
+    // queries: all rows of a head, then those of the next
+    for (int64_t begin = 0; begin < split.n_queries; begin += SCORE_QUERIES) {
         const int64_t n = std::min(SCORE_QUERIES, split.n_queries - begin);
         for (int64_t i = begin; i < begin + n; ++i) {
             std::memcpy(queries + (i - begin) * dk, q_head + i % q->ne[1] * q->nb[1] + i / q->ne[1] * q->nb[2],

@@ -66,7 +66,7 @@ template <class T> ISA_FUNCTION void packed_gemm(const packed_gemm_call & call) 
     _tile_storeconfig(saved);
     barrier(saved);
     packed_gemm_call part = call;
-    for (int r = 0; r < call.n_rows && call.begin < call.end; r += MAX_GEMM_ROWS) {
+    for (int r = 0; r < call.n_rows && call.n_panels > 0; r += MAX_GEMM_ROWS) {
         part.rows   = (const char *) call.rows + r * call.row_stride;
         part.n_rows = std::min(MAX_GEMM_ROWS, call.n_rows - r);
         part.out    = call.out + r * call.out_stride;

@@ -276,13 +276,13 @@ template <class T> struct blocks_of_256 {
 
     // Q: fours of rows in a tile
     template <int Q> ISA_FUNCTION void compute(const packed_gemm_call & call) {
-        const int64_t       n_blocks = call.n_blocks, end = call.end;
+        const int64_t       n_blocks = call.n_blocks, n_panels = call.n_panels;
         const char * const  rows       = (const char *) call.rows;
         const size_t        row_stride = call.row_stride, out_stride = call.out_stride;
         const row_groups    groups(call.n_rows);
         const row_offsets   offsets(groups.rows, row_stride);
-        const panel *       x     = (const panel *) call.panels + call.begin * n_blocks;
-        const panel * const x_end = (const panel *) call.panels + end * n_blocks;
+        const panel *       x     = (const panel *) call.panels;
+        const panel * const x_end = x + n_panels * n_blocks;
         scaled_weights      weights;   // a part of the next block replaces one whose last tile has been loaded
         scaled_sums         sums[2];   // of this task and the previous one
         alignas(64) float   totals[MAX_GEMM_ROWS][PANEL];
@@ -292,7 +292,7 @@ template <class T> struct blocks_of_256 {
             unpack(*x, part, weights);
         }
         int flip = 0;
-        for (int64_t p = call.begin; p <= end; ++p) {
+        for (int64_t p = 0; p <= n_panels; ++p) {
             for (int64_t b = 0; b < n_blocks; ++b, ++x) {
                 const panel * next = x + 1 < x_end ? x + 1 : nullptr;
                 for (int g = 0; g < groups.count; ++g, flip ^= 1) {

@@ -258,7 +258,7 @@ template <class T> struct blocks_of_32 {
     // stored (a store that waits for its product holds up all later stores), the block three before is scaled (reading
     // it back earlier would stall), and in the last group a block of the next chunk is unpacked in place of this one.
     template <int ROWS, int CHUNK> ISA_FUNCTION void compute_chunks(const packed_gemm_call & call) {
-        const int64_t      n_blocks   = call.n_blocks;
+        const int64_t      n_blocks = call.n_blocks, n_panels = call.n_panels;
         const char * const rows       = (const char *) call.rows;
         const size_t       row_stride = call.row_stride, out_stride = call.out_stride;
         // with several groups of rows, or 8-bit weights, L1 is full (measured: 3 to 10 %)
@@ -273,19 +273,20 @@ template <class T> struct blocks_of_32 {
         const float * const row_scales = sort_all_scales<ROWS>(rows, row_stride, groups, n_groups, n_blocks);
         __m512              totals[ROWS];
         set_zero(totals);
-        const panel * x = (const panel *) call.panels + call.begin * n_blocks;
+        const panel * x = (const panel *) call.panels;
         unpack_quads<ROWS, CHUNK>(x, n_blocks, 0, 0, (int) std::min<int64_t>(CHUNK, n_quads), m, 0);
         multiplied_quad before;
         float *         out_before    = nullptr;   // of the previous group, if that chunk was its last
         float (*totals_before)[PANEL] = m.totals[0];
         int flip                      = 0;
-        for (int64_t p = call.begin, end = call.end; p < end; ++p) {
+        for (int64_t p = 0; p < n_panels; ++p) {
             for (int64_t quad = 0; quad < n_quads; quad += CHUNK, flip ^= 1) {
                 const int     count     = CHUNK == 1 ? 1 : (int) std::min<int64_t>(CHUNK, n_quads - quad);
                 const bool    ends      = quad + count == n_quads;
                 const int64_t quad_next = ends ? 0 : quad + count;
-                const int count_next = ends && p + 1 == end ? 0 : (int) std::min<int64_t>(CHUNK, n_quads - quad_next);
-                const panel * next   = x + (ends ? n_blocks - 4 * quad : 4 * count);
+                const int     count_next =
+                    ends && p + 1 == n_panels ? 0 : (int) std::min<int64_t>(CHUNK, n_quads - quad_next);
+                const panel * next = x + (ends ? n_blocks - 4 * quad : 4 * count);
                 for (int g = 0; g < n_groups; ++g) {
                     const int8_t * a          = (const int8_t *) rows + groups.first(g) * row_stride + 128 * quad;
                     const int      prefetches = blocks_to_prefetch(g, n_groups);

@@ -14,10 +14,10 @@ constexpr int PREFETCH_AHEAD = 8192;
 // Rows of a pass that are multiplied with a panel before the next one is read.
 constexpr int MAX_GEMM_ROWS = 64;
 
-// out[r][16 * p + c] for panels p in [begin, end) and rows r below n_rows.
+// out[r][16 * p + c] for panels p below n_panels and rows r below n_rows.
 struct packed_gemm_call {
-    const void * panels;   // of the matrix, each of n_blocks
-    int64_t      n_blocks, begin, end;
+    const void * panels;   // each of n_blocks
+    int64_t      n_blocks, n_panels;
     const void * rows;         // quantized
     size_t       row_stride;   // bytes, quantized_row_size()
     int          n_rows;

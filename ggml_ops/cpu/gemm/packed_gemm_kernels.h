@@ -345,8 +345,8 @@ template <class T> void packed_gemm(const packed_gemm_call & call) {
     static constexpr micro_kernel narrow[] = { packed_micro_kernel<T, 1, simd::PANEL_PARTS[0]>,
         packed_micro_kernel<T, 2, simd::PANEL_PARTS[1]>, packed_micro_kernel<T, 3, simd::PANEL_PARTS[2]> };
     const int                     n_rows   = call.n_rows;
-    const int64_t                 end      = call.end * PARTS_OF_PANEL;
-    for (int64_t part = call.begin * PARTS_OF_PANEL; part < end;) {
+    const int64_t                 end      = call.n_panels * PARTS_OF_PANEL;
+    for (int64_t part = 0; part < end;) {
         int64_t n_parts = 1;
         for (int r = 0; r < n_rows;) {
             // groups of equal size: 9 rows are 5 and 4

@@ -2,6 +2,7 @@
 
 #include "cpu/isa/kernels.h"
 #include "cpu/tensor_rows.h"
+#include "cpu/threads/tasks.h"
 #include "ggml-cpu-impl.h"
 #include "ops.h"
 
@@ -74,11 +75,6 @@ struct rotation_table {
 };
 
 }   // namespace
-
-std::pair<int64_t, int64_t> rows_of_thread(const ggml_compute_params * params, int64_t n) {
-    const int64_t each = (n + params->nth - 1) / params->nth;
-    return { std::min(n, each * params->ith), std::min(n, each * (params->ith + 1)) };
-}
 
 bool rope_fits(const ggml_tensor * op) {
     return best_kernels() && op->op == GGML_OP_ROPE && mode(op) == GGML_ROPE_TYPE_NEOX && n_dims(op) > 0 &&

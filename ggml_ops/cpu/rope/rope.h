@@ -6,14 +6,10 @@
 #include "ggml.h"
 
 #include <cstdint>
-#include <utility>
 
 struct ggml_compute_params;
 
 namespace dflash {
-
-// This thread's rows [begin, end) of n, split as ggml splits ROPE.
-std::pair<int64_t, int64_t> rows_of_thread(const ggml_compute_params * params, int64_t n);
 
 // Whether this CPU has a kernel for the op; otherwise ggml computes it.
 bool rope_fits(const ggml_tensor * op);

@@ -5,8 +5,10 @@
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace dflash {
 
@@ -14,6 +16,12 @@ inline constexpr size_t CACHE_LINE = 64;   // bytes; a work buffer for aligned_w
 
 inline char * aligned_work(const ggml_compute_params * params) {
     return (char *) (((uintptr_t) params->wdata + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+}
+
+// This thread's rows [begin, end) of n, split as ggml splits ROPE.
+inline std::pair<int64_t, int64_t> rows_of_thread(const ggml_compute_params * params, int64_t n) {
+    const int64_t each = (n + params->nth - 1) / params->nth;
+    return { std::min(n, each * params->ith), std::min(n, each * (params->ith + 1)) };
 }
 
 // Threads take n tasks dynamically, once all have come here; a result does not depend on the thread that computes it.

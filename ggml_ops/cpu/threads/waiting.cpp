@@ -66,10 +66,8 @@ template <class F> bool spin_until(const F & done, int64_t spin_us) {
 // A sleeper increments the count before it checks the value again, and a waker changes the value before it checks the
 // count: one of them always sees the other.
 #if defined(__linux__) && !defined(DFLASH_NO_FUTEX)
-void sleep_while(int * value, int old) {
-    syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);   // returns at once if the value has
-                                                                               // changed
-}
+// Returns at once if the value has changed.
+void sleep_while(int * value, int old) { syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0); }
 
 void wake_all(int * value) { syscall(SYS_futex, value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
 

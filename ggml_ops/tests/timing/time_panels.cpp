@@ -100,13 +100,13 @@ struct problem {
         }
     }
 
-    // A thread's share of a pass of n rows, distributed in pieces as in packed_gemm.cpp.
+    // A thread's share of a pass of n rows, distributed in pieces.
     void multiply(packed_gemm_kernel kernel, const char * panels, int n, int ith, int n_threads, float * out) const {
         const int64_t piece = std::max<int64_t>(4, n_panels / (8 * n_threads) / 4 * 4);
         for (int64_t p = ith * piece; p < n_panels; p += n_threads * piece) {
             for (int i = 0; i < n; i += 64) {
-                kernel({ panels, n_blocks, p, std::min(n_panels, p + piece), rows + i * row, row, std::min(64, n - i),
-                    out + i * m, (size_t) m });
+                kernel({ panels + p * n_blocks * panel_block_bytes(type), n_blocks, std::min(piece, n_panels - p),
+                    rows + i * row, row, std::min(64, n - i), out + i * m + p * PANEL, (size_t) m });
             }
         }
     }

@@ -33,7 +33,7 @@ static void test_tile_configuration() {
     std::vector<char> panel(panel_block_bytes(GGML_TYPE_Q4_0)), row(quantized_row_size(GGML_TYPE_Q4_0, 32));
     float             out[PANEL];
     __asm__ volatile("ldtilecfg (%0)" : : "r"(theirs) : "memory");
-    kernel({ panel.data(), 1, 0, 1, row.data(), row.size(), 1, out, PANEL });
+    kernel({ panel.data(), 1, 1, row.data(), row.size(), 1, out, PANEL });
     __asm__ volatile("sttilecfg (%0)\n\ttilerelease" : : "r"(after) : "memory");
     CHECK(std::memcmp(theirs, after, sizeof(after)) == 0);
 #endif
@@ -128,6 +128,12 @@ struct problem {
             }
         }
         pack(x);
+    }
+
+    // Rows [first_row, first_row + n) times panels [begin, end). out: of the first row.
+    void multiply(packed_gemm_kernel kernel, int64_t begin, int64_t end, int first_row, int n, float * out) const {
+        kernel({ panels.data() + begin * n_blocks * panel_block_bytes(type), n_blocks, end - begin,
+            rows.data() + first_row * row, row, n, out + begin * PANEL, (size_t) m });
     }
 
   private:
@@ -227,10 +233,9 @@ static void check_row_invariance(
     for (int n = 1; n <= N_ROWS; n += n < 20 ? 1 : 5) {
         const int     first = n % 2 && n + 3 <= N_ROWS ? 3 : 0;
         const int64_t cut   = p.m / PANEL * (n % 5) / 5;
-        const char *  rows  = p.rows.data() + first * p.row;
         std::fill(out.begin(), out.end(), NAN);
-        kernel({ p.panels.data(), p.n_blocks, 0, cut, rows, p.row, n, out.data(), (size_t) p.m });
-        kernel({ p.panels.data(), p.n_blocks, cut, p.m / PANEL, rows, p.row, n, out.data(), (size_t) p.m });
+        p.multiply(kernel, 0, cut, first, n, out.data());
+        p.multiply(kernel, cut, p.m / PANEL, first, n, out.data());
         if (std::memcmp(out.data(), all.data() + first * p.m, (size_t) n * p.m * sizeof(float)) != 0) {
             std::printf("%s, %s: %d rows differ\n", ggml_type_name(p.type), name, n);
             CHECK(!"the same bits");
@@ -258,8 +263,7 @@ template <class T> static int test_type(std::mt19937 & rng) {
              { 288, 32, false }, { 1024, 64, true } }) {   // 288: 9 blocks of 32
         const problem      p(type, s, rng);
         std::vector<float> all(N_ROWS * p.m, NAN);
-        kernels[0].second(
-            { p.panels.data(), p.n_blocks, 0, p.m / PANEL, p.rows.data(), p.row, N_ROWS, all.data(), (size_t) p.m });
+        p.multiply(kernels[0].second, 0, p.m / PANEL, 0, N_ROWS, all.data());
         if constexpr (HAS_MINIMA_OF_32<T>) {   // ggml rounds the sums of a row's blocks to halves, we do not
             check_against_ggml(p, all, 1e-3);
             check_exactly(p, all);

@@ -45,8 +45,8 @@ static void one_path_of_a_tree_stays(pocket_rooms & r) {
     t.nodes.push_back({ 51, 0, 1, 1, 0.4f, 0.4f });
     r.read(0, tokens(TEXT.begin(), TEXT.end() - 1), 0);
     r.target.rows().clear();
-    const target::tree_rows at = r.target.add_tree(0, t, 23, {});
-    CHECK(at.open && at.first == 0 && r.target.memory().no_tree().empty());
+    CHECK(r.target.rows().add_tree(0, t, 23, {}) == 0);
+    CHECK(r.target.opens(t, true) && r.target.memory().no_tree().empty());
     r.target.process("tree");
     const auto same = [&](int32_t row, const std::vector<float> & logits) {
         return std::equal(logits.begin(), logits.end(), llama_get_logits_ith(r.target.context(), row));
