@@ -13,7 +13,7 @@ static size_t host_limit(const dflash_engine_params & p, const model_pair & mode
     return p.cache_ram >= 0 ? p.cache_ram * MIB : std::min(DEFAULT, (size_t) (models.spare_memory() / 4));
 }
 
-cache::cache(const dflash_engine_params & p, const model_pair & models, target & target, draft_memory & drafts) :
+cache::cache(const dflash_engine_params & p, const model_pair & models, target & target, draft_memories & drafts) :
     target_(target), drafts_(drafts), sequences_(p.n_slots), host_(host_limit(p, models)), model_path_(p.model),
     drafter_path_(p.drafter ? p.drafter : ""), slot_similarity_(p.slot_similarity), cache_idle_(p.cache_idle_slots),
     leaves_idle_(p.cache_idle_slots && p.kv_unified && target.memory().reads_all_cells()),

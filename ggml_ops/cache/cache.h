@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cache/conversation.h"
-#include "cache/draft_memory.h"
+#include "cache/draft_memories.h"
 #include "cache/host_cache.h"
 #include "cache/sequence.h"
 #include "dflash.h"
@@ -35,7 +35,7 @@ class cache {
     };
 
     // `target` and `drafts` must outlive this.
-    cache(const dflash_engine_params & params, const model_pair & models, target & target, draft_memory & drafts);
+    cache(const dflash_engine_params & params, const model_pair & models, target & target, draft_memories & drafts);
 
     const std::vector<sequence> & sequences() const { return sequences_; }
     const sequence &              at(int32_t id) const;     // throws DFLASH_ERROR_ARG
@@ -122,7 +122,7 @@ class cache {
     int32_t held_cells(const std::function<bool(const sequence &)> & which) const;
 
     target &              target_;
-    draft_memory &        drafts_;
+    draft_memories &      drafts_;
     std::vector<sequence> sequences_;
     host_cache            host_;
     move_counts           moved_;

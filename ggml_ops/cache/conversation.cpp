@@ -3,7 +3,10 @@
 namespace dflash {
 
 size_t conversation::bytes() const {
-    size_t n = tokens.size() * sizeof(int32_t) + state.size() + ring.bytes() + taps.data.size() * sizeof(float);
+    size_t n = tokens.size() * sizeof(int32_t) + state.size();
+    for (const draft_copy & d : drafts) {
+        n += d.bytes();
+    }
     for (const checkpoint & c : checkpoints) {
         n += c.state->size();
     }

@@ -7,7 +7,7 @@ namespace dflash {
 
 draft_memory::draft_memory(target & target, std::unique_ptr<dflash::drafter> drafter) :
     target_(target), drafter_(std::move(drafter)),
-    taps_(target, (int32_t) target.params().n_slots, drafter_ ? drafter_->tap_size() : 0) {}
+    taps_(target, drafter_->taps(), (int32_t) target.params().n_slots, drafter_->tap_size()) {}
 
 // ---- a drafter pass ----
 
@@ -48,12 +48,6 @@ bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vec
     return true;
 }
 
-void draft_memory::count_text(const std::vector<int32_t> & tokens, size_t first) {
-    if (drafter_) {
-        drafter_->count_text(tokens, first);
-    }
-}
-
 void draft_memory::inject_all() {
     std::vector<part>  parts;
     std::vector<draft> drafts;
@@ -69,8 +63,7 @@ void draft_memory::inject_all() {
 
 // There are enough cells when no sequence holds any (target::create_tap_store).
 void draft_memory::free_tap_cells() {
-    target_.end_pass();
-    if (target_.taps() && target_.taps()->n_free() < target_.rows().n_rows() - target_.rows().n_padding()) {
+    if (taps_.store() && taps_.store()->n_free() < target_.rows().n_rows() - target_.rows().n_padding()) {
         inject_all();
     }
 }
@@ -79,55 +72,43 @@ void draft_memory::free_tap_cells() {
 
 void draft_memory::forget(int32_t id) {
     taps_.clear(id, 0);
-    if (drafter_) {
-        drafter_->context().rewind(id, 0);
-    }
+    drafter_->context().rewind(id, 0);
 }
 
+// The taps go on where the drafter's context ends, and end with the text.
 void draft_memory::cut(int32_t id, int32_t n_past) {
-    if (drafter_) {   // the taps go on where the drafter's context ends, and end with the text
-        taps_.cut(id, n_past);
-        drafter_->context().rewind(id, taps_.of(id).pos);
-    }
+    taps_.cut(id, n_past);
+    drafter_->context().rewind(id, taps_.of(id).pos);
 }
 
 void draft_memory::share(int32_t from, int32_t to, int32_t n_past) {
     taps_.copy(from, to);
-    if (drafter_) {
-        drafter_->context().put(to, drafter_->context().take(from, n_past));
-    }
+    drafter_->context().put(to, drafter_->context().take(from, n_past));
 }
 
-void draft_memory::copy_to(conversation & c, int32_t id) const {
-    c.taps = taps_.on_host(id);
-    if (drafter_) {
-        c.ring = drafter_->context().take(id, (int32_t) c.tokens.size());
-    }
+draft_copy draft_memory::copy_of(int32_t id, int32_t n_tokens) const {
+    return { drafter_->context().take(id, n_tokens), taps_.on_host(id) };
 }
 
 // Where the tap store has no room for all taps, the drafter reads some at once.
-void draft_memory::restore(int32_t id, const conversation & c) {
-    if (drafter_) {
-        drafter_->context().put(id, c.ring);
-        taps_.restore(id, c.taps, [&] { inject_all(); });
-    }
+void draft_memory::restore(int32_t id, const draft_copy & copy) {
+    drafter_->context().put(id, copy.context);
+    taps_.restore(id, copy.taps, [&] { inject_all(); });
 }
 
-std::string draft_memory::refusal(const conversation & c) const {
-    if (!drafter_) {
-        return c.ring.bytes() == 0 && c.taps.data.empty() ? "" : "a drafter's context without a drafter";
-    }
+std::string draft_memory::refusal(const draft_copy & copy, int32_t n_tokens) const {
+    const tap_rows & taps = copy.taps;
     // Where the drafter's context ends the taps begin, and they end with the text.
-    if (c.taps.pos != c.ring.end || c.taps.pos + c.taps.rows != (int32_t) c.tokens.size()) {
+    if (taps.pos != copy.context.end || taps.pos + taps.rows != n_tokens) {
         return "a drafter's context of another text";
     }
-    if (c.taps.data.size() != (size_t) c.taps.rows * drafter_->tap_size()) {
+    if (taps.data.size() != (size_t) taps.rows * drafter_->tap_size()) {
         return "taps of another size";
     }
-    if (!std::all_of(c.taps.data.begin(), c.taps.data.end(), [](float x) { return std::isfinite(x); })) {
+    if (!std::all_of(taps.data.begin(), taps.data.end(), [](float x) { return std::isfinite(x); })) {
         return "taps that are no numbers";
     }
-    return drafter_->context().fits(c.ring) ? "" : "a drafter's context of another kind";
+    return drafter_->context().fits(copy.context) ? "" : "a drafter's context of another kind";
 }
 
 }   // namespace dflash

@@ -1,5 +1,4 @@
-// What the drafter holds of each sequence: its context, and the taps that it has not read yet. Without a drafter it
-// holds nothing, and every call does nothing.
+// What a drafter holds of each sequence: its context, and the taps that it has not read yet.
 
 #pragma once
 
@@ -18,13 +17,12 @@ namespace dflash {
 
 class draft_memory {
   public:
-    // `target` must outlive this. drafter: null if there is none.
+    // `target` must outlive this.
     draft_memory(target & target, std::unique_ptr<dflash::drafter> drafter);
     draft_memory(const draft_memory &) = delete;
 
-    bool                    empty() const { return !drafter_; }   // there is no drafter
-    dflash::drafter *       drafter() { return drafter_.get(); }
-    const dflash::drafter * drafter() const { return drafter_.get(); }
+    dflash::drafter &       drafter() { return *drafter_; }
+    const dflash::drafter & drafter() const { return *drafter_; }
     pending_taps &          taps() { return taps_; }
     const pending_taps &    taps() const { return taps_; }
     // Why a drafter pass failed since the last call, empty: none did. Its sequences go on without context.
@@ -43,8 +41,6 @@ class draft_memory {
     // Injects pending taps and denoises blocks of `length` tokens; drafts: [parts]. False: the pass failed.
     bool      run(const std::vector<part> & parts, int32_t length, std::vector<draft> & drafts);
     draft_job job_of(const part & p) const;
-    // Tokens of a text, from the first-th on, for what the drafter may propose.
-    void count_text(const std::vector<int32_t> & tokens, size_t first = 0);
     // Injects every sequence's pending taps.
     void inject_all();
     // The same if the tap store has too few free cells for the rows of the target's next pass. Call it before.
@@ -56,11 +52,11 @@ class draft_memory {
     void cut(int32_t id, int32_t n_past);
     // Lets `to` hold what `from` holds of the first n_past tokens.
     void share(int32_t from, int32_t to, int32_t n_past);
-    // To the host and back.
-    void copy_to(conversation & c, int32_t id) const;
-    void restore(int32_t id, const conversation & c);
-    // Why a conversation from outside is not one of this drafter's, empty if it can be.
-    std::string refusal(const conversation & c) const;
+    // To the host and back; n_tokens: of the text.
+    draft_copy copy_of(int32_t id, int32_t n_tokens) const;
+    void       restore(int32_t id, const draft_copy & copy);
+    // Why a copy from outside is not one of this drafter's, empty if it can be.
+    std::string refusal(const draft_copy & copy, int32_t n_tokens) const;
 
   private:
     target &                         target_;

@@ -5,13 +5,12 @@
 namespace dflash {
 
 void pending_taps::keep(int32_t id, int32_t row, int32_t n) {
-    if (row_size_ == 0) {
-        return;
-    }
-    if (const tap_store * store = target_.taps()) {
-        of_[id].append(store->pass().data() + row, n);
-    } else {
+    if (const tap_store * cells = store()) {
+        of_[id].append(cells->pass().data() + row, n);
+    } else if (source_ == tap_source::layers) {
         target_.read_taps(row, n, of_[id].append(n, row_size_));
+    } else {
+        target_.read_final_state(row, n, of_[id].append(n, row_size_));
     }
 }
 
@@ -29,27 +28,27 @@ void pending_taps::keep(int32_t id, int32_t first_row, const std::vector<int32_t
 
 tap_rows pending_taps::on_host(int32_t id) const {
     tap_rows taps = of_[id];
-    if (target_.taps()) {
-        taps.data = target_.taps()->read(taps.cells);
+    if (store()) {
+        taps.data = store()->read(taps.cells);
         taps.cells.clear();
     }
     return taps;
 }
 
 void pending_taps::restore(int32_t id, const tap_rows & taps, const std::function<void()> & free_cells) {
-    tap_store * store = target_.taps();
-    if (!store) {
+    tap_store * cells_of = store();
+    if (!cells_of) {
         of_[id] = taps;
         return;
     }
     of_[id].clear(taps.pos);
     for (int32_t from = 0; from < taps.rows;) {
-        if (store->n_free() == 0) {
+        if (cells_of->n_free() == 0) {
             free_cells();
         }
-        const int32_t               n     = std::min(taps.rows - from, store->n_free());
-        const std::vector<tap_cell> cells = store->take(n);
-        store->write(cells, taps.data.data() + from * row_size_);
+        const int32_t               n     = std::min(taps.rows - from, cells_of->n_free());
+        const std::vector<tap_cell> cells = cells_of->take(n);
+        cells_of->write(cells, taps.data.data() + from * row_size_);
         of_[id].append(cells.data(), n);
         from += n;
     }

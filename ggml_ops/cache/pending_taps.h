@@ -1,9 +1,10 @@
-// Taps that the drafter has not read yet, of all sequences: each pass of the target adds rows, each pass of the drafter
+// Taps that a drafter has not read yet, of all sequences: each pass of the target adds rows, each pass of the drafter
 // takes them (draft_memory::run). They are rows on the host, or cells of the target's tap store.
 
 #pragma once
 
 #include "cache/tap_rows.h"
+#include "draft/drafter.h"
 #include "target/target.h"
 
 #include <cstdint>
@@ -14,10 +15,12 @@ namespace dflash {
 
 class pending_taps {
   public:
-    // `target` must outlive this. row_size: floats of a row; 0: nothing is kept.
-    pending_taps(const target & target, int32_t n_sequences, int32_t row_size) :
-        target_(target), row_size_(row_size), of_(n_sequences) {}
+    // `target` must outlive this. row_size: floats of a row.
+    pending_taps(const target & target, tap_source source, int32_t n_sequences, int32_t row_size) :
+        target_(target), source_(source), row_size_(row_size), of_(n_sequences) {}
 
+    // Where taps lie until a drafter reads them; null: on the host.
+    tap_store *      store() const { return source_ == tap_source::layers ? target_.taps() : nullptr; }
     int32_t          n_sequences() const { return (int32_t) of_.size(); }
     const tap_rows & of(int32_t id) const { return of_[id]; }
     // Keeps the taps of rows [row, row + n) of the target's last pass, or of those on a path from `first_row`.
@@ -33,6 +36,7 @@ class pending_taps {
 
   private:
     const target &        target_;
+    const tap_source      source_;
     const size_t          row_size_;
     std::vector<tap_rows> of_;   // [sequences]
 };

@@ -17,19 +17,25 @@ namespace dflash {
 
 namespace {
 
-constexpr char MAGIC[8] = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '2' };
+constexpr int32_t MAX_DRAFTS    = 8;
+constexpr char    CONTRADICTION[] = "is damaged: its counts contradict each other";
+constexpr char MAGIC[8] = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '3' };
 
 struct head {
     char     magic[8];
     uint64_t file_size;
     uint64_t target, drafter;
-    uint64_t state_size, ring_size, n_taps;   // bytes, bytes, floats
-    uint64_t segment_size;                    // of the drafter's history
-    int32_t  n_tokens, n_asked, n_checkpoints;
+    uint64_t state_size;   // bytes
+    int32_t  n_tokens, n_asked, n_checkpoints, n_drafts;
+};
+
+// Before what a drafter holds.
+struct draft_head {
+    uint64_t context_size, n_taps;   // bytes, floats
+    uint64_t segment_size;           // of its history
     int32_t  past_begin, n_segments;
-    int32_t  ring_begin, ring_end;
+    int32_t  begin, end;   // of its context
     int32_t  taps_pos, taps_rows;
-    int32_t  zero;
 };
 
 // FNV-1a over words of 8 bytes: as fast as a disk.
@@ -153,11 +159,16 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
     refuse_file_if(h.n_tokens < 1 || h.n_tokens > max_tokens, "holds ", h.n_tokens, " tokens, must be 1..", max_tokens,
         " (start with a larger -c)");
     const bool sound = h.n_asked >= 0 && h.n_asked <= h.n_tokens && h.n_checkpoints >= 0 && h.n_checkpoints <= 1024 &&
-                       h.past_begin >= 0 && h.past_begin <= h.ring_end && h.n_segments >= 0 &&
-                       h.n_segments <= h.n_tokens / kv_history::STEP + 1 && h.ring_begin >= 0 &&
-                       h.ring_begin <= h.ring_end && h.ring_end <= h.n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 &&
-                       h.taps_pos <= h.n_tokens - h.taps_rows && h.zero == 0;
-    refuse_file_if(!sound, "is damaged: its counts contradict each other");
+                       h.n_drafts >= 0 && h.n_drafts <= MAX_DRAFTS;
+    refuse_file_if(!sound, CONTRADICTION);
+}
+
+void check(const draft_head & h, int32_t n_tokens) {
+    const bool sound = h.past_begin >= 0 && h.past_begin <= h.end && h.n_segments >= 0 &&
+                       h.n_segments <= n_tokens / kv_history::STEP + 1 && h.begin >= 0 && h.begin <= h.end &&
+                       h.end <= n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 &&
+                       h.taps_pos <= n_tokens - h.taps_rows;
+    refuse_file_if(!sound, CONTRADICTION);
 }
 
 void add_samples(checksum & sum, const std::string & path) {
@@ -189,31 +200,63 @@ uint64_t model_fingerprint(const std::string & path) {
     return sum.value();
 }
 
+static draft_head head_of(const draft_copy & d) {
+    const auto & past = d.context.past.segments();
+    draft_head   h    = {};
+    h.context_size    = d.context.data.size();
+    h.n_taps          = d.taps.data.size();
+    h.n_segments      = (int32_t) past.size();
+    h.past_begin      = past.empty() ? 0 : d.context.past.begin();
+    h.segment_size    = past.empty() ? 0 : past.front()->size();
+    h.begin           = d.context.begin;
+    h.end             = d.context.end;
+    h.taps_pos        = d.taps.pos;
+    h.taps_rows       = d.taps.rows;
+    return h;
+}
+
 static head head_of(const conversation & c, const slot_file_owner & owner) {
-    const auto & past = c.ring.past.segments();
-    head         h    = {};
+    head h = {};
     std::memcpy(h.magic, MAGIC, sizeof(MAGIC));
     h.target        = owner.target;
     h.drafter       = owner.drafter;
     h.state_size    = c.state.size();
-    h.ring_size     = c.ring.data.size();
-    h.n_taps        = c.taps.data.size();
     h.n_tokens      = (int32_t) c.tokens.size();
     h.n_asked       = c.n_asked;
     h.n_checkpoints = (int32_t) c.checkpoints.size();
-    h.n_segments    = (int32_t) past.size();
-    h.past_begin    = past.empty() ? 0 : c.ring.past.begin();
-    h.segment_size  = past.empty() ? 0 : past.front()->size();
-    h.ring_begin    = c.ring.begin;
-    h.ring_end      = c.ring.end;
-    h.taps_pos      = c.taps.pos;
-    h.taps_rows     = c.taps.rows;
-    h.file_size     = sizeof(h) + c.tokens.size() * sizeof(int32_t) + h.state_size + past.size() * h.segment_size +
-                  h.ring_size + h.n_taps * sizeof(float) + sizeof(uint64_t);
-    for (const checkpoint & p : c.checkpoints) {
-        h.file_size += 2 * sizeof(uint64_t) + p.state->size();
-    }
+    h.n_drafts      = (int32_t) c.drafts.size();
+    h.file_size     = sizeof(h) + c.bytes() + c.checkpoints.size() * 2 * sizeof(uint64_t) +
+                  c.drafts.size() * sizeof(draft_head) + sizeof(uint64_t);
     return h;
+}
+
+static void write_draft(writer & out, const draft_copy & d) {
+    const draft_head h = head_of(d);
+    out.write(&h, sizeof(h));
+    for (const kv_history::segment & segment : d.context.past.segments()) {
+        out.write(segment->data(), segment->size());
+    }
+    out.write(d.context.data.data(), d.context.data.size());
+    out.write(d.taps.data.data(), d.taps.data.size() * sizeof(float));
+}
+
+static draft_copy read_draft(reader & in, int32_t n_tokens) {
+    draft_head h;
+    in.read(&h, sizeof(h));
+    check(h, n_tokens);
+    draft_copy d;
+    d.context.begin = h.begin;
+    d.context.end   = h.end;
+    d.taps.pos      = h.taps_pos;
+    d.taps.rows     = h.taps_rows;
+    for (int32_t i = 0; i < h.n_segments; ++i) {
+        auto segment = std::make_shared<raw_bytes>();
+        in.read_all(*segment, h.segment_size);
+        d.context.past.append(h.past_begin + i * kv_history::STEP, std::move(segment));
+    }
+    in.read_all(d.context.data, h.context_size);
+    in.read_all(d.taps.data, h.n_taps);
+    return d;
 }
 
 size_t write_slot_file(const std::string & path, const conversation & c, const slot_file_owner & owner) {
@@ -231,11 +274,9 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
         out.write(at_and_size, sizeof(at_and_size));
         out.write(p.state->data(), p.state->size());
     }
-    for (const kv_history::segment & segment : c.ring.past.segments()) {
-        out.write(segment->data(), segment->size());
+    for (const draft_copy & d : c.drafts) {
+        write_draft(out, d);
     }
-    out.write(c.ring.data.data(), c.ring.data.size());
-    out.write(c.taps.data.data(), c.taps.data.size() * sizeof(float));
     const size_t          size        = out.finish();
     const int             write_error = errno;
     const std::error_code error       = out.good() ? rename_file(part, path) : std::error_code();
@@ -257,11 +298,7 @@ conversation read_slot_file(
     check(h, in.size(), owner, max_tokens);
 
     conversation c;
-    c.n_asked    = h.n_asked;
-    c.ring.begin = h.ring_begin;
-    c.ring.end   = h.ring_end;
-    c.taps.pos   = h.taps_pos;
-    c.taps.rows  = h.taps_rows;
+    c.n_asked = h.n_asked;
     in.read_all(c.tokens, (uint64_t) h.n_tokens);
     in.read_all(c.state, h.state_size);
     for (int32_t i = 0; i < h.n_checkpoints; ++i) {
@@ -274,13 +311,9 @@ conversation read_slot_file(
         in.read_all(*state, at_and_size[1]);
         c.checkpoints.push_back({ (int32_t) at_and_size[0], std::move(state) });
     }
-    for (int32_t i = 0; i < h.n_segments; ++i) {
-        auto segment = std::make_shared<raw_bytes>();
-        in.read_all(*segment, h.segment_size);
-        c.ring.past.append(h.past_begin + i * kv_history::STEP, std::move(segment));
+    for (int32_t i = 0; i < h.n_drafts; ++i) {
+        c.drafts.push_back(read_draft(in, h.n_tokens));
     }
-    in.read_all(c.ring.data, h.ring_size);
-    in.read_all(c.taps.data, h.n_taps);
     in.finish();
     bytes = in.size();
     return c;

@@ -47,7 +47,9 @@ class block_drafter : public drafter {
 
     const drafter_model & model() const { return model_; }
     const drafter_kind &  kind() const override { return *model_.kind; }
+    tap_source            taps() const override { return tap_source::layers; }
     int32_t               tap_size() const override { return model_.tap_size(); }
+    int32_t               max_length() const override { return model_.max_length(); }
     int32_t               n_ctx() const override { return params_.n_ctx; }
     bool                  on_device() const override { return on_device_; }
     int32_t               top_k() const override { return selector_->top_k(); }

@@ -144,6 +144,35 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
     return best;
 }
 
+// ---- drafter_turns ----
+
+const length_choice & drafter_turns::choose(const std::vector<length_choice> & best) {
+    const auto known = [](const length_choice & a, const length_choice & b) { return a.rate < b.rate; };
+    const auto fresh =
+        std::find_if(best.begin(), best.end(), [](const length_choice & c) { return c.rate == 0; });
+    const length_choice & top    = *std::max_element(best.begin(), best.end(), known);
+    const length_choice * chosen = fresh != best.end() ? &*fresh : &top;
+    for (const length_choice & c : best) {
+        turn & t = turns_[c.drafter];
+        if (chosen == &top && c.drafter != top.drafter && t.n_since >= t.wait) {
+            t.wait = std::min(2 * t.wait, MAX_WAIT);
+            chosen = &c;
+        }
+        ++t.n_since;
+    }
+    turns_[chosen->drafter].n_since = 0;
+    if (chosen == &top) {
+        turns_[top.drafter].wait = MIN_WAIT;
+    }
+    return *chosen;
+}
+
+void drafter_turns::new_text() {
+    for (auto & [drafter, t] : turns_) {
+        t.wait = MIN_WAIT;
+    }
+}
+
 // ---- draft_switch ----
 
 bool draft_switch::draft_now() {

@@ -59,16 +59,33 @@ class value_profile {
 };
 
 struct length_choice {
-    int32_t length = 1;   // block tokens to denoise
-    double  rate   = 0;   // expected tokens per ms, 0: unknown
-    double  gain   = 0;   // expected tokens of the step, all slots
-    int32_t nodes  = 0;   // expected nodes of the step, all slots
+    int32_t length  = 1;   // block tokens to denoise
+    double  rate    = 0;   // expected tokens per ms, 0: unknown
+    double  gain    = 0;   // expected tokens of the step, all slots
+    int32_t nodes   = 0;   // expected nodes of the step, all slots
+    int32_t drafter = 0;
 };
 
 // The best block length of `lengths` (ascending), the same for all slots of a drafter pass; a length that no slot knows
 // is tried. 1 without slots.
 length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
     const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows);
+
+// Which of several drafters drafts: the one whose best length has the highest rate. The others draft for one step from
+// time to time, at growing intervals while they lose, so that their rates stay known.
+class drafter_turns {
+  public:
+    // best: of each drafter that may draft, in order of preference. At least one.
+    const length_choice & choose(const std::vector<length_choice> & best);
+    void                  new_text();   // a new answer begins: compare them again soon
+
+  private:
+    static constexpr int32_t MIN_WAIT = 16, MAX_WAIT = 512;   // drafted steps
+    struct turn {
+        int32_t n_since = 0, wait = MIN_WAIT;
+    };
+    std::map<int32_t, turn> turns_;   // by drafter
+};
 
 // Whether to draft at all: compares the expected yield of drafts, corrected by what was accepted so far, with the yield
 // of plain decoding. If drafts lose, it rests and retries at growing intervals. "A user must never be slower than

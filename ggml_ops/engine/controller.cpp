@@ -12,11 +12,17 @@ static constexpr double  REFRESH_GAIN  = 1.3;
 // On devices a plain step needs two new graphs, its own and that of the next step.
 static constexpr int32_t PADDED_REFRESH_STEPS = 512;
 
+void controller::set_drafters(std::vector<drafter_traits> drafters) {
+    drafters_ = std::move(drafters);
+    costs_.drafts.resize(drafters_.size());
+}
+
 // ---- an answer ----
 
 void controller::begin_answer(slot & s) {
     s.learned = last_learned_[s.request.greedy];
     switch_.new_text();
+    turns_.new_text();
 }
 
 void controller::end_answer(const slot & s) {
@@ -27,11 +33,12 @@ void controller::end_answer(const slot & s) {
 }
 
 // Block lengths to choose from, up to the first that holds n_max tokens.
-std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
+std::vector<int32_t> controller::block_lengths(int32_t n_max, int32_t drafter) const {
+    const int32_t        longest = drafters_[drafter].max_length;
     std::vector<int32_t> lengths;
     for (const int32_t length : { 4, 8, 12, 16, 24, 32, 48, 64 }) {
-        lengths.push_back(std::min(length, limits_.max_length));
-        if (lengths.back() >= n_max) {
+        lengths.push_back(std::min(length, longest));
+        if (lengths.back() >= std::min(n_max, longest)) {
             break;
         }
     }
@@ -110,21 +117,31 @@ step_choice controller::plain_choice(const std::vector<slot> & slots, int32_t ro
 step_choice controller::choose_length(const std::vector<slot> & slots, int32_t room) {
     step_choice choice = plain_choice(slots, room);
     choice.length      = choose_any_length(slots, choice);
+    choice.drafter     = last_choice_.drafter;
     if (pads_blocks_ && choice.length > 1) {
-        const int32_t narrow = std::min(std::max(8, padded_width(choice.length)), limits_.max_length);
-        choice.length        = block_length_.choose(narrow, limits_.max_length, costs_.draft, costs_.rebuild_ms);
-        block_length_.observe(choice.length, narrow, costs_.draft);
+        choice.length = padded_length(choice);
     }
     return choice;
 }
 
+// Of few lengths, so that graphs can be reused.
+int32_t controller::padded_length(const step_choice & choice) {
+    const int32_t      longest = drafters_[choice.drafter].max_length;
+    const cost_curve & draft   = costs_.drafts[choice.drafter];
+    steady_size &      steady  = block_length_[choice.drafter];
+    const int32_t      narrow  = std::min(std::max(8, padded_width(choice.length)), longest);
+    const int32_t      length  = steady.choose(narrow, longest, draft, costs_.rebuild_ms);
+    steady.observe(length, narrow, draft);
+    return length;
+}
+
 int32_t controller::choose_any_length(const std::vector<slot> & slots, const step_choice & choice) {
-    if (limits_.max_length == 0) {
+    if (drafters_.empty()) {
         set_reason(any_quotes(slots) ? reason::quotes : reason::no_drafter);
         return 1;
     }
     int32_t                            n_drafting = 0, fixed_length = 1, max_length = 1;
-    std::vector<const value_profile *> profiles;   // of the slots that leave their budget to the controller
+    std::vector<const slot *> automatic;   // those that leave their budget to the controller
     for (const slot & s : slots) {
         if (!s.writing() || max_nodes(s, choice) == 1) {
             continue;
@@ -137,7 +154,7 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots, const ste
             fixed_length = std::max(
                 fixed_length, std::min(length, s.request.max_children > 1 ? DFLASH_MAX_NODES : s.request.budget));
         } else {
-            profiles.push_back(&s.learned.values);
+            automatic.push_back(&s);
         }
     }
     if (n_drafting == 0) {
@@ -147,18 +164,47 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots, const ste
     if (fixed_length > 1) {
         set_reason(reason::fixed);
     }
-    if (fixed_length == 1 || !profiles.empty()) {
-        last_choice_ = best_length(profiles, block_lengths(max_length), costs_.verify, choice.n_attended, costs_.draft,
-            costs_.other_ms, choice.tree_rows);
-    }
+    choose_drafter(slots, automatic, max_length, choice);
     if (fixed_length > 1) {
-        return profiles.empty() ? fixed_length : std::max(fixed_length, last_choice_.length);
+        const int32_t longest = drafters_[last_choice_.drafter].max_length;
+        return std::min(longest, automatic.empty() ? fixed_length : std::max(fixed_length, last_choice_.length));
     }
     if (quotes_suffice(slots, choice)) {
         set_reason(reason::quotes);
         return 1;
     }
     return auto_length(n_drafting, choice.n_attended);
+}
+
+// Whether all slots can take its drafts.
+bool controller::may_draft(int32_t drafter, const std::vector<slot> & slots) const {
+    return drafters_[drafter].lattice || std::none_of(slots.begin(), slots.end(),
+                                             [](const slot & s) { return s.writing() && s.request.block_accept; });
+}
+
+// The drafter and its best length, into last_choice_. Without slots that leave this to the controller, the first drafter
+// that can.
+void controller::choose_drafter(const std::vector<slot> & slots, const std::vector<const slot *> & automatic,
+    int32_t max_length, const step_choice & choice) {
+    std::vector<length_choice> best;
+    for (int32_t drafter = 0; drafter < (int32_t) drafters_.size(); ++drafter) {
+        if (may_draft(drafter, slots)) {
+            best.push_back(best_of(drafter, automatic, max_length, choice));
+        }
+    }
+    last_choice_ = automatic.empty() ? best.front() : turns_.choose(best);
+}
+
+length_choice controller::best_of(int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length,
+    const step_choice & choice) const {
+    std::vector<const value_profile *> profiles;
+    for (const slot * s : slots) {
+        profiles.push_back(&s->learned.drafters[drafter].values);
+    }
+    length_choice best = best_length(profiles, block_lengths(max_length, drafter), costs_.verify, choice.n_attended,
+        costs_.drafts[drafter], costs_.other_ms, choice.tree_rows);
+    best.drafter       = drafter;
+    return best;
 }
 
 // Whether quotations alone yield more tokens per ms than with blocks of last_choice_'s length beside them. On a
@@ -178,14 +224,15 @@ bool controller::quotes_suffice(const std::vector<slot> & slots, const step_choi
         }
         quoted.push_back(s.drafts.quoted.values(s.request.max_children == 1));
         n_quoted += quoted.back().size();
-        const std::vector<float> * drafted = s.learned.values.at(last_choice_.length);
+        const std::vector<float> * drafted = s.learned.drafters[last_choice_.drafter].values.at(last_choice_.length);
         better.push_back(drafted && sum(*drafted) > sum(quoted.back()) ? *drafted : quoted.back());
     }
     const auto rate = [&](const std::vector<std::vector<float>> & values, double draft_ms) {
         return best_nodes(values, costs_.verify, choice.n_attended, draft_ms + costs_.other_ms, choice.tree_rows).rate;
     };
     return n_quoted > 0 &&
-           rate(quoted, 0) > rate(better, costs_.draft.at((int32_t) better.size() * last_choice_.length));
+           rate(quoted, 0) >
+               rate(better, costs_.drafts[last_choice_.drafter].at((int32_t) better.size() * last_choice_.length));
 }
 
 // The length of last_choice_, or 1 where plain decoding is faster or must be measured.
@@ -210,7 +257,7 @@ int32_t controller::auto_length(int32_t n_drafting, double n_attended) {
 // ---- how many nodes ----
 
 reason controller::reason_of(const slot & s, const step_choice & choice) const {
-    if (limits_.max_length == 0) {
+    if (drafters_.empty()) {
         return s.drafts.quoted.empty() ? reason::no_drafter : reason::quotes;
     }
     if (max_nodes(s, choice) == 1) {
@@ -316,8 +363,9 @@ void controller::learn_values(slot & s) const {
             values.push_back(n.value);
         }
     }
-    const int32_t max_length = std::min(limits_.max_length, limits_.n_draft_max + 1);
-    s.learned.values.observe(s.drafts.block.length, block_lengths(max_length), depths, values);
+    const std::vector<int32_t> lengths = block_lengths(limits_.n_draft_max + 1, s.drafts.drafter);
+    const int32_t              length  = std::max(s.drafts.block.length, s.drafts.n_denoised);
+    s.learned.drafters[s.drafts.drafter].values.observe(length, lengths, depths, values);
 }
 
 void controller::observe_verify(const std::vector<slot> & slots, const pass_record & pass) {
@@ -350,16 +398,19 @@ void controller::observe_walk(slot & s) {
     ++counts_.nodes[s.drafts.tree.size()];
     observe(s.learned.quotes, s.drafts.quoted, s.pass.walked.tokens);
     if (s.drafts.tree.size() > 1) {
-        s.learned.observe(s.drafts.tree, s.pass.walked.path);
+        s.learned.observe(s.drafts.tree, s.pass.walked.path, s.drafts.drafter);
     }
 }
 
 double controller::observe_draft(
-    const pass_record & last, int32_t n_slots, int32_t length, int32_t n_injected, double ms) {
-    ++counts_.lengths[length];
-    ms = costs_.fixed ? costs_.draft.at(n_slots * length) : ms;
-    if (last.trees_only && n_injected <= 2 * n_slots * length) {   // beyond that, injecting is most of the time
-        costs_.draft.observe(n_slots * length, 0, ms);
+    const pass_record & last, const step_choice & choice, int32_t n_slots, int32_t n_injected, double ms) {
+    cost_curve &  draft    = costs_.drafts[choice.drafter];
+    const int32_t n_tokens = n_slots * choice.length;
+    ++counts_.lengths[choice.length];
+    ++counts_.drafters[choice.drafter];
+    ms = costs_.fixed ? draft.at(n_tokens) : ms;
+    if (last.trees_only && n_injected <= 2 * n_tokens) {   // beyond that, injecting is most of the time
+        draft.observe(n_tokens, 0, ms);
     }
     return ms;
 }

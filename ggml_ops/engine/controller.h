@@ -20,6 +20,7 @@ namespace dflash {
 
 // What is chosen for the next pass before its trees grow.
 struct step_choice {
+    int32_t drafter    = 0;
     int32_t length     = 1;   // of the drafter's blocks: the anchor and the tokens that they propose; 1: none
     int32_t tree_rows  = 0;   // most nodes of all trees together
     double  n_attended = 0;   // positions that its rows attend to, mean of the writing slots
@@ -35,10 +36,18 @@ struct pass_record {
     double                verify_ms       = 0;
 };
 
+// What the controller has to know of a drafter.
+struct drafter_traits {
+    int32_t max_length = 1;       // of its drafts, with the anchor
+    bool    lattice    = false;   // it can draft for block verification
+};
+
 class controller {
   public:
     // limits: must outlive this, and may change until the first step.
     explicit controller(const pass_limits & limits) : limits_(limits) {}
+    // At most MAX_DRAFTERS, in order of preference. Once.
+    void set_drafters(std::vector<drafter_traits> drafters);
     // Whether blocks come in few lengths, as a drafter on a device wants them.
     void pad_blocks(bool pads) { pads_blocks_ = pads; }
 
@@ -67,9 +76,10 @@ class controller {
     // A target pass, after its walk and before its commit.
     void observe_verify(const std::vector<slot> & slots, const pass_record & pass);
     void observe_walk(slot & s);   // of a tree
-    // The drafter pass after the target pass `last`: blocks of `length` tokens for n_slots, n_injected rows of taps.
-    // Returns the milliseconds that count.
-    double observe_draft(const pass_record & last, int32_t n_slots, int32_t length, int32_t n_injected, double ms);
+    // The drafter pass after the target pass `last`: blocks for n_slots, n_injected rows of taps. Returns the
+    // milliseconds that count.
+    double observe_draft(
+        const pass_record & last, const step_choice & choice, int32_t n_slots, int32_t n_injected, double ms);
     void   observe_failure(const std::string & why);   // of the drafter's pass
     void   observe_other(double ms);                   // time of a step beyond its passes
 
@@ -82,6 +92,7 @@ class controller {
     // for statistics: how often each choice was made, and the last one
     struct choice_counts {
         std::map<int32_t, int64_t>        nodes, lengths;
+        int64_t                           drafters[MAX_DRAFTERS] = {};   // passes of each
         std::map<dflash::reason, int64_t> reasons;
     };
     const choice_counts & counts() const { return counts_; }
@@ -94,23 +105,31 @@ class controller {
     step_choice          plain_choice(const std::vector<slot> & slots, int32_t room) const;
     void                 set_reason(dflash::reason why);
     dflash::reason       reason_of(const slot & s, const step_choice & choice) const;
-    std::vector<int32_t> block_lengths(int32_t n_max) const;
+    std::vector<int32_t> block_lengths(int32_t n_max, int32_t drafter) const;
+    bool                 may_draft(int32_t drafter, const std::vector<slot> & slots) const;
+    length_choice        best_of(int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length,
+               const step_choice & choice) const;
+    void                 choose_drafter(const std::vector<slot> & slots, const std::vector<const slot *> & automatic,
+                        int32_t max_length, const step_choice & choice);
     int32_t              auto_length(int32_t n_drafting, double n_attended);
     int32_t              choose_any_length(const std::vector<slot> & slots, const step_choice & choice);
+    int32_t              padded_length(const step_choice & choice);
     int32_t              tree_outputs(const std::vector<slot> & slots) const;
     bool                 quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const;
     void                 learn_values(slot & s) const;
 
     const pass_limits & limits_;
+    std::vector<drafter_traits> drafters_;
     bool                pads_blocks_ = false;
     pass_costs          costs_;
     experience          last_learned_[2];   // of the last answers, sampled and greedy
 
     int32_t      last_rows_ = 0;   // of the last target pass, whose graph is kept
     tree_padding padding_{ limits_, costs_ };
-    steady_size  block_length_;   // where blocks come in few lengths
+    steady_size  block_length_[MAX_DRAFTERS];   // where blocks come in few lengths
 
     draft_switch   switch_;
+    drafter_turns  turns_;
     int32_t        n_since_plain_ = 0;   // drafted steps since a plain one
     length_choice  last_choice_;
     dflash::reason reason_ = dflash::reason::none_yet;   // of the last choice

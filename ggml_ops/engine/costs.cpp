@@ -18,26 +18,30 @@ static constexpr double LIMIT_MS = 2000, WIDTHS_MS = 1500;   // of measuring, an
 
 void pass_costs::measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     source = "measured";
-    if (passes.draft) {
-        measure_draft(passes, shapes, since_start);
+    drafts.assign(passes.drafts.size(), {});
+    for (size_t drafter = 0; drafter < drafts.size(); ++drafter) {
+        measure_draft(drafter, passes, shapes, since_start);
     }
     measure_verify(passes, shapes, since_start);
     repeat_disturbed(passes, shapes, since_start);
 }
 
-void pass_costs::measure_draft(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
+void pass_costs::measure_draft(
+    size_t drafter, const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
+    const auto &  pass       = passes.drafts[drafter];
+    cost_curve &  draft      = drafts[drafter];
     const int32_t other_rows = std::min(8, shapes.n_rows_max);   // of the target pass between two drafter passes
     for (int32_t n_slots = 1; n_slots <= shapes.n_slots; n_slots *= 2) {
         for (const int32_t wanted : { 16, 8, 4, 32, 64 }) {
-            const int32_t length = std::min(wanted, shapes.max_length), n_tokens = n_slots * length;
+            const int32_t length = std::min(wanted, shapes.max_lengths[drafter]), n_tokens = n_slots * length;
             if (draft.points().count(n_tokens) || (n_slots > 1 && since_start.ms() > LIMIT_MS / 2)) {
                 continue;
             }
-            passes.draft(n_slots, length);
+            pass(n_slots, length);
             passes.verify(other_rows);
-            const double first = passes.draft(n_slots, length);
+            const double first = pass(n_slots, length);
             passes.verify(other_rows);
-            draft.set(n_tokens, std::min(first, passes.draft(n_slots, length)));
+            draft.set(n_tokens, std::min(first, pass(n_slots, length)));
         }
     }
 }
@@ -55,8 +59,8 @@ static std::vector<int32_t> measured_widths() {
 
 // A target pass as steps run it: after a drafter pass, unless it has one row, where the drafter rests.
 static double verify_after_draft(const timed_passes & passes, const pass_shapes & shapes, int32_t rows) {
-    if (rows > 1 && passes.draft) {
-        passes.draft(1, std::min(8, shapes.max_length));
+    if (rows > 1 && !passes.drafts.empty()) {
+        passes.drafts[0](1, std::min(8, shapes.max_lengths[0]));
     }
     return passes.verify(rows);
 }
@@ -98,7 +102,7 @@ bool pass_costs::padding_pays() const { return verify.points().count(15) && veri
 
 // ---- on disk ----
 
-static constexpr int32_t COST_FORMAT = 2;
+static constexpr int32_t COST_FORMAT = 3;
 
 static json curve_json(const cost_curve & curve) {
     json j = json::object();
@@ -123,22 +127,35 @@ static bool read_curve(const json & j, cost_curve & curve) {
     return true;
 }
 
-bool pass_costs::read(const std::string & path, bool has_drafter) {
+static bool read_curves(const json & list, std::vector<cost_curve> & curves) {
+    if (!list.is_array() || list.size() != curves.size()) {
+        return false;
+    }
+    for (size_t i = 0; i < curves.size(); ++i) {
+        if (!read_curve(list.at(i), curves[i]) || curves[i].empty()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool pass_costs::read(const std::string & path, size_t n_drafters) {
     std::ifstream in(file_path(path));
     if (path.empty() || !in) {
         return false;
     }
     const json j = json::parse_no_throw({ std::istreambuf_iterator<char>(in), {} });
-    cost_curve verify_read, draft_read;
+    cost_curve verify_read;
+    std::vector<cost_curve> drafts_read(n_drafters);
     if (!j.is_object() || j.value("format", json()) != COST_FORMAT ||
         !read_curve(j.value("verify_ms", json()), verify_read) ||
-        !read_curve(j.value("draft_ms", json()), draft_read) || !j.value("rebuild_ms", json()).is_number() ||
-        !j.value("cell_ms", json()).is_number() || verify_read.empty() || draft_read.empty() == has_drafter) {
+        !read_curves(j.value("drafts_ms", json()), drafts_read) || !j.value("rebuild_ms", json()).is_number() ||
+        !j.value("cell_ms", json()).is_number() || verify_read.empty()) {
         return false;
     }
     verify_read.set_padded(verify.padded());
     verify     = std::move(verify_read);
-    draft      = std::move(draft_read);
+    drafts     = std::move(drafts_read);
     rebuild_ms = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
     verify.set_per_cell(std::clamp(j["cell_ms"].get<double>(), 0.0, 1e3));
     source = "cache";
@@ -150,7 +167,11 @@ void pass_costs::write(const std::string & path) const {
     if (path.empty() || verify.empty() || std::string(source) == "none") {
         return;
     }
-    const json j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify) }, { "draft_ms", curve_json(draft) },
+    json by_drafter = json::array();
+    for (const cost_curve & draft : drafts) {
+        by_drafter.push_back(curve_json(draft));
+    }
+    const json j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify) }, { "drafts_ms", by_drafter },
         { "rebuild_ms", rebuild_ms }, { "cell_ms", verify.per_cell() } };
     const auto now         = std::chrono::steady_clock::now().time_since_epoch();
     const std::string part = path + "." + std::to_string(now.count()) + ".part";

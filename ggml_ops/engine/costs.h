@@ -8,35 +8,39 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace dflash {
 
 // How to run one pass of either kind. Each returns its milliseconds.
 struct timed_passes {
-    std::function<double(int32_t rows)>                    verify;
-    std::function<double(int32_t n_slots, int32_t length)> draft;   // empty: no drafter
+    using draft_pass = std::function<double(int32_t n_slots, int32_t length)>;
+
+    std::function<double(int32_t rows)> verify;
+    std::vector<draft_pass>             drafts;   // of each drafter
 };
 
 // Bounds of an engine's passes.
 struct pass_shapes {
-    int32_t n_slots    = 1;
-    int32_t max_length = 1;   // of the drafter's blocks
-    int32_t n_rows_max = 1;   // widest target pass to measure
+    int32_t              n_slots    = 1;
+    std::vector<int32_t> max_lengths;   // of each drafter's drafts
+    int32_t              n_rows_max = 1;   // widest target pass to measure
 };
 
 struct pass_costs {
-    cost_curve   verify, draft;         // by rows of the target pass, by block tokens of the drafter pass
-    double       rebuild_ms = 0;        // of a target pass whose width differs from the last one's
-    double       other_ms   = 0;        // of a step beyond its passes; learned, not kept on disk
-    const char * source     = "none";   // "none", "measured" or "cache"
-    bool         fixed      = false;    // passes do not change them: DFLASH_FIXED_COSTS, for tests
+    cost_curve              verify;                // by rows of the target pass
+    std::vector<cost_curve> drafts;                // of each drafter, by block tokens of its pass
+    double                  rebuild_ms = 0;        // of a target pass whose width differs from the last one's
+    double                  other_ms   = 0;        // of a step beyond its passes; learned, not kept on disk
+    const char *            source     = "none";   // "none", "measured" or "cache"
+    bool                    fixed      = false;    // passes do not change them: DFLASH_FIXED_COSTS, for tests
 
     // Passes are timed as steps run them, target and drafter in turn: each finds the CPU's caches full of the other's
     // weights, which costs a tenth or more. `since_start` bounds the time: slow machines measure fewer points.
     void measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
 
     // False, with nothing changed: the file cannot be read, or its values are impossible.
-    bool read(const std::string & path, bool has_drafter);
+    bool read(const std::string & path, size_t n_drafters);
     // Best effort: without the file the next start measures again. No-op without a path or a measurement.
     void write(const std::string & path) const;
 
@@ -44,7 +48,8 @@ struct pass_costs {
     bool padding_pays() const;
 
   private:
-    void measure_draft(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
+    void measure_draft(
+        size_t drafter, const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
     void measure_verify(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
     void repeat_disturbed(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
 };

@@ -58,20 +58,21 @@ static std::unique_ptr<drafter> load_block_drafter(const model_pair & models, ta
     return loaded;
 }
 
-std::unique_ptr<drafter> load_drafter(const model_pair & models, target & target) {
-    std::unique_ptr<drafter> loaded;
-    if (!models.drafts()) {
-        return loaded;
-    }
-    const abort_guard guard(abort_guard::phase::load);
+std::vector<std::unique_ptr<drafter>> load_drafters(const model_pair & models, target & target) {
+    std::vector<std::unique_ptr<drafter>> loaded;
+    const abort_guard                     guard(abort_guard::phase::load);
     models.rpc().blame([&] {
+        if (models.drafter()) {
+            loaded.push_back(load_block_drafter(models, target));
+        }
         if (models.mtp()) {
-            loaded = pair_error([&] { return std::make_unique<mtp_drafter>(models.mtp(), target, models.rpc()); });
-        } else {
-            loaded = load_block_drafter(models, target);
+            loaded.push_back(
+                pair_error([&] { return std::make_unique<mtp_drafter>(models.mtp(), target, models.rpc()); }));
         }
         if (models.plans() || models.on_devices()) {   // on the host memory is taken when it is used
-            reserve(*loaded);
+            for (const auto & drafter : loaded) {
+                reserve(*drafter);
+            }
         }
     });
     return loaded;

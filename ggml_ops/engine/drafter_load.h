@@ -1,4 +1,4 @@
-// A drafter for a target that has its context.
+// The drafters of a target that has its context.
 
 #pragma once
 
@@ -6,11 +6,12 @@
 #include "target/target.h"
 
 #include <memory>
+#include <vector>
 
 namespace dflash {
 
-// Also creates the target's tap store, and has it leave the taps that the drafter reads. Null: there is no drafter.
-// `models` must outlive what is returned. Throws status_error: a wrong pair, or no memory.
-std::unique_ptr<drafter> load_drafter(const model_pair & models, target & target);
+// Also creates the target's tap store, and has it leave the taps that they read. `models` must outlive what is
+// returned. Throws status_error: a wrong pair, or no memory.
+std::vector<std::unique_ptr<drafter>> load_drafters(const model_pair & models, target & target);
 
 }   // namespace dflash

@@ -32,23 +32,31 @@ static common_chat_templates * load_templates(const llama_model * model, const c
 
 void engine::templates_deleter::operator()(common_chat_templates * t) const { common_chat_templates_free(t); }
 
+static std::vector<drafter_traits> traits_of(const draft_memories & drafts) {
+    std::vector<drafter_traits> traits;
+    for (int32_t i = 0; i < drafts.size(); ++i) {
+        traits.push_back({ drafts[i].drafter().max_length(), drafts[i].drafter().kind().lattice });
+    }
+    return traits;
+}
+
 engine::engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user) :
     given_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
     models_(given_, { progress, user }), target_(given_, models_),
-    draft_memory_(target_, load_drafter(models_, target_)), cache_(target_.params(), models_, target_, draft_memory_),
+    drafts_(target_, load_drafters(models_, target_)), cache_(target_.params(), models_, target_, drafts_),
     limits_(target_.limits()), answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
-    const drafter * drafter = draft_memory_.drafter();
     if (given_.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafter);
+        require_lattice(drafts_.first());
     }
-    controller_.pad_blocks(drafter && drafter->on_device());
+    controller_.set_drafters(traits_of(drafts_));
+    controller_.pad_blocks(drafts_.first() && drafts_.first()->on_device());
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].id   = (int32_t) i;
         slots_[i].held = &cache_.at((int32_t) i);
     }
     controller_.costs().verify.set_padded(target_.pads_passes());
-    models_.rpc().blame([&] { warm_up(target_.params(), cost_cache_, target_, draft_memory_, controller_.costs()); });
+    models_.rpc().blame([&] { warm_up(target_.params(), cost_cache_, target_, drafts_, controller_.costs()); });
     for (const slot & s : slots_) {
         cache_.forget(s.id);
     }
@@ -64,7 +72,7 @@ engine::~engine() {
 
 std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
     return std::make_unique<dflash_prepared>(
-        dflash_prepared{ this, prepare_request(r, target_.params(), target_, draft_memory_.drafter()) });
+        dflash_prepared{ this, prepare_request(r, target_.params(), target_, drafts_.first()) });
 }
 
 void engine::submit(int32_t id, dflash_prepared & prepared) {
@@ -75,7 +83,7 @@ void engine::submit(int32_t id, dflash_prepared & prepared) {
     controller_.begin_answer(s);
     const request & r = s.request;
     s.stats.n_cached  = cache_.begin(id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);
-    draft_memory_.count_text(r.prompt, s.stats.n_cached);
+    drafts_.count_text(r.prompt, s.stats.n_cached);
     s.t_submit_us = llama_time_us();
     s.state       = DFLASH_READING;
     cache_.leave_idle();

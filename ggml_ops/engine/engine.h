@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cache/cache.h"
-#include "cache/draft_memory.h"
+#include "cache/draft_memories.h"
 #include "dflash.h"
 #include "draft/corpus.h"
 #include "draft/earlier_answers.h"
@@ -65,7 +65,7 @@ class engine {
     const dflash_engine_params & params() const { return target_.params(); }   // string members are invalid after load
     const model_pair &           models() const { return models_; }
     const dflash::target &       target() const { return target_; }
-    const dflash::draft_memory & draft_memory() const { return draft_memory_; }
+    const draft_memories &       drafts() const { return drafts_; }
     const dflash::cache &        cache() const { return cache_; }
     dflash::cache &              cache() { return cache_; }
     const dflash::controller &   controller() const { return controller_; }
@@ -78,7 +78,7 @@ class engine {
 
     // ---- inspection, for tests ----
 
-    dflash::inspector inspector() { return { target_, draft_memory_, cache_ }; }
+    dflash::inspector inspector() { return { target_, drafts_, cache_ }; }
     void              add_time(double ms);   // of inspector::tree_pass()
 
   private:
@@ -108,6 +108,8 @@ class engine {
     void emit(slot & s);
     void finish_if_done(slot & s);
     void quote();
+    void draft_with(
+        draft_memory & drafts, const std::vector<draft_memory::part> & parts, int32_t n_denoised, int32_t n_injected);
     void grow_tree(slot & s, int32_t max_nodes);
     void remember(const slot & s);
     void finish(slot & s, int32_t state);
@@ -128,7 +130,7 @@ class engine {
     std::string          cost_cache_;   // path, empty: none
     model_pair           models_;
     dflash::target       target_;
-    dflash::draft_memory draft_memory_;
+    draft_memories       drafts_;
     dflash::cache        cache_;
     const pass_limits &  limits_;   // the target's
     dflash::controller   controller_{ limits_ };

@@ -90,7 +90,7 @@ void inspector::spread_logits(
 void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
     cache_.idle(id);
-    auto * drafter = dynamic_cast<block_drafter *>(drafts_.drafter());
+    auto * drafter = dynamic_cast<block_drafter *>(drafts_.first());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
     check_tokens(tokens, n, target_);
     const drafter_model & model  = drafter->model();
@@ -99,13 +99,13 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
         "n must be at least 2 and n_block ", lowest, "..", model.max_length() - model.anchor_first);
     draft_probe full;
     feed(id, tokens, n - 1, target_.limits().n_rows, n, "draft_probe", [&](int32_t first, int32_t n_rows) {
-        drafts_.taps().keep(id, 0, n_rows);
+        drafts_.keep_taps(id, 0, n_rows);
         if (target_.taps()) {   // which has no room for long texts
-            drafts_.inject_all();
+            drafts_[0].inject_all();
         }
         if (first + n_rows == n - 1) {
             std::vector<draft> drafts;
-            drafter->run({ drafts_.job_of({ id, true, tokens[n - 1] }) }, length, drafts, &full);
+            drafter->run({ drafts_[0].job_of({ id, true, tokens[n - 1] }) }, length, drafts, &full);
         }
     });
     const auto copy = [](const auto & from, auto * to) {
@@ -126,7 +126,7 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
 void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
     int32_t first, float * taps, int32_t * ids, float * log_probs) {
     cache_.idle(id);
-    refuse_if(drafts_.drafter(), "tap needs an engine without a drafter, whose layers are tapped already");
+    refuse_if(!drafts_.empty(), "tap needs an engine without a drafter, whose layers are tapped already");
     check_tokens(tokens, n, target_);
     const int32_t n_vocab = target_.n_vocab();
     refuse_if(n_layers < 1 || !layers || k < 0 || k > n_vocab, "n_layers must be at least 1 and k 0..", n_vocab);
@@ -279,7 +279,7 @@ double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tr
             std::copy_n(logits_of(target_.context(), first_rows[i] + k), n_vocab, rows.logits + (size_t) k * n_vocab);
         }
         const std::vector<int32_t> path(rows.path, rows.path + rows.n_path);
-        drafts_.taps().keep(rows.slot, first_rows[i], path);
+        drafts_.keep_taps(rows.slot, first_rows[i], path);
         if (!cache_.keep_path(rows.slot, checked[i], path, forms[i].open)) {
             throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
         }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cache/cache.h"
-#include "cache/draft_memory.h"
+#include "cache/draft_memories.h"
 #include "dflash.h"
 #include "target/target.h"
 
@@ -21,7 +21,7 @@ class block_drafter;   // draft/block_drafter.h
 // Slots are sequences here: idle ones of the cache.
 class inspector {
   public:
-    inspector(target & target, draft_memory & drafts, cache & cache) :
+    inspector(target & target, draft_memories & drafts, cache & cache) :
         target_(target), drafts_(drafts), cache_(cache) {}
 
     void score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
@@ -44,7 +44,7 @@ class inspector {
     std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);
 
     target &       target_;
-    draft_memory & drafts_;
+    draft_memories & drafts_;
     cache &        cache_;
 };
 

@@ -13,6 +13,7 @@
 #include "llama-ext.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace dflash {
@@ -74,7 +75,9 @@ memory_use used_memory(const target & target) {
     return use;
 }
 
-memory_table allocated(const model_pair & models, const target & target, const drafter * drafter) {
+using drafter_list = std::vector<const drafter *>;
+
+memory_table allocated(const model_pair & models, const target & target, const drafter_list & drafters) {
     memory_table table;
     auto [context, compute]  = used_memory(target);
     const buffer_bytes tapes = access_tapes(target.context());
@@ -85,8 +88,8 @@ memory_table allocated(const model_pair & models, const target & target, const d
     table.add("context", context);
     table.add("tapes", tapes);
     table.add("compute", compute);
-    if (drafter) {
-        table.add("drafter", models.drafter_weights());
+    table.add("drafter", models.drafter_weights());
+    for (const drafter * drafter : drafters) {
         table.add("drafter", drafter->copied_memory());
         table.add("drafter_context", drafter->context().memory());
         table.add("drafter_compute", drafter->compute_memory());
@@ -111,7 +114,7 @@ json describe_kind(const drafter & drafter, const model_pair & models) {
         };
     }
     return {
-        { "block_size", models.max_length() },
+        { "block_size", drafter.max_length() },
         { "anchor_first", false },
         { "keeps_block", false },
         { "n_vocab_draft", llama_vocab_n_tokens(models.vocab()) },
@@ -121,7 +124,7 @@ json describe_kind(const drafter & drafter, const model_pair & models) {
 }
 
 json describe_drafter(const drafter & drafter, const model_pair & models, const target & target) {
-    json d          = describe(models.drafter() ? models.drafter() : models.mtp());
+    json d          = describe(drafter.kind().id == drafter_kind::MTP ? models.mtp() : models.drafter());
     d["kind"]       = drafter.kind().name;
     d["top_k"]      = drafter.top_k();
     d["lattice"]    = drafter.kind().lattice;
@@ -133,6 +136,24 @@ json describe_drafter(const drafter & drafter, const model_pair & models, const 
         d[key] = value;
     }
     return d;
+}
+
+// Of all drafters, the first as "drafter", too.
+void add_drafters(json & j, const drafter_list & drafters, const model_pair & models, const target & target) {
+    json all = json::array();
+    for (const drafter * drafter : drafters) {
+        all.push_back(describe_drafter(*drafter, models, target));
+    }
+    j["drafter"]  = all.empty() ? json(nullptr) : all.at(0);
+    j["drafters"] = all;
+}
+
+drafter_list list_of(const draft_memories & drafts) {
+    drafter_list drafters;
+    for (int32_t i = 0; i < drafts.size(); ++i) {
+        drafters.push_back(&drafts[i].drafter());
+    }
+    return drafters;
 }
 
 json describe_devices(const llama_model * model) {
@@ -157,7 +178,6 @@ std::string info_json(const engine & e) {
     const memory_use             used   = used_memory(target);
     json                         j      = {
         { "target", describe(models.target()) },
-        { "drafter", nullptr },
         { "n_ctx", params.n_ctx },
         { "n_ctx_slot", target.limits().n_ctx_slot },
         { "ctx_shared", params.share_ctx },
@@ -186,16 +206,20 @@ std::string info_json(const engine & e) {
         j["memory"]["slot_tape"]  = bytes.tape;
         j["tape_rows"]            = memory.tape_rows();
     }
-    const drafter * drafter = e.draft_memory().drafter();
-    if (drafter) {
-        const size_t copied            = total(drafter->copied_memory());
-        j["memory"]["drafter"]         = (models.drafter() ? llama_model_size(models.drafter()) : 0) + copied;
-        j["memory"]["drafter_context"] = total(drafter->context().memory());
+    const drafter_list drafters = list_of(e.drafts());
+    add_drafters(j, drafters, models, target);
+    if (!drafters.empty()) {
+        size_t copied = 0, context = 0;
+        for (const drafter * drafter : drafters) {
+            copied += total(drafter->copied_memory());
+            context += total(drafter->context().memory());
+        }
+        j["memory"]["drafter"]         = total(models.drafter_weights()) + copied;
+        j["memory"]["drafter_context"] = context;
         j["memory"]["taps"]            = target.taps() ? target.taps()->memory_bytes() : 0;
-        j["drafter"]                   = describe_drafter(*drafter, models, target);
         j["drafter"]["head_copied"]    = copied > 0;
     }
-    j["placement"] = by_device(allocated(models, target, drafter));
+    j["placement"] = by_device(allocated(models, target, drafters));
     return j.dump_safe();
 }
 
@@ -206,30 +230,34 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
     const model_pair               models(checked, { nullptr, nullptr, true, stand_ins });
     target                         target(checked, models);
     const dflash_engine_params &   params  = target.params();
-    const std::unique_ptr<drafter> drafter = load_drafter(models, target);
+    const auto                     loaded  = load_drafters(models, target);
+    drafter_list                   drafters;
+    for (const auto & drafter : loaded) {
+        drafters.push_back(drafter.get());
+    }
     if (params.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafter.get());
+        require_lattice(drafters.empty() ? nullptr : drafters[0]);
     }
     {
         const abort_guard guard(abort_guard::phase::load);
         models.rpc().blame([&] { access_reserve(target.context()); });
     }
-    memory_table table = allocated(models, target, drafter.get());
+    memory_table table = allocated(models, target, drafters);
     table.add("output", { { ggml_backend_cpu_buffer_type(), target.output_bytes() } });
-    const json j = {
+    json j = {
         { "target", describe(models.target()) },
-        { "drafter", drafter ? describe_drafter(*drafter, models, target) : json(nullptr) },
         { "n_expert", llama_model_n_expert(models.target()) },
         { "n_ctx", params.n_ctx },
         { "n_ctx_slot", target.limits().n_ctx_slot },
         { "ctx_shared", params.share_ctx },
         { "ctx_limit", target.ctx_limit() },
         { "n_slots", params.n_slots },
-        { "draft_ctx", drafter ? drafter->n_ctx() : 0 },
+        { "draft_ctx", drafters.empty() ? 0 : drafters[0]->n_ctx() },
         { "tape_rows", target.memory().tape_rows() },
         { "devices", describe_devices(models.target()) },
         { "placement", by_device(table) },
     };
+    add_drafters(j, drafters, models, target);
     return j.dump_safe();
 }
 
@@ -282,20 +310,32 @@ static json totals_json(const engine & e) {
     };
 }
 
+// By drafter.
+static json by_drafter(const engine & e, const std::function<json(int32_t drafter)> & value) {
+    json j = json::object();
+    for (int32_t i = 0; i < e.drafts().size(); ++i) {
+        j[e.drafts()[i].drafter().kind().name] = value(i);
+    }
+    return j;
+}
+
 // What the controller measured and chose.
-static json policy_json(const controller & policy, const pass_record & next) {
+static json policy_json(const engine & e) {
+    const controller &                policy = e.controller();
+    const pass_record &               next   = e.next_pass();
     const pass_costs &                costs  = policy.costs();
     const controller::choice_counts & counts = policy.counts();
     const length_choice &             choice = policy.last_choice();
     return {
         { "cost_verify_ms", map_json(costs.verify.points()) },
-        { "cost_draft_ms", map_json(costs.draft.points()) },
+        { "cost_draft_ms", costs.drafts.empty() ? json::object() : map_json(costs.drafts[0].points()) },
+        { "cost_drafters_ms", by_drafter(e, [&](int32_t i) { return map_json(costs.drafts[i].points()); }) },
         { "cost_other_ms", costs.other_ms },
         { "cost_rebuild_ms", costs.rebuild_ms },
         { "cost_cell_ms", costs.verify.per_cell() },
         { "cost_source", costs.source },
         { "choices", { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
-                         { "reasons", map_json(counts.reasons) } } },
+                         { "drafters", by_drafter(e, [&](int32_t i) { return json(counts.drafters[i]); }) }, { "reasons", map_json(counts.reasons) } } },
         { "drafter_failure", policy.drafter_failure() },
         { "choice", { { "length", choice.length }, { "rate", choice.rate },
                         { "plain_rate", policy.plain_rate(1, next.choice.n_attended) },
@@ -318,15 +358,21 @@ static json cache_json(const cache & cache) {
 }
 
 std::string stats_json(const engine & e) {
-    const drafter * drafter = e.draft_memory().drafter();
-    json            j       = {
+    int64_t n_built = 0, n_reused = 0;
+    size_t  history = 0, limit = 0;
+    for (const drafter * drafter : list_of(e.drafts())) {
+        n_built += drafter->n_graphs_built;
+        n_reused += drafter->n_graphs_reused;
+        history += drafter->context().history_bytes();
+        limit += drafter->context().history_limit();
+    }
+    json j = {
         { "kv_packs", access_packs(e.target().context()) },
-        { "graphs_built_drafter", drafter ? drafter->n_graphs_built : 0 },
-        { "graphs_reused_drafter", drafter ? drafter->n_graphs_reused : 0 },
-        { "draft_history", { { "bytes", drafter ? drafter->context().history_bytes() : 0 },
-                                                { "limit", drafter ? drafter->context().history_limit() : 0 } } },
+        { "graphs_built_drafter", n_built },
+        { "graphs_reused_drafter", n_reused },
+        { "draft_history", { { "bytes", history }, { "limit", limit } } },
     };
-    for (const json & part : { totals_json(e), policy_json(e.controller(), e.next_pass()), cache_json(e.cache()) }) {
+    for (const json & part : { totals_json(e), policy_json(e), cache_json(e.cache()) }) {
         for (const auto & [key, value] : part.items()) {
             j[key] = value;
         }

@@ -14,18 +14,20 @@ static std::vector<bool> reached_nodes(const tree & verified, const std::vector<
     return reached;
 }
 
-void experience::observe(const tree & verified, const std::vector<int32_t> & path) {
+void experience::observe(const tree & verified, const std::vector<int32_t> & path, int32_t drafter) {
     const std::vector<bool> reached = reached_nodes(verified, path);
     for (int32_t i = 1; i < verified.size(); ++i) {
         const node & n = verified.nodes[i];
         if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test
-            calibration.observe(n.prob, n.first, n.depth, reached[i]);
+            drafters[drafter].calibration.observe(n.prob, n.first, n.depth, reached[i]);
         }
     }
 }
 
 void experience::fade() {
-    calibration.fade(16);
+    for (of_drafter & d : drafters) {
+        d.calibration.fade(16);
+    }
     quotes.fade(16);
 }
 
@@ -42,8 +44,8 @@ void slot_drafts::begin(int32_t token) {
     clear();
     anchor = token;
     tree.nodes.push_back(node::root(anchor));
-    n_denoised = 0;
-    pass_ms    = 0;
+    drafter = n_denoised = 0;
+    pass_ms              = 0;
 }
 
 void slot_result::clear() {

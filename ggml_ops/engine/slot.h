@@ -14,6 +14,7 @@
 #include "draft/quotation.h"
 #include "engine/reason.h"
 #include "engine/request.h"
+#include "target/pass_limits.h"
 
 #include <cstdint>
 #include <string>
@@ -23,11 +24,16 @@ namespace dflash {
 
 // What a slot has learned about its drafts.
 struct experience {
-    value_profile       values;        // what its trees were worth, by block length
-    dflash::calibration calibration;   // the drafter's probabilities against what was accepted
-    quote_priors        quotes;        // how often quotations go on
+    // About one of the drafters.
+    struct of_drafter {
+        value_profile       values;        // what its trees were worth, by block length
+        dflash::calibration calibration;   // its probabilities against what was accepted
+    };
+    of_drafter   drafters[MAX_DRAFTERS];
+    quote_priors quotes;   // how often quotations go on
 
-    void observe(const tree & verified, const std::vector<int32_t> & path);   // path: the accepted nodes
+    // path: the accepted nodes of a tree that grew from this drafter's block.
+    void observe(const tree & verified, const std::vector<int32_t> & path, int32_t drafter);
     // Where a new answer may start: what the last one learned counts as few observations.
     void fade();
 };
@@ -39,6 +45,7 @@ struct slot_drafts {
     dflash::draft  block;                                   // the drafter's candidates, from which `tree` grew
     drawn_chain    drawn;                                   // block verification: `tree` as it was drawn
     quotation      quoted;                                  // what followed the same tokens before, or a prediction
+    int32_t        drafter    = 0;                          // that made `block`
     int32_t        n_denoised = 0;                          // block length of the drafter pass behind `tree`, 0: none
     double         pass_ms    = 0;                          // of that pass
     dflash::reason reason     = dflash::reason::none_yet;   // of its size

@@ -174,7 +174,7 @@ void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
 bool engine::verify() {
     const stopwatch watch;
     target_.clear_interrupt();
-    draft_memory_.free_tap_cells();
+    drafts_.free_tap_cells();
     const int rc = target_.process();
     if (rc == 0) {
         await_logits();
@@ -248,7 +248,7 @@ void engine::count_walk(slot & s) {
     const int32_t n_tokens = (int32_t) s.pass.walked.tokens.size();
     s.stats.n_generated += n_tokens;
     totals_.n_tokens += n_tokens;
-    draft_memory_.count_text(s.pass.walked.tokens);
+    drafts_.count_text(s.pass.walked.tokens);
     s.result.update.first = s.pass.reads;
     if (s.pass.reads) {
         s.t_first_us        = llama_time_us();
@@ -313,13 +313,13 @@ void engine::finish_if_done(slot & s) {
 }
 
 void engine::commit_prompt(slot & s) {
-    draft_memory_.taps().keep(s.id, s.pass.first_row, s.pass.n_rows);
+    drafts_.keep_taps(s.id, s.pass.first_row, s.pass.n_rows);
     cache_.add_prompt(s.id, s.pass.n_rows);
 }
 
 void engine::commit_tree(slot & s) {
     const std::vector<int32_t> & path = s.pass.walked.path;
-    draft_memory_.taps().keep(s.id, s.pass.first_row, path);
+    drafts_.keep_taps(s.id, s.pass.first_row, path);
     if (!cache_.keep_path(s.id, s.drafts.tree, path, s.pass.open)) {
         fail(s, "the target's memory cannot be rolled back");
     }
@@ -359,28 +359,36 @@ void engine::quote() {
 // taps only when they hold many.
 void engine::draft() {
     const step_choice & choice = next_.choice;
-    if (draft_memory_.empty()) {
-        return;
-    }
-    std::vector<draft_memory::part> parts;
-    int32_t                         n_denoised = 0, n_injected = 0;
-    for (const slot & s : slots_) {
-        const bool    denoises  = choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
-        const int32_t n_pending = draft_memory_.taps().of(s.id).rows;
-        if (denoises || n_pending >= (s.reading() && !target_.taps() ? FLUSH_READING : FLUSH_RESTING)) {
-            parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens });
-            n_injected += n_pending;
-            n_denoised += denoises;
+    for (int32_t i = 0; i < drafts_.size(); ++i) {
+        std::vector<draft_memory::part> parts;
+        int32_t                         n_denoised = 0, n_injected = 0;
+        for (const slot & s : slots_) {
+            const bool    denoises  = i == choice.drafter && choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
+            const int32_t n_pending = drafts_[i].taps().of(s.id).rows;
+            if (denoises || n_pending >= (s.reading() && !drafts_[i].taps().store() ? FLUSH_READING : FLUSH_RESTING)) {
+                parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens });
+                n_injected += n_pending;
+                n_denoised += denoises;
+            }
+        }
+        if (!parts.empty()) {
+            draft_with(drafts_[i], parts, n_denoised, n_injected);
         }
     }
+}
+
+// One pass of a drafter.
+void engine::draft_with(
+    draft_memory & drafts, const std::vector<draft_memory::part> & parts, int32_t n_denoised, int32_t n_injected) {
+    const step_choice & choice = next_.choice;
     if (n_denoised > 0) {
-        draft_memory_.drafter()->follow_texts();
+        drafts.drafter().follow_texts();
     }
-    std::vector<dflash::draft> drafts;
+    std::vector<dflash::draft> blocks;
     const stopwatch            watch;
-    const bool                 ran     = !parts.empty() && draft_memory_.run(parts, choice.length, drafts);
+    const bool                 ran     = drafts.run(parts, choice.length, blocks);
     const double               pass_ms = watch.ms();
-    if (const std::string why = draft_memory_.take_failure(); !why.empty()) {
+    if (const std::string why = drafts.take_failure(); !why.empty()) {
         controller_.observe_failure(why);
     }
     if (!ran || n_denoised == 0) {
@@ -389,12 +397,13 @@ void engine::draft() {
     for (size_t i = 0; i < parts.size(); ++i) {
         if (parts[i].denoises) {
             slot_drafts & next = slots_[parts[i].id].drafts;
-            next.block         = std::move(drafts[i]);
+            next.block         = std::move(blocks[i]);
+            next.drafter       = choice.drafter;
             next.n_denoised    = choice.length;
             next.pass_ms       = pass_ms;
         }
     }
-    next_.draft_ms = controller_.observe_draft(pass_, n_denoised, choice.length, n_injected, pass_ms);
+    next_.draft_ms = controller_.observe_draft(pass_, choice, n_denoised, n_injected, pass_ms);
 }
 
 // ---- 7. grow: per slot, the best tree for the budget that the controller chose ----
@@ -424,7 +433,7 @@ void engine::grow_tree(slot & s, int32_t max_nodes) {
     rules.budget       = max_nodes;
     rules.max_children = s.request.max_children;
     rules.depth        = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
-    rules.calibration  = &s.learned.calibration;
+    rules.calibration  = &s.learned.drafters[s.drafts.drafter].calibration;
     rules.quoted       = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
     s.drafts.tree      = dflash::grow(s.drafts.block, s.drafts.anchor, rules);
 }

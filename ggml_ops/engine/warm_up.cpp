@@ -51,12 +51,15 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
     return ms;
 }
 
-static pass_shapes shapes_of(const dflash_engine_params & params, const target & target) {
+static pass_shapes shapes_of(
+    const dflash_engine_params & params, const target & target, const draft_memories & drafts) {
     const pass_limits & limits = target.limits();
     const memory &      memory = target.memory();
     pass_shapes         shapes;
     shapes.n_slots    = (int32_t) params.n_slots;
-    shapes.max_length = std::max(1, limits.max_length);
+    for (int32_t i = 0; i < drafts.size(); ++i) {
+        shapes.max_lengths.push_back(drafts[i].drafter().max_length());
+    }
     shapes.n_rows_max = std::min({ limits.n_outputs, limits.n_ctx_slot,
         memory.tape_rows() > 0 ? memory.tape_rows()
         : memory.recurrent()   ? std::max(16, shapes.n_slots)
@@ -65,24 +68,25 @@ static pass_shapes shapes_of(const dflash_engine_params & params, const target &
 }
 
 void warm_up(const dflash_engine_params & params, const std::string & cost_cache, target & target,
-    draft_memory & drafts, pass_costs & costs) {
+    draft_memories & drafts, pass_costs & costs) {
     const stopwatch     since_start;
     const pass_limits & limits = target.limits();
-    const pass_shapes   shapes = shapes_of(params, target);
+    const pass_shapes   shapes = shapes_of(params, target, drafts);
     timed_passes        passes;
     passes.verify = [&](int32_t n_rows) { return time_verify(target, n_rows); };
-    if (drafter * drafter = drafts.drafter()) {
-        passes.draft = [=, bos = llama_vocab_bos(target.vocab())](
-                           int32_t n_slots, int32_t length) { return time_draft(*drafter, bos, n_slots, length); };
+    for (int32_t i = 0; i < drafts.size(); ++i) {
+        passes.drafts.push_back(
+            [&drafter = drafts[i].drafter(), bos = llama_vocab_bos(target.vocab())](
+                int32_t n_slots, int32_t length) { return time_draft(drafter, bos, n_slots, length); });
     }
     if (target.logits()) {   // as greedy passes do; a pass on an RPC server is over when something of it has been read
         target.logits()->wanted = best_logits::largest;
     }
     passes.verify(std::min(2, shapes.n_rows_max));   // first touch of the weights
-    if (passes.draft) {
-        passes.draft(1, std::min(limits.max_length, std::max(2, limits.n_draft_max + 1)));
+    for (int32_t i = 0; i < drafts.size(); ++i) {
+        passes.drafts[i](1, std::min(shapes.max_lengths[i], std::max(2, limits.n_draft_max + 1)));
     }
-    if (params.warmup && !costs.read(cost_cache, !drafts.empty())) {
+    if (params.warmup && !costs.read(cost_cache, passes.drafts.size())) {
         costs.measure(passes, shapes, since_start);
         costs.write(cost_cache);
     }

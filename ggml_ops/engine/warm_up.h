@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "cache/draft_memory.h"
+#include "cache/draft_memories.h"
 #include "dflash.h"
 #include "engine/costs.h"
 #include "target/target.h"
@@ -13,8 +13,8 @@ namespace dflash {
 
 // Runs one pass of each model, so that a file whose graph cannot be built fails here and not under a request. With
 // params.warmup it also measures what passes cost, unless the file `cost_cache` knows from an earlier start, and pads
-// the target's passes where that pays. Sequences hold nothing afterwards, but for the drafter's memory of them.
+// the target's passes where that pays. Sequences hold nothing afterwards, but for the drafters' memory of them.
 void warm_up(const dflash_engine_params & params, const std::string & cost_cache, target & target,
-    draft_memory & drafts, pass_costs & costs);
+    draft_memories & drafts, pass_costs & costs);
 
 }   // namespace dflash

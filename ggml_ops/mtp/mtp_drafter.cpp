@@ -44,7 +44,7 @@ static llama_context_ptr make_context(llama_model * model, const target & target
 
 mtp_drafter::mtp_drafter(llama_model * model, dflash::target & target, const rpc_servers & rpc) :
     n_embd_(llama_model_n_embd_out(model)), n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(model))),
-    n_heads_(access_mtp_heads(model)), on_device_(access_on_devices(model)),
+    max_length_(access_mtp_length(model)), n_heads_(access_mtp_heads(model)), on_device_(access_on_devices(model)),
     context_(make_context(model, target), rpc, (int32_t) target.params().n_slots, n_embd_),
     batch_(llama_batch_ext_init(context_.ctx())) {
     const llama_model * of_target = target.model();

@@ -26,7 +26,9 @@ class mtp_drafter : public drafter {
     mtp_drafter(llama_model * model, dflash::target & target, const rpc_servers & rpc);
 
     const drafter_kind &  kind() const override { return MTP_KIND; }
+    tap_source            taps() const override { return tap_source::final_state; }
     int32_t               tap_size() const override { return n_embd_; }
+    int32_t               max_length() const override { return max_length_; }
     int32_t               n_ctx() const override { return (int32_t) llama_n_ctx_seq(context_.ctx()); }
     int32_t               top_k() const override { return TOP_K; }
     bool                  on_device() const override { return on_device_; }
@@ -34,7 +36,6 @@ class mtp_drafter : public drafter {
     const mtp_context &   context() const override { return context_; }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override;
 
-    // length: 2..access_mtp_length().
     void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts) override;
 
   private:
@@ -69,6 +70,7 @@ class mtp_drafter : public drafter {
     void propose(int32_t i_row, path & p);
 
     int32_t             n_embd_, n_vocab_;
+    int32_t             max_length_;
     int32_t             n_heads_;   // layers that each propose one position; 1: one layer proposes them all
     bool                on_device_;
     mtp_context         context_;

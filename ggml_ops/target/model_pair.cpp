@@ -77,7 +77,20 @@ std::string no_mtp(const gguf_file & file) {
     return known->one_head && n > 1 ? "llama.cpp computes only a single MTP layer of the architecture " + name : "";
 }
 
-// Whether this file's MTP layers are to draft. Throws status_error if they must, and cannot.
+std::string arch_of(const gguf_file & file) { return file.find("general.architecture")->text; }
+
+// Whether the drafter's file has MTP layers of this target. Throws status_error if draft_kind wants another drafter.
+bool is_mtp_file(const dflash_engine_params & p, const gguf_file & target) {
+    const gguf_file file = check_gguf(p.drafter);
+    const bool      mtp  = arch_of(file) == arch_of(target) && no_mtp(file).empty();
+    if (p.draft_kind == (mtp ? DFLASH_KIND_DFLASH : DFLASH_KIND_MTP)) {
+        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is ", mtp ? "dflash" : "mtp", ", but ", p.drafter,
+            mtp ? " has MTP layers" : " is a drafter with layers of its own", ": leave the file out, or draft_kind at auto");
+    }
+    return mtp;
+}
+
+// Whether the target's own MTP layers are to draft. Throws status_error if they must, and cannot.
 bool wants_mtp(const dflash_engine_params & p, const gguf_file & file) {
     if (p.draft_kind != DFLASH_KIND_MTP && p.draft_kind != DFLASH_KIND_AUTO) {
         return false;
@@ -126,37 +139,33 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
     const bool      has_file     = is_set(p.drafter) && p.draft_kind != DFLASH_KIND_LOOKUP;
     const float     target_share = has_file ? 0.8f : 1.0f;
     const gguf_file header       = check_gguf(p.model);
-    uses_mtp_                    = !has_file && wants_mtp(p, header);
-    target_.reset(load_model({ p.model, "target", uses_mtp_ }, target_place_, p, { options, 0.0f, target_share }));
+    is_mtp_file_                 = has_file && is_mtp_file(p, header);
+    uses_mtp_                    = is_mtp_file_ || wants_mtp(p, header);
+    const bool with_mtp          = uses_mtp_ && !is_mtp_file_;
+    target_.reset(load_model({ p.model, "target", with_mtp }, target_place_, p, { options, 0.0f, target_share }));
     rpc_.raise_failures();
     target_weights_ = access_weights(target());
     check_target(p);
     if (has_file) {
         load_drafter(p, header, options);
     }
-    if (uses_mtp_) {
-        max_length_ = access_mtp_length(mtp());
-    } else if (drafter()) {
-        max_length_ = pair_error([&] { return access_drafter(drafter()).max_length(); });
-    }
+    max_length_ = longest_draft();
 }
 
-// From a file of its own: of its architecture, or MTP layers that were split off the target.
 void model_pair::load_drafter(const dflash_engine_params & p, const gguf_file & target_file, const load_options & options) {
-    const gguf_file file    = check_gguf(p.drafter);
-    const auto      arch_of = [](const gguf_file & f) { return f.find("general.architecture")->text; };
-    uses_mtp_               = arch_of(file) == arch_of(target_file) && wants_mtp(p, file);
-    if (p.draft_kind == DFLASH_KIND_MTP && !uses_mtp_) {
-        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is mtp, but ", p.drafter, " is a drafter with layers of its own (",
-            gguf_printable(arch_of(file)), "): leave it out, or leave draft_kind at auto");
-    }
+    check_gguf(p.drafter);
     if (const ggml_tensor * output = access_heads(target()).output) {
         const gguf_tensor * found = target_file.find_tensor(output->name);
         head_                     = found ? *found : gguf_tensor();
     }
     drafter_place_.settle(target_place_, target());
-    drafter_.reset(load_model({ p.drafter, "drafter", uses_mtp_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
-    drafter_weights_ = access_weights(drafter());
+    file_.reset(load_model({ p.drafter, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
+    drafter_weights_ = access_weights(file_.get());
+}
+
+int32_t model_pair::longest_draft() const {
+    const int32_t block = drafter() ? pair_error([&] { return access_drafter(drafter()).max_length(); }) : 0;
+    return std::max(block, mtp() ? access_mtp_length(mtp()) : 0);
 }
 
 void model_pair::check_target(const dflash_engine_params & p) const {
@@ -175,7 +184,7 @@ void model_pair::check_target(const dflash_engine_params & p) const {
 bool model_pair::recurrent() const { return llama_model_is_recurrent(target()) || llama_model_is_hybrid(target()); }
 
 bool model_pair::on_devices() const {
-    return drafts() && !(access_devices(target()).empty() && (!drafter() || access_devices(drafter()).empty()));
+    return drafts() && !(access_devices(target()).empty() && (!file_ || access_devices(file_.get()).empty()));
 }
 
 double model_pair::spare_memory() const {
@@ -183,7 +192,7 @@ double model_pair::spare_memory() const {
     if (ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU); cpu && free == 0) {
         ggml_backend_dev_memory(cpu, &free, &total);
     }
-    const size_t weights = access_host_weights(target()) + (drafter() ? access_host_weights(drafter()) : 0);
+    const size_t weights = access_host_weights(target()) + (file_ ? access_host_weights(file_.get()) : 0);
     return free > weights ? (double) (free - weights) : 0.0;
 }
 

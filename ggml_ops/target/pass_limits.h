@@ -9,6 +9,8 @@
 
 namespace dflash {
 
+inline constexpr int32_t MAX_DRAFTERS = 2;   // one with layers of its own, and MTP layers
+
 struct pass_limits {
     // positions of all slots together; nothing: each has its own
     std::optional<int32_t> n_cells;
@@ -20,7 +22,7 @@ struct pass_limits {
     int32_t n_draft_max   = 0;                      // tokens on a path that the drafter proposes
     int32_t n_quote_max   = DFLASH_MAX_NODES - 1;   // tokens of a quotation
     int32_t n_nodes       = DFLASH_MAX_NODES;       // nodes of one tree
-    int32_t max_length    = 0;                      // of the drafter's blocks, 0: there is none
+    int32_t max_length    = 0;                      // of drafts, with the anchor; 0: there is no drafter
     bool    equal_trees   = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
 };
 

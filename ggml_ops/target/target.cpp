@@ -151,7 +151,10 @@ bool target::pads_passes() const {
 size_t target::output_bytes() const {
     size_t floats = (size_t) limits_.n_outputs * n_vocab();
     if (!taps_) {
-        floats += tap_size() * llama_n_batch(ctx_.get());
+        floats += tapped_layers_.size() * llama_model_n_embd(model()) * llama_n_batch(ctx_.get());
+    }
+    if (taps_final_state_) {
+        floats += (size_t) llama_model_n_embd_out(model()) * llama_n_batch(ctx_.get());
     }
     return floats * sizeof(float);
 }
@@ -185,15 +188,7 @@ void target::tap_final_state() {
     llama_set_embeddings_nextn(ctx_.get(), true, false);
 }
 
-size_t target::tap_size() const {
-    return taps_final_state_ ? llama_model_n_embd_out(model()) : tapped_layers_.size() * llama_model_n_embd(model());
-}
-
 void target::read_taps(int32_t row, int32_t n, float * out) const {
-    if (taps_final_state_) {
-        std::memcpy(out, llama_get_embeddings_nextn(ctx_.get()) + row * tap_size(), n * tap_size() * sizeof(float));
-        return;
-    }
     const size_t n_embd = llama_model_n_embd(model()), row_size = tapped_layers_.size() * n_embd;
     for (size_t k = 0; k < tapped_layers_.size(); ++k) {
         const float * rows = llama_get_embeddings_layer_inp(ctx_.get(), tapped_layers_[k]);
@@ -201,6 +196,11 @@ void target::read_taps(int32_t row, int32_t n, float * out) const {
             std::memcpy(out + i * row_size + k * n_embd, rows + (size_t) (row + i) * n_embd, n_embd * sizeof(float));
         }
     }
+}
+
+void target::read_final_state(int32_t row, int32_t n, float * out) const {
+    const size_t n_embd = llama_model_n_embd_out(model());
+    std::memcpy(out, llama_get_embeddings_nextn(ctx_.get()) + row * n_embd, n * n_embd * sizeof(float));
 }
 
 void target::end_pass() {

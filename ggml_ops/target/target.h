@@ -56,11 +56,12 @@ class target {
     tap_store * taps() const { return taps_.get(); }
     // From now on passes leave taps of these layers; the architecture must offer them (access_has_tap).
     void set_tapped_layers(const std::vector<int32_t> & layers);
-    // From now on passes leave their final hidden states instead, as MTP layers read them.
+    // From now on passes also leave their final hidden states, as MTP layers read them.
     void tap_final_state();
-    // Copies the taps of rows [row, row + n) of the last pass from the host's memory: [n, tap_size()].
-    void   read_taps(int32_t row, int32_t n, float * out) const;
-    size_t tap_size() const;   // floats of a row's taps
+    // Copies the taps of rows [row, row + n) of the last pass from the host's memory: [n, layers * n_embd].
+    void read_taps(int32_t row, int32_t n, float * out) const;
+    // The same of the final hidden states: [n, n_embd_out].
+    void read_final_state(int32_t row, int32_t n, float * out) const;
 
     // ---- a pass ----
 
@@ -100,7 +101,7 @@ class target {
     std::unique_ptr<dflash::memory> memory_;
     std::string                     no_draft_;
     std::vector<int32_t>            tapped_layers_;
-    bool                            taps_final_state_ = false;   // instead of layers
+    bool                            taps_final_state_ = false;
     batch                           batch_;
     bool                            reused_graph_ = false;
     std::atomic<bool>               interrupted_{ false };

@@ -22,12 +22,15 @@ static pass_limits limits() {
 }
 
 // A pass costs 10 ms plus 1 ms per row, a drafter pass 5 ms.
-static void set_costs(controller & c) {
+static void set_costs(controller & c, int32_t n_drafters = 1) {
+    c.set_drafters(std::vector<drafter_traits>(n_drafters, { 16, false }));
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
         c.costs().verify.set(rows, 10.0 + rows);
     }
-    c.costs().draft.set(4, 4.0);
-    c.costs().draft.set(16, 5.0);
+    for (cost_curve & draft : c.costs().drafts) {
+        draft.set(4, 4.0);
+        draft.set(16, 5.0);
+    }
 }
 
 // What a slot holds: the cache's in an engine.
@@ -61,7 +64,7 @@ static void draft_chain(controller & c, const step_choice & choice, slot & s, in
     rules.budget       = c.max_nodes(s, choice);
     rules.max_children = s.request.max_children;
     rules.depth        = std::min(c.max_depth(s), s.request.depth);
-    rules.calibration  = &s.learned.calibration;
+    rules.calibration  = &s.learned.drafters[0].calibration;
     s.drafts.tree      = grow(s.drafts.block, s.drafts.anchor, rules);
 }
 
@@ -167,7 +170,8 @@ static void reasons_without_choice() {
     CHECK(choice.length == 1 && c.reason() == reason::no_drafter);
     c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.reason == reason::no_drafter && slots[0].drafts.tree.size() == 1);
-    l      = limits();
+    l = limits();
+    c.set_drafters({ { 16, false } });
     choice = c.choose_length(slots);
     CHECK(choice.length == 1 && c.reason() == reason::off);
     c.choose_nodes(slots, { choice, {} });
@@ -188,7 +192,7 @@ static pass_record draft_step(
             draft_chain(c, next.choice, s, next.choice.length, prob);
         }
         const int32_t n_slots = (int32_t) slots.size();
-        next.draft_ms         = c.observe_draft(last, n_slots, next.choice.length, n_slots, draft_ms);
+        next.draft_ms         = c.observe_draft(last, next.choice, n_slots, n_slots, draft_ms);
     }
     next.expected_tokens = c.choose_nodes(slots, next);
     for (const slot & s : slots) {
@@ -240,8 +244,8 @@ static void refreshes(bool on_device) {
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
         c.costs().verify.set(rows, 2.0 + 8.0 * rows);
     }
-    c.costs().draft.set(4, 0.5);
-    c.costs().draft.set(16, 0.5);
+    c.costs().drafts[0].set(4, 0.5);
+    c.costs().drafts[0].set(16, 0.5);
     std::vector<slot> slots = { writer(0) };
     pass_record       next;
     for (int i = 0; i < 100 * (on_device ? 16 : 1); ++i) {
@@ -267,7 +271,7 @@ static void fixed_costs() {
         verify(c, slots, next, 15, 1000.0 * next.n_rows);
         c.observe_other(1000);
     }
-    CHECK(c.reason() == reason::pays && c.costs().verify.at(16) == 26 && c.costs().draft.at(16) == 5);
+    CHECK(c.reason() == reason::pays && c.costs().verify.at(16) == 26 && c.costs().drafts[0].at(16) == 5);
     CHECK(c.costs().other_ms == 0);
 }
 
@@ -304,7 +308,7 @@ static void fixed_budgets() {
     for (slot & s : slots) {
         draft_chain(c, choice, s, 16, 0.9f);
     }
-    c.choose_nodes(slots, { choice, c.observe_draft({}, 3, choice.length, 3, 5.0) });
+    c.choose_nodes(slots, { choice, c.observe_draft({}, choice, 3, 3, 5.0) });
     CHECK(slots[0].drafts.tree.size() == 10 &&
           slots[1].drafts.tree.size() == 3);   // the last gives way to the third slot's anchor
     CHECK(slots[2].drafts.tree.size() == 1);
@@ -397,7 +401,7 @@ static void memory() {
     slot              s = writer(0);
     c.begin_answer(s);
     for (int i = 0; i < 200; ++i) {
-        s.learned.calibration.observe(0.9f, true, 1, false);
+        s.learned.drafters[0].calibration.observe(0.9f, true, 1, false);
     }
     s.stats.n_drafted = 200;
     c.end_answer(s);
@@ -405,9 +409,9 @@ static void memory() {
     greedy.request.greedy = true;
     c.begin_answer(next);
     c.begin_answer(greedy);
-    CHECK(next.learned.calibration.apply(0.9f, true, 1) < 0.5f);
-    CHECK(next.learned.calibration.apply(0.9f, true, 1) > s.learned.calibration.apply(0.9f, true, 1));
-    CHECK(std::fabs(greedy.learned.calibration.apply(0.9f, true, 1) - 0.9f) < 1e-6);
+    CHECK(next.learned.drafters[0].calibration.apply(0.9f, true, 1) < 0.5f);
+    CHECK(next.learned.drafters[0].calibration.apply(0.9f, true, 1) > s.learned.drafters[0].calibration.apply(0.9f, true, 1));
+    CHECK(std::fabs(greedy.learned.drafters[0].calibration.apply(0.9f, true, 1) - 0.9f) < 1e-6);
 }
 
 // Cells are short: the last tree gives way, a drawn chain whole, no anchor.

@@ -32,8 +32,9 @@ static void what_is_kept() {
 static void bytes_are_counted() {
     conversation c = talk(0, 10, 100);
     c.checkpoints  = { place(3, 50), place(5, 7) };
-    c.ring.data.resize(20);
-    c.taps.data.resize(3);
+    c.drafts.resize(1);
+    c.drafts[0].context.data.resize(20);
+    c.drafts[0].taps.data.resize(3);
     CHECK(c.bytes() == 10 * 4 + 100 + 50 + 7 + 20 + 3 * 4);
 }
 

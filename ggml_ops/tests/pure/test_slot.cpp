@@ -21,14 +21,14 @@ static void only_nodes_below_reached_ones_are_tested() {
     first.nodes.pop_back();
     experience of_chain, of_first_node, accepted;
     for (int32_t i = 0; i < 50; ++i) {
-        of_chain.observe(chain_of_three(), { 0 });
-        of_first_node.observe(first, { 0 });
-        accepted.observe(chain_of_three(), { 0, 1 });
+        of_chain.observe(chain_of_three(), { 0 }, 0);
+        of_first_node.observe(first, { 0 }, 0);
+        accepted.observe(chain_of_three(), { 0, 1 }, 0);
     }
     for (const int32_t depth : { 1, 2, 3 }) {
-        CHECK(of_chain.calibration.apply(0.9f, true, depth) == of_first_node.calibration.apply(0.9f, true, depth));
+        CHECK(of_chain.drafters[0].calibration.apply(0.9f, true, depth) == of_first_node.drafters[0].calibration.apply(0.9f, true, depth));
     }
-    CHECK(accepted.calibration.apply(0.9f, true, 1) > accepted.calibration.apply(0.9f, true, 2));
+    CHECK(accepted.drafters[0].calibration.apply(0.9f, true, 1) > accepted.drafters[0].calibration.apply(0.9f, true, 2));
 }
 
 // A step without a drafter pass must not grow the last pass's drafts again.

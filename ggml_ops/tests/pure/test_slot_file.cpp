@@ -30,16 +30,18 @@ static conversation talk() {
         std::memset(state->data(), at, state->size());
         c.checkpoints.push_back({ at, state });
     }
-    c.ring.begin = 1;
-    c.ring.end   = 3;
-    c.ring.data.resize(16);
-    std::memset(c.ring.data.data(), 3, 16);
+    c.drafts.resize(2);   // the second is empty
+    draft_copy & d = c.drafts[0];
+    d.context.begin = 1;
+    d.context.end   = 3;
+    d.context.data.resize(16);
+    std::memset(d.context.data.data(), 3, 16);
     const auto segment = std::make_shared<raw_bytes>(24);
     std::memset(segment->data(), 7, segment->size());
-    c.ring.past.append(0, segment);
-    c.taps.pos  = 3;
-    c.taps.rows = 2;
-    c.taps.data = { 0.5f, 1, 2, 3 };
+    d.context.past.append(0, segment);
+    d.taps.pos  = 3;
+    d.taps.rows = 2;
+    d.taps.data = { 0.5f, 1, 2, 3 };
     return c;
 }
 
@@ -71,11 +73,12 @@ static void what_is_written_comes_back(const std::string & path) {
     size_t             read    = 0;
     const conversation back    = read_slot_file(path, OWNER, 5, read);
     CHECK(written == read && read == fs::file_size(path));
-    CHECK(back.tokens == c.tokens && back.n_asked == c.n_asked && back.taps.data == c.taps.data);
-    CHECK(back.state == c.state && back.ring.data == c.ring.data);
-    CHECK(back.ring.begin == 1 && back.ring.end == 3 && back.taps.pos == 3 && back.taps.rows == 2);
-    CHECK(back.ring.past.begin() == 0 && back.ring.past.end() == 64);
-    CHECK(back.ring.past.holding(3) == c.ring.past.holding(3));
+    CHECK(back.tokens == c.tokens && back.n_asked == c.n_asked && back.drafts.size() == 2 && back.drafts[1].bytes() == 0);
+    const draft_copy & d = back.drafts[0];
+    CHECK(back.state == c.state && d.context.data == c.drafts[0].context.data && d.taps.data == c.drafts[0].taps.data);
+    CHECK(d.context.begin == 1 && d.context.end == 3 && d.taps.pos == 3 && d.taps.rows == 2);
+    CHECK(d.context.past.begin() == 0 && d.context.past.end() == 64);
+    CHECK(d.context.past.holding(3) == c.drafts[0].context.past.holding(3));
     CHECK(back.checkpoints.size() == 2 && back.checkpoints[1].at == 4);
     CHECK(*back.checkpoints[1].state == *c.checkpoints[1].state);
 }

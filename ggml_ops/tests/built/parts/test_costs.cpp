@@ -26,14 +26,14 @@ struct machine {
 static void the_best_time_counts() {
     machine           m;
     pass_costs        costs;
-    const pass_shapes shapes = { 1, 16, 32 };
+    const pass_shapes shapes = { 1, {}, 32 };
     costs.measure({ [&](int32_t rows) { return m.verify(rows); }, {} }, shapes, stopwatch());
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32 }) {
         CHECK(costs.verify.at(rows) == 10.0 + rows);
     }
     CHECK(costs.verify.points().count(48) == 0);
     CHECK(costs.rebuild_ms == 9.0);
-    CHECK(costs.draft.points().empty());
+    CHECK(costs.drafts.empty());
     CHECK(!costs.padding_pays());
 }
 
@@ -46,7 +46,7 @@ static void a_disturbed_width_is_timed_again() {
         return 10.0 + rows + (disturbed ? 20.0 : 0.0) + (rows == 15 ? 7.0 : 0.0);
     };
     pass_costs costs;
-    costs.measure({ verify, {} }, { 1, 16, 16 }, stopwatch());
+    costs.measure({ verify, {} }, { 1, {}, 16 }, stopwatch());
     CHECK(costs.verify.at(1) == 11.0 && costs.verify.at(6) == 16.0);
     CHECK(costs.verify.at(15) == 32.0 && costs.padding_pays());   // it is slower for good
     CHECK(n_verified[4] == 3 && n_verified[6] == 5);
@@ -66,19 +66,19 @@ static void a_width_is_timed_again_beside_the_drafter() {
         return ms;
     };
     pass_costs costs;
-    costs.measure({ verify, draft }, { 1, 16, 8 }, stopwatch());
+    costs.measure({ verify, { draft } }, { 1, { 16 }, 8 }, stopwatch());
     CHECK(costs.verify.at(6) == 16.0);
 }
 
 static void blocks_are_timed_warm() {
     machine           m;
     pass_costs        costs;
-    const pass_shapes shapes = { 2, 16, 4 };
+    const pass_shapes shapes = { 2, { 16 }, 4 };
     costs.measure({ [&](int32_t rows) { return m.verify(rows); },
-                      [&](int32_t n_slots, int32_t length) { return m.draft(n_slots * length); } },
+                      { [&](int32_t n_slots, int32_t length) { return m.draft(n_slots * length); } } },
         shapes, stopwatch());
     for (const int32_t n_tokens : { 4, 8, 16, 32 }) {
-        CHECK(costs.draft.at(n_tokens) == 5.0 + n_tokens / 16.0);
+        CHECK(costs.drafts[0].at(n_tokens) == 5.0 + n_tokens / 16.0);
     }
 }
 

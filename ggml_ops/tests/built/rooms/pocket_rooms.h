@@ -41,11 +41,11 @@ struct pocket_rooms {
     dflash_engine_params params;
     model_pair           models;
     dflash::target       target;
-    draft_memory         drafts;
+    draft_memories       drafts;
     dflash::cache        cache;
 
     explicit pocket_rooms(const char * model) :
-        params(pocket_params(model)), models(params, {}), target(params, models), drafts(target, nullptr),
+        params(pocket_params(model)), models(params, {}), target(params, models), drafts(target, {}),
         cache(target.params(), models, target, drafts) {}
 
     // Computes tokens [from, all) of a text for a sequence and returns the logits after the last one.

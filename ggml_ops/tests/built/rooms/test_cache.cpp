@@ -106,17 +106,18 @@ static void a_file_gives_it_back(pocket_rooms & r, const std::string & path) {
 
 static void without_a_drafter_nothing_is_kept_of_taps(pocket_rooms & r) {
     CHECK(r.drafts.empty());
-    r.drafts.taps().keep(0, 0, 5);
-    r.drafts.inject_all();
+    r.drafts.keep_taps(0, 0, 5);
     r.drafts.cut(0, 2);
-    CHECK(r.drafts.taps().of(0).rows == 0);
+    conversation c;
+    r.drafts.copy_to(c, 0);
+    CHECK(c.drafts.empty() && r.drafts.refusal(c).empty());
 }
 
 // Without a drafter: what passes leave of two layers.
 static void taps_wait_and_move(pocket_rooms & r) {
     const int32_t size = 2 * llama_model_n_embd(r.target.model());
     r.target.set_tapped_layers({ 0, 1 });
-    pending_taps taps(r.target, 2, size);
+    pending_taps taps(r.target, tap_source::layers, 2, size);
     run(r, 0, counted(20, 6));
     std::vector<float> rows(6 * size);
     r.target.read_taps(0, 6, rows.data());

@@ -1,0 +1,78 @@
+#include "cache/draft_memories.h"
+
+namespace dflash {
+
+draft_memories::draft_memories(target & target, std::vector<std::unique_ptr<drafter>> drafters) : target_(target) {
+    for (std::unique_ptr<drafter> & drafter : drafters) {
+        all_.push_back(std::make_unique<draft_memory>(target, std::move(drafter)));
+    }
+}
+
+void draft_memories::keep_taps(int32_t id, int32_t row, int32_t n) {
+    for (const auto & memory : all_) {
+        memory->taps().keep(id, row, n);
+    }
+}
+
+void draft_memories::keep_taps(int32_t id, int32_t first_row, const std::vector<int32_t> & path) {
+    for (const auto & memory : all_) {
+        memory->taps().keep(id, first_row, path);
+    }
+}
+
+void draft_memories::free_tap_cells() {
+    target_.end_pass();
+    for (const auto & memory : all_) {
+        memory->free_tap_cells();
+    }
+}
+
+void draft_memories::count_text(const std::vector<int32_t> & tokens, size_t first) {
+    for (const auto & memory : all_) {
+        memory->drafter().count_text(tokens, first);
+    }
+}
+
+void draft_memories::forget(int32_t id) {
+    for (const auto & memory : all_) {
+        memory->forget(id);
+    }
+}
+
+void draft_memories::cut(int32_t id, int32_t n_past) {
+    for (const auto & memory : all_) {
+        memory->cut(id, n_past);
+    }
+}
+
+void draft_memories::share(int32_t from, int32_t to, int32_t n_past) {
+    for (const auto & memory : all_) {
+        memory->share(from, to, n_past);
+    }
+}
+
+void draft_memories::copy_to(conversation & c, int32_t id) const {
+    for (const auto & memory : all_) {
+        c.drafts.push_back(memory->copy_of(id, (int32_t) c.tokens.size()));
+    }
+}
+
+void draft_memories::restore(int32_t id, const conversation & c) {
+    for (size_t i = 0; i < all_.size(); ++i) {
+        all_[i]->restore(id, c.drafts[i]);
+    }
+}
+
+std::string draft_memories::refusal(const conversation & c) const {
+    if (c.drafts.size() != all_.size()) {
+        return all_.empty() ? "a drafter's context without a drafter" : "contexts of other drafters";
+    }
+    for (size_t i = 0; i < all_.size(); ++i) {
+        if (std::string why = all_[i]->refusal(c.drafts[i], (int32_t) c.tokens.size()); !why.empty()) {
+            return why;
+        }
+    }
+    return "";
+}
+
+}   // namespace dflash
