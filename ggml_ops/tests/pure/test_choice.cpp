@@ -259,7 +259,34 @@ static void switches() {
     CHECK(draft_switch().rate() == 0);
 }
 
+static length_choice of_drafter(int32_t drafter, double rate) {
+    length_choice c;
+    c.drafter = drafter;
+    c.rate    = rate;
+    return c;
+}
+
+static void drafters_take_turns() {
+    drafter_turns turns;
+    CHECK(turns.choose({ of_drafter(0, 0), of_drafter(1, 0) }).drafter == 0);   // what is unknown comes first
+    CHECK(turns.choose({ of_drafter(0, 1), of_drafter(1, 0) }).drafter == 1);
+    int32_t n_worse = 0;
+    for (int32_t i = 0; i < 1000; ++i) {
+        n_worse += turns.choose({ of_drafter(0, 1), of_drafter(1, 2) }).drafter == 0;
+    }
+    CHECK(n_worse >= 4 && n_worse <= 6);   // after 16 steps, 32, 64 ...
+    CHECK(turns.choose({ of_drafter(0, 3), of_drafter(1, 2) }).drafter == 0);
+    turns.new_text();
+    n_worse = 0;
+    for (int32_t i = 0; i < 40; ++i) {
+        n_worse += turns.choose({ of_drafter(0, 3), of_drafter(1, 2) }).drafter == 1;
+    }
+    CHECK(n_worse == 1);
+    CHECK(turns.choose({ of_drafter(1, 2) }).drafter == 1);   // where the other one must not draft
+}
+
 int main() {
+    drafters_take_turns();
     switches();
     curves();
     cells();

@@ -201,6 +201,28 @@ static pass_record draft_step(
     return next;
 }
 
+// The second drafter's passes cost a fifth: it drafts once both are known, and the first one only now and then.
+static void the_better_of_two_drafters() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c, 2);
+    c.costs().drafts[1].set(4, 0.8);
+    c.costs().drafts[1].set(16, 1.0);
+    c.costs().fixed           = true;
+    std::vector<slot> slots = { writer(0) };
+    pass_record       next;
+    for (int i = 0; i < 64; ++i) {
+        next = draft_step(c, slots, next, 0.9f, 0);
+        verify(c, slots, next, 9, 10.0 + next.n_rows);
+    }
+    CHECK(c.counts().drafters[1] > 55 && c.counts().drafters[0] >= 2);
+    slots[0].request.block_accept = true;   // for which neither has a lattice
+    c.set_drafters({ { 16, true }, { 16, false } });
+    for (int i = 0; i < 4; ++i) {
+        CHECK(c.choose_length(slots).drafter == 0);
+    }
+}
+
 static void drafts_that_pay() {
     const pass_limits l = limits();
     controller        c(l);
@@ -438,6 +460,7 @@ int main() {
     bounds();
     padded_passes();
     reasons_without_choice();
+    the_better_of_two_drafters();
     drafts_that_pay();
     drafts_that_lose();
     refreshes(false);

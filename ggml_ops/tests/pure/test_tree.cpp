@@ -147,6 +147,21 @@ static void ties() {
 
 // A quotation in the tree: the paths of its entries are paths of the tree, tokens that are proposed twice are a single
 // node, and it can be longer than the block.
+// The drafter knows only what follows its first candidates.
+static void only_first_candidates_are_followed() {
+    draft d;
+    d.length        = 4;
+    d.top_k         = 2;
+    d.follows_first = true;
+    d.ids           = { 10, 11, 20, 21, 30, 31 };
+    d.probs         = { 0.5f, 0.4f, 0.5f, 0.4f, 0.5f, 0.4f };
+    const tree t    = grow(d, 1, limits(64, 2));
+    CHECK(t.size() == 7 && t.depth() == 3);   // two children of each node on one path
+    for (int32_t i = 1; i < t.size(); ++i) {
+        CHECK(t.nodes[i].parent == 0 || t.nodes[t.nodes[i].parent].candidate == 0);
+    }
+}
+
 static void quotations() {
     std::mt19937 rng(5);
     for (int32_t round = 0; round < 300; ++round) {
@@ -281,6 +296,7 @@ int main() {
     candidates_in_any_order();
     chains();
     ties();
+    only_first_candidates_are_followed();
     quotations();
     calibrated();
     return TEST_RESULT;
