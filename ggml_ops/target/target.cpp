@@ -183,6 +183,8 @@ void target::set_tapped_layers(const std::vector<int32_t> & layers) {
 void target::tap_final_state() {
     taps_final_state_ = true;
     llama_set_embeddings_nextn(ctx_.get(), true, false);
+    // A plan of the memory from before would let other tensors overwrite the states; setting a tap makes a new one.
+    llama_set_embeddings_layer_inp(ctx_.get(), 0, false);
 }
 
 size_t target::tap_size() const {
