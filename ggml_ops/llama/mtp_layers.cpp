@@ -15,4 +15,9 @@ int32_t access_mtp_length(const llama_model * model) {
     return n_heads > 1 ? std::min(n_heads + 1, MAX_LENGTH) : MAX_LENGTH;
 }
 
+bool access_mtp_crops(const llama_model * model) {
+    return std::any_of(std::begin(MTP_ARCHS), std::end(MTP_ARCHS),
+        [&](const mtp_arch & arch) { return arch.crops && model->arch_name() == arch.name; });
+}
+
 }   // namespace dflash

@@ -9,33 +9,35 @@
 
 namespace dflash {
 
-// The architectures whose MTP layers llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in src/models/).
+// The architectures whose MTP layers llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in src/models/). It loads those of
+// glm5-next, too, but has no graph for them yet.
 struct mtp_arch {
     const char * name;       // general.architecture
     bool         one_head;   // its graph asserts a single layer
+    bool         crops;      // its graph gives out hidden states of the rows with logits only, others of all rows
 };
 
 inline constexpr mtp_arch MTP_ARCHS[] = {
-    { "bailingmoe3", true },
-    { "cohere2moe", true },
-    { "deepseek2", true },
-    { "deepseek32", true },
-    { "deepseek4", true },
-    { "glm-dsa", true },
-    { "glm4moe", true },
-    { "glm5-next", true },
-    { "hy_v3", false },
-    { "mimo2", false },
-    { "nemotron_h_moe", true },
-    { "qwen35", true },
-    { "qwen35moe", true },
-    { "qwen3next", true },
-    { "step35", false },
+    { "bailingmoe3", true, false },
+    { "cohere2moe", true, false },
+    { "deepseek2", true, false },
+    { "deepseek32", true, false },
+    { "deepseek4", true, true },
+    { "glm-dsa", true, false },
+    { "glm4moe", true, false },
+    { "hy_v3", false, false },
+    { "mimo2", false, true },
+    { "nemotron_h_moe", true, true },
+    { "qwen35", true, false },
+    { "qwen35moe", true, false },
+    { "qwen3next", true, true },
+    { "step35", false, true },
 };
 
 // Layers that each propose one position; 1: one layer proposes them all; 0: there are none.
 LLAMA_API int32_t access_mtp_heads(const llama_model * model);
 // The anchor and the tokens that a draft has at most.
 LLAMA_API int32_t access_mtp_length(const llama_model * model);
+LLAMA_API bool    access_mtp_crops(const llama_model * model);
 
 }   // namespace dflash

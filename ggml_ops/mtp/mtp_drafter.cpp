@@ -17,7 +17,7 @@ namespace dflash {
 // ---- construction ----
 
 static llama_context_ptr make_context(llama_model * model, const target & target) {
-    const dflash_engine_params & p       = target.params();
+    const dflash_engine_params & p         = target.params();
     const uint32_t               n_drafted = p.n_slots * (uint32_t) access_mtp_length(model);
     llama_context_params         cp        = llama_context_default_params();
     cp.ctx_type                            = LLAMA_CONTEXT_TYPE_MTP;
@@ -29,11 +29,11 @@ static llama_context_ptr make_context(llama_model * model, const target & target
     cp.n_threads = cp.n_threads_batch = p.n_threads_batch;
     cp.type_k                         = cache_type(p.type_k_draft, "type_k_draft", true);
     cp.type_v                         = cache_type(p.type_v_draft, "type_v_draft", true);
-    cp.flash_attn_type = p.flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    cp.swa_full        = p.swa_full;
-    cp.offload_kqv     = p.kv_offload;
-    cp.kv_unified      = p.kv_unified;
-    cp.no_perf         = false;
+    cp.flash_attn_type                = p.flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    cp.swa_full                       = p.swa_full;
+    cp.offload_kqv                    = p.kv_offload;
+    cp.kv_unified                     = p.kv_unified;
+    cp.no_perf                        = false;
     llama_context_ptr ctx(llama_init_from_model(model, cp));
     if (!ctx) {
         throw status_error(DFLASH_ERROR_MEMORY, "no context for the MTP layers: ", logged_error(),
@@ -45,6 +45,7 @@ static llama_context_ptr make_context(llama_model * model, const target & target
 mtp_drafter::mtp_drafter(llama_model * model, dflash::target & target, const rpc_servers & rpc) :
     n_embd_(llama_model_n_embd_out(model)), n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(model))),
     max_length_(access_mtp_length(model)), n_heads_(access_mtp_heads(model)), on_device_(access_on_devices(model)),
+    crops_(access_mtp_crops(model)),
     context_(make_context(model, target), rpc, (int32_t) target.params().n_slots, n_embd_),
     batch_(llama_batch_ext_init(context_.ctx())) {
     const llama_model * of_target = target.model();
@@ -53,7 +54,6 @@ mtp_drafter::mtp_drafter(llama_model * model, dflash::target & target, const rpc
     fail_if(n_vocab_ != target.n_vocab(), "the MTP layers' vocabulary has ", n_vocab_, " tokens, the target's ",
         target.n_vocab(), ": use the layers of this target");
     target.tap_final_state();
-    llama_set_embeddings_nextn(context_.ctx(), true, true);
 }
 
 std::map<ggml_backend_buffer_type_t, size_t> mtp_drafter::compute_memory() const {
@@ -113,7 +113,8 @@ void mtp_drafter::start(const draft_job & job, draft & drafted) {
         const float * newest = before(job.n_inject);
         const int32_t pos    = job.pos + job.n_inject;
         rows_.push_back({ job.slot, job.anchor, pos, newest, (int32_t) paths_.size() });
-        paths_.push_back({ job.slot, pos, &drafted, job.whole ? 0.0f : LEAST_VALUE, 1, { job.anchor }, { newest, newest + n_embd_ } });
+        paths_.push_back({ job.slot, pos, &drafted, job.whole ? 0.0f : LEAST_VALUE, 1, { job.anchor },
+            { newest, newest + n_embd_ } });
         drafted.top_k         = std::min(TOP_K, n_vocab_);
         drafted.follows_first = true;
     }
@@ -142,6 +143,9 @@ void mtp_drafter::compute(head_range heads) {
 
 void mtp_drafter::compute_chunk(const row * chunk, int32_t n, int32_t head, bool outputs) {
     llama_context * ctx = context_.ctx();
+    // llama.cpp would take the first rows' states for those of the rows with logits, where the graph has all
+    const bool proposes = outputs && std::any_of(chunk, chunk + n, [](const row & r) { return r.path >= 0; });
+    llama_set_embeddings_nextn(ctx, true, crops_ || !proposes);
     llama_batch_ext_clear(batch_.get());
     for (int32_t i = 0; i < n; ++i) {
         const row & r = chunk[i];

@@ -25,7 +25,7 @@ class mtp_drafter : public drafter {
     // `target` must outlive this, and leaves its final hidden states as taps from now on. Throws std::runtime_error.
     mtp_drafter(llama_model * model, dflash::target & target, const rpc_servers & rpc);
 
-    const drafter_kind &  kind() const override { return MTP_KIND; }
+    const drafter_kind & kind() const override { return MTP_KIND; }
     tap_source            taps() const override { return tap_source::final_state; }
     int32_t               tap_size() const override { return n_embd_; }
     int32_t               max_length() const override { return max_length_; }
@@ -51,12 +51,12 @@ class mtp_drafter : public drafter {
     };
     // A draft that grows token by token.
     struct path {
-        int32_t              slot, pos;    // of the anchor
+        int32_t              slot, pos;   // of the anchor
         draft *              drafted;
-        float                least;        // value with which it goes on
-        float                value = 1;    // of its last token
-        std::vector<int32_t> tokens;       // from the anchor on
-        std::vector<float>   states;       // [tokens, n_embd]: before each of them
+        float                least;       // value with which it goes on
+        float                value = 1;   // of its last token
+        std::vector<int32_t> tokens;      // from the anchor on
+        std::vector<float>   states;      // [tokens, n_embd]: before each of them
     };
     // Layers that compute the same rows, one after the other; only the first one's outputs count.
     struct head_range {
@@ -72,7 +72,7 @@ class mtp_drafter : public drafter {
     int32_t             n_embd_, n_vocab_;
     int32_t             max_length_;
     int32_t             n_heads_;   // layers that each propose one position; 1: one layer proposes them all
-    bool                on_device_;
+    bool                on_device_, crops_;
     mtp_context         context_;
     llama_batch_ext_ptr batch_;
     logits_row          logits_;

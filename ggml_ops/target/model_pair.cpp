@@ -7,6 +7,7 @@
 #include "llama/access.h"
 #include "llama/mtp_layers.h"
 #include "llama/cache_access.h"
+#include "target/mtp_check.h"
 
 #include <algorithm>
 
@@ -36,7 +37,7 @@ llama_load_mode load_mode(const dflash_engine_params & p) {
 
 struct model_file {
     const char * path;
-    const char * what;              // in messages
+    const char * what;               // in messages
     bool         with_mtp = false;   // its MTP layers, too
 };
 
@@ -57,24 +58,6 @@ llama_model * load_model(
             DFLASH_ERROR_MODEL, "the ", file.what, " ", file.path, " could not be loaded: ", logged_error());
     }
     return model;
-}
-
-// Why a file's MTP layers cannot draft, empty if they can.
-std::string no_mtp(const gguf_file & file) {
-    const std::string  name  = file.find("general.architecture")->text;
-    const gguf_value * count = file.find(name + ".nextn_predict_layers");
-    const int64_t      n     = count && count->is_integer() ? count->integer() : 0;
-    const bool         found = std::any_of(file.tensors.begin(), file.tensors.end(),
-                [](const auto & tensor) { return tensor.first.find(".nextn.eh_proj.weight") != std::string::npos; });
-    if (n < 1 || !found) {
-        return "the file has no MTP layers (nextn tensors)";
-    }
-    const auto known = std::find_if(
-        std::begin(MTP_ARCHS), std::end(MTP_ARCHS), [&](const mtp_arch & arch) { return name == arch.name; });
-    if (known == std::end(MTP_ARCHS)) {
-        return "llama.cpp does not compute the MTP layers of the architecture " + gguf_printable(name);
-    }
-    return known->one_head && n > 1 ? "llama.cpp computes only a single MTP layer of the architecture " + name : "";
 }
 
 std::string arch_of(const gguf_file & file) { return file.find("general.architecture")->text; }
@@ -152,7 +135,8 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
     max_length_ = longest_draft();
 }
 
-void model_pair::load_drafter(const dflash_engine_params & p, const gguf_file & target_file, const load_options & options) {
+void model_pair::load_drafter(
+    const dflash_engine_params & p, const gguf_file & target_file, const load_options & options) {
     check_gguf(p.drafter);
     if (const ggml_tensor * output = access_heads(target()).output) {
         const gguf_tensor * found = target_file.find_tensor(output->name);

@@ -186,6 +186,9 @@ void target::set_tapped_layers(const std::vector<int32_t> & layers) {
 void target::tap_final_state() {
     taps_final_state_ = true;
     llama_set_embeddings_nextn(ctx_.get(), true, false);
+    // A plan of the memory from before would let other tensors overwrite the states; setting a tap makes a new one.
+    const bool is_tapped = std::count(tapped_layers_.begin(), tapped_layers_.end(), 0) > 0;
+    llama_set_embeddings_layer_inp(ctx_.get(), 0, is_tapped);
 }
 
 void target::read_taps(int32_t row, int32_t n, float * out) const {
