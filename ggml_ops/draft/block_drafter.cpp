@@ -94,18 +94,6 @@ bool holds_rows(const gguf_tensor & head, const drafter_model & model) {
            head.ne[1] >= (uint64_t) model.n_candidates && head.ne[2] == 1 && head.ne[3] == 1;
 }
 
-// Tokens that end a text or a turn, at most n.
-std::vector<int32_t> text_ends(const llama_model * target, int32_t n) {
-    const llama_vocab *  vocab = llama_model_get_vocab(target);
-    std::vector<int32_t> ends;
-    for (int32_t token = 0; token < llama_vocab_n_tokens(vocab) && (int32_t) ends.size() < n; ++token) {
-        if (llama_vocab_is_eog(vocab, token)) {
-            ends.push_back(token);
-        }
-    }
-    return ends;
-}
-
 int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
     const int32_t token = llama_vocab_mask(llama_model_get_vocab(model));
     fail_if(
@@ -183,7 +171,7 @@ void block_drafter::copy_head(const llama_model * target, bool shares) {
     const ggml_tensor * weight = model_.layers[0].wk;
     if (const int32_t n = reduced_size(shares); n > 0) {
         head_       = std::make_unique<shared_head>(model_.output, n, weight);
-        vocabulary_ = std::make_unique<draft_vocabulary>(model_.n_candidates, n, text_ends(target, n));
+        vocabulary_ = std::make_unique<draft_vocabulary>(model_.n_candidates, n, text_ends(llama_model_get_vocab(target), n));
         if (model_.output->data) {   // else a memory plan: only the size is known
             read_head();
         }

@@ -7,6 +7,16 @@
 
 namespace dflash {
 
+std::vector<int32_t> text_ends(const llama_vocab * vocab, int32_t n) {
+    std::vector<int32_t> ends;
+    for (llama_token token = 0; token < llama_vocab_n_tokens(vocab) && (int32_t) ends.size() < n; ++token) {
+        if (llama_vocab_is_eog(vocab, token)) {
+            ends.push_back(token);
+        }
+    }
+    return ends;
+}
+
 bool shared_head::is_remote(const ggml_tensor * head, const ggml_tensor * weight) {
     return is_rpc(device_of(head)) && device_of(head) != device_of(weight);
 }

@@ -6,6 +6,8 @@
 
 #include "files/gguf_file.h"
 
+#include "llama.h"
+
 #include "ggml-cpp.h"
 
 #include <cstddef>
@@ -13,6 +15,9 @@
 #include <vector>
 
 namespace dflash {
+
+// Tokens that end a text or a turn, at most n: a part of a head always has them.
+std::vector<int32_t> text_ends(const llama_vocab * vocab, int32_t n);
 
 class shared_head {
   public:

@@ -6,6 +6,7 @@
 #include "draft/block_drafter.h"
 #include "engine/drafter_load.h"
 #include "llama/access.h"
+#include "mtp/mtp_drafter.h"
 #include "plan/planned_buffer.h"
 #include "target/memory_table.h"
 
@@ -117,7 +118,7 @@ json describe_kind(const drafter & drafter, const model_pair & models) {
         { "block_size", drafter.max_length() },
         { "anchor_first", false },
         { "keeps_block", false },
-        { "n_vocab_draft", llama_vocab_n_tokens(models.vocab()) },
+        { "n_vocab_draft", static_cast<const mtp_drafter &>(drafter).n_logits() },
         { "target_layers", json::array() },
         { "mask_token", nullptr },
     };

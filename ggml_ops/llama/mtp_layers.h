@@ -4,6 +4,8 @@
 
 #include "llama.h"
 
+#include "ggml.h"
+
 #include <cstdint>
 #include <string>
 
@@ -38,6 +40,13 @@ inline constexpr mtp_arch MTP_ARCHS[] = {
 LLAMA_API int32_t access_mtp_heads(const llama_model * model);
 // The anchor and the tokens that a draft has at most.
 LLAMA_API int32_t access_mtp_length(const llama_model * model);
+// The output projection of the MTP layers.
+struct mtp_projection {
+    ggml_tensor *       head   = nullptr;   // [n_embd, n_vocab]
+    const ggml_tensor * beside = nullptr;   // a weight of the layer
+};
+// Null where a hidden state of the layer's graph is not all that the logits depend on, or there are several heads.
+LLAMA_API mtp_projection access_mtp_projection(const llama_model * model);
 LLAMA_API bool    access_mtp_crops(const llama_model * model);
 
 }   // namespace dflash

@@ -3,6 +3,7 @@
 #include "base/abort_guard.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "draft/block_drafter.h"
 #include "llama/access.h"
 #include "llama/mtp_layers.h"
 #include "target/cache_type.h"
@@ -42,12 +43,33 @@ static llama_context_ptr make_context(llama_model * model, const target & target
     return ctx;
 }
 
-mtp_drafter::mtp_drafter(llama_model * model, dflash::target & target, const rpc_servers & rpc) :
-    n_embd_(llama_model_n_embd_out(model)), n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(model))),
-    max_length_(access_mtp_length(model)), n_heads_(access_mtp_heads(model)), on_device_(access_on_devices(model)),
-    crops_(access_mtp_crops(model)),
-    context_(make_context(model, target), rpc, (int32_t) target.params().n_slots, n_embd_),
-    batch_(llama_batch_ext_init(context_.ctx())) {
+// How many tokens may be proposed, 0: all.
+static int32_t part_of(const mtp_projection & projection, const gguf_tensor & whole, uint32_t wanted) {
+    const bool can = projection.head && whole.type == (uint32_t) projection.head->type &&
+                     whole.ne[0] == (uint64_t) projection.head->ne[0] &&
+                     whole.ne[1] == (uint64_t) projection.head->ne[1];
+    if (!can || wanted == ALL_TOKENS) {
+        return 0;
+    }
+    const auto n_vocab = (int32_t) projection.head->ne[1];
+    return wanted ? std::min((int32_t) wanted, n_vocab) : draft_vocabulary::enough(n_vocab);
+}
+
+static std::unique_ptr<mtp_head> make_head(const model_pair & models, const dflash_engine_params & p) {
+    const mtp_projection projection = access_mtp_projection(models.mtp());
+    const int32_t        part       = part_of(projection, models.mtp_head(), p.draft_vocab);
+    return part == 0 ? nullptr
+                     : std::make_unique<mtp_head>(projection, models.mtp_head(), part, text_ends(models.vocab(), part),
+                           p.n_threads_batch);
+}
+
+mtp_drafter::mtp_drafter(const model_pair & models, dflash::target & target) :
+    n_embd_(llama_model_n_embd_out(models.mtp())),
+    n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(models.mtp()))), max_length_(access_mtp_length(models.mtp())),
+    n_heads_(access_mtp_heads(models.mtp())), on_device_(access_on_devices(models.mtp())),
+    crops_(access_mtp_crops(models.mtp())),
+    context_(make_context(models.mtp(), target), models.rpc(), (int32_t) target.params().n_slots, n_embd_),
+    batch_(llama_batch_ext_init(context_.ctx())), head_(make_head(models, target.params())) {
     const llama_model * of_target = target.model();
     fail_if(n_embd_ != llama_model_n_embd_out(of_target), "the MTP layers' hidden states have ", n_embd_,
         " numbers, the target's ", llama_model_n_embd_out(of_target), ": use the layers of this target");
@@ -62,6 +84,27 @@ std::map<ggml_backend_buffer_type_t, size_t> mtp_drafter::compute_memory() const
         bytes[type] += data.compute;
     }
     return bytes;
+}
+
+std::map<ggml_backend_buffer_type_t, size_t> mtp_drafter::copied_memory() const {
+    return head_ ? std::map<ggml_backend_buffer_type_t, size_t>{ { head_->memory_type(), head_->memory_bytes() } }
+                 : std::map<ggml_backend_buffer_type_t, size_t>{};
+}
+
+void mtp_drafter::count_text(const std::vector<int32_t> & tokens, size_t first) {
+    if (head_) {
+        head_->count_text(tokens, first);
+    }
+}
+
+void mtp_drafter::follow_texts() {
+    try {
+        if (head_) {
+            head_->follow_texts();
+        }
+    } catch (const gguf_error &) {   // the file is gone: the graph has the whole projection
+        head_.reset();
+    }
 }
 
 // ---- one draft ----
@@ -115,7 +158,7 @@ void mtp_drafter::start(const draft_job & job, draft & drafted) {
         rows_.push_back({ job.slot, job.anchor, pos, newest, (int32_t) paths_.size() });
         paths_.push_back({ job.slot, pos, &drafted, job.whole ? 0.0f : LEAST_VALUE, 1, { job.anchor },
             { newest, newest + n_embd_ } });
-        drafted.top_k         = std::min(TOP_K, n_vocab_);
+        drafted.top_k         = std::min(TOP_K, n_logits());
         drafted.follows_first = true;
     }
 }
@@ -155,7 +198,7 @@ void mtp_drafter::compute_chunk(const row * chunk, int32_t n, int32_t head, bool
         const int32_t at = llama_batch_ext_add_token(batch_.get(), r.slot, r.token);
         fail_if(at != i || !llama_batch_ext_set_pos(batch_.get(), at, &r.pos) ||
                     !llama_batch_ext_set_embd_token(batch_.get(), at, { r.state, 1, (size_t) n_embd_ }) ||
-                    !llama_batch_ext_set_output_logits(batch_.get(), at, outputs && r.path >= 0),
+                    !llama_batch_ext_set_output_logits(batch_.get(), at, proposes && !head_ && r.path >= 0),
             "row ", i, " of an MTP pass was refused by the batch");
     }
     if (n_heads_ > 1) {
@@ -168,29 +211,44 @@ void mtp_drafter::compute_chunk(const row * chunk, int32_t n, int32_t head, bool
     const bool reused = llama_perf_context(ctx).n_reused > n_reused;
     n_graphs_reused += reused;
     n_graphs_built += !reused;
-    for (int32_t i = 0; i < n && outputs; ++i) {
+    if (proposes) {
+        propose_all(chunk, n);
+    }
+}
+
+// The candidates of the chunk's rows that paths go on behind.
+void mtp_drafter::propose_all(const row * chunk, int32_t n) {
+    std::vector<int32_t> rows;
+    std::vector<float>   states;
+    for (int32_t i = 0; i < n; ++i) {
         if (chunk[i].path >= 0) {
-            propose(i, paths_[chunk[i].path]);
+            const float * state = llama_get_embeddings_nextn_ith(context_.ctx(), i);
+            fail_if(!state, "a pass of the MTP layers left no hidden state");
+            rows.push_back(i);
+            states.insert(states.end(), state, state + n_embd_);
         }
+    }
+    const float * logits = head_ ? head_->compute(states, (int32_t) rows.size()) : nullptr;
+    for (size_t k = 0; k < rows.size(); ++k) {
+        const float * row = head_ ? logits + k * n_logits() : llama_get_logits_ith(context_.ctx(), rows[k]);
+        fail_if(!row, "a pass of the MTP layers left no logits");
+        propose(paths_[chunk[rows[k]].path], row, states.data() + k * n_embd_);
     }
 }
 
 // Adds a row's candidates to the path's draft; the path goes on with the likeliest.
-void mtp_drafter::propose(int32_t i_row, path & p) {
-    const float * logits = llama_get_logits_ith(context_.ctx(), i_row);
-    const float * state  = llama_get_embeddings_nextn_ith(context_.ctx(), i_row);
-    fail_if(!logits || !state, "a pass of the MTP layers left no output");
+void mtp_drafter::propose(path & p, const float * logits, const float * state) {
     draft & drafted = *p.drafted;
-    logits_.scan(logits, n_vocab_);
+    logits_.scan(logits, n_logits());
     logits_.largest(drafted.top_k, best_);
     const double sum = logits_.log_sum_exp();
     for (const llama_token_data & candidate : best_) {
-        drafted.ids.push_back(candidate.id);
+        drafted.ids.push_back(head_ ? head_->token(candidate.id) : candidate.id);
         drafted.probs.push_back((float) std::exp(candidate.logit - sum));
     }
     drafted.length = (int32_t) p.tokens.size() + 1;
     p.value *= drafted.row(drafted.positions(), 0)[0];
-    p.tokens.push_back(best_[0].id);
+    p.tokens.push_back(drafted.id(drafted.positions(), 0));
     p.states.insert(p.states.end(), state, state + n_embd_);
 }
 

@@ -10,12 +10,14 @@
 #include "accept/logits_row.h"
 #include "draft/drafter.h"
 #include "mtp/mtp_context.h"
+#include "mtp/mtp_head.h"
 #include "target/target.h"
 
 #include "llama-cpp.h"
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace dflash {
@@ -23,7 +25,7 @@ namespace dflash {
 class mtp_drafter : public drafter {
   public:
     // `target` must outlive this, and leaves its final hidden states as taps from now on. Throws std::runtime_error.
-    mtp_drafter(llama_model * model, dflash::target & target, const rpc_servers & rpc);
+    mtp_drafter(const model_pair & models, dflash::target & target);
 
     const drafter_kind & kind() const override { return MTP_KIND; }
     tap_source            taps() const override { return tap_source::final_state; }
@@ -35,7 +37,12 @@ class mtp_drafter : public drafter {
     mtp_context &         context() override { return context_; }
     const mtp_context &   context() const override { return context_; }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override;
+    std::map<ggml_backend_buffer_type_t, size_t> copied_memory() const override;
+    // Tokens that it may propose.
+    int32_t n_logits() const { return head_ ? head_->n_logits() : n_vocab_; }
 
+    void count_text(const std::vector<int32_t> & tokens, size_t first) override;
+    void follow_texts() override;
     void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts) override;
 
   private:
@@ -67,7 +74,8 @@ class mtp_drafter : public drafter {
     void add_rows(int32_t i_path);
     void compute(head_range heads);
     void compute_chunk(const row * chunk, int32_t n, int32_t head, bool outputs);
-    void propose(int32_t i_row, path & p);
+    void propose_all(const row * chunk, int32_t n);
+    void propose(path & p, const float * logits, const float * state);
 
     int32_t             n_embd_, n_vocab_;
     int32_t             max_length_;
@@ -76,6 +84,8 @@ class mtp_drafter : public drafter {
     mtp_context         context_;
     llama_batch_ext_ptr batch_;
     logits_row          logits_;
+
+    std::unique_ptr<mtp_head> head_;   // null: the graph computes all logits
 
     std::vector<row>              rows_;   // of the next pass
     std::vector<path>             paths_;

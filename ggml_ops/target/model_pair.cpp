@@ -130,21 +130,29 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
     target_weights_ = access_weights(target());
     check_target(p);
     if (has_file) {
-        load_drafter(p, header, options);
+        load_drafter(p, options);
     }
+    find_heads(header);
     max_length_ = longest_draft();
 }
 
-void model_pair::load_drafter(
-    const dflash_engine_params & p, const gguf_file & target_file, const load_options & options) {
+void model_pair::load_drafter(const dflash_engine_params & p, const load_options & options) {
     check_gguf(p.drafter);
-    if (const ggml_tensor * output = access_heads(target()).output) {
-        const gguf_tensor * found = target_file.find_tensor(output->name);
-        head_                     = found ? *found : gguf_tensor();
-    }
     drafter_place_.settle(target_place_, target());
     file_.reset(load_model({ p.drafter, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
     drafter_weights_ = access_weights(file_.get());
+}
+
+// Where drafters find rows of a projection that they use a part of.
+void model_pair::find_heads(const gguf_file & target_file) {
+    const auto find = [&](const ggml_tensor * tensor) {
+        const gguf_tensor * found = tensor ? target_file.find_tensor(tensor->name) : nullptr;
+        return found ? *found : gguf_tensor();
+    };
+    head_ = find(access_heads(target()).output);
+    if (uses_mtp_ && !is_mtp_file_) {
+        mtp_head_ = find(access_mtp_projection(target()).head);
+    }
 }
 
 int32_t model_pair::longest_draft() const {

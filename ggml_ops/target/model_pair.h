@@ -53,8 +53,9 @@ class model_pair {
     // Whether there is a drafter and any layer of either model lies on a device.
     bool on_devices() const;
 
-    // The target's output projection in its file.
+    // The target's output projection in its file, and that of the MTP layers in theirs.
     const gguf_tensor & head() const { return head_; }
+    const gguf_tensor & mtp_head() const { return mtp_head_; }
 
     const buffer_bytes & target_weights() const { return target_weights_; }
     const buffer_bytes & drafter_weights() const { return drafter_weights_; }
@@ -64,7 +65,8 @@ class model_pair {
   private:
     void place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
     void load(const dflash_engine_params & params, const load_options & options);
-    void load_drafter(const dflash_engine_params & params, const gguf_file & target, const load_options & options);
+    void load_drafter(const dflash_engine_params & params, const load_options & options);
+    void    find_heads(const gguf_file & target);
     int32_t longest_draft() const;
     void check_target(const dflash_engine_params & params) const;
 
@@ -73,7 +75,7 @@ class model_pair {
     uint64_t        host_memory_;                    // bytes, 0: what the system says
     placement       target_place_, drafter_place_;   // what the models borrow
     llama_model_ptr target_, file_;   // file_: beside the target's
-    gguf_tensor     head_;
+    gguf_tensor     head_, mtp_head_;
     buffer_bytes    target_weights_, drafter_weights_;
     bool            uses_mtp_ = false, is_mtp_file_ = false;
     int32_t         max_length_ = 0;
