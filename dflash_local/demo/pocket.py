@@ -1,5 +1,5 @@
-"""The pocket pairs: a small real target with five drafters, and a hybrid one with its own. The cache holds inflated
-copies."""
+"""The pocket pairs: a small real target with five drafters, and a hybrid one with its own and an MTP layer. The cache
+holds inflated copies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir, sha256
+from dflash_local.convert.gguf_metadata import read_model
+from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate, quantizer, shapes
 from dflash_local.demo.inflate import Progress, Quantizer
 from dflash_local.demo.shapes import SHAPES, Pair, Shape
@@ -35,6 +37,22 @@ def bundled_pair(drafter: str = "dflash") -> Pair:
             hint=f"take {' or '.join(SHIPPED)}, or run `make demo DEMO_ARGS='--drafter {drafter}'` in a checkout",
         )
     return pair
+
+
+def join_mtp(target: Path, mtp: Path, out: Path) -> Path:
+    """Write a target with its MTP layers, from a file with them alone as llama.cpp's converter splits them off (--mtp):
+    the file that it writes without that flag, but for the name.
+
+    Raises:
+        ModelError: a file is damaged.
+    """
+    metadata, tensors = read_model(target)
+    mtp_metadata, mtp_tensors = read_model(mtp)
+    arch = f"{metadata['general.architecture'].data.decode()}."
+    metadata |= {key: value for key, value in mtp_metadata.items() if key.startswith(arch)}
+    joined = [*tensors.values(), *(tensor for name, tensor in mtp_tensors.items() if name not in tensors)]
+    write_gguf(out, metadata, [OutputTensor.of(tensor) for tensor in joined])
+    return out
 
 
 def shape_of(name: str, drafter: str) -> Shape:
