@@ -53,7 +53,8 @@ mtp_drafter::mtp_drafter(llama_model * model, dflash::target & target, const rpc
     fail_if(n_vocab_ != target.n_vocab(), "the MTP layers' vocabulary has ", n_vocab_, " tokens, the target's ",
         target.n_vocab(), ": use the layers of this target");
     target.tap_final_state();
-    llama_set_embeddings_nextn(context_.ctx(), true, true);
+    // Of all rows: the graphs of most architectures leave them all, whatever has outputs.
+    llama_set_embeddings_nextn(context_.ctx(), true, /*masked*/ false);
 }
 
 std::map<ggml_backend_buffer_type_t, size_t> mtp_drafter::compute_memory() const {
