@@ -8,6 +8,7 @@ from typing import Any, Literal
 from dflash_local.errors import RequestError
 
 MAX_NODES = 64  # DFLASH_MAX_NODES
+FINAL_STATE = -1  # DFLASH_FINAL_STATE: among tapped layers, the hidden state that next-token (MTP) layers read
 MIN_DRAFT_VOCAB = 8  # tokens: as many as a place has candidates
 
 Budget = int | Literal["auto"]

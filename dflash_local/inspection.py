@@ -87,11 +87,11 @@ class Inspection(EngineBase):
 
     @checked
     def tap(self, tokens: Sequence[int], layers: Sequence[int], top_k: int = 0, first: int = 0) -> Taps:
-        """What drafters are trained from: the inputs of the target's `layers` for each token, and for those from
-        `first` on the `top_k` likeliest next tokens; waits for an idle slot.
+        """What drafters are trained from: the inputs of the target's `layers` for each token (`drafting.FINAL_STATE`:
+        what MTP layers read), and for those from `first` on the `top_k` likeliest next tokens; waits for an idle slot.
 
         Raises:
-            RequestError: a layer cannot be tapped, or the engine has a drafter.
+            RequestError: a layer cannot be tapped, or the engine drafts with more than lookup.
         """
         ids = self._token_array(tokens, "tokens")
         if not ids:

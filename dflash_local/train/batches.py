@@ -45,7 +45,8 @@ class Sampler:
     """Draws batches of `n_texts` texts with GROUP anchors each. In one epoch each token of an answer is an anchor about
     once; the order and the anchors are random, and follow from the seed and the number of batches so far.
 
-    `embedding` maps tokens to rows [n, n_embd] of float32, with what the drafter's embeddings are scaled by.
+    `embedding` maps tokens to rows [n, n_embd] of float32, with what the drafter's embeddings are scaled by. Without a
+    mask, as for an MTP layer, a block holds the text's own tokens, and the context's are given, too.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Sampler:
         n_last = self._block + 1 - self._first  # tokens from the anchor to the last proposed one
         n_context = -(-int(anchors.max()) // _CONTEXT_STEP) * _CONTEXT_STEP
         taps = np.zeros((len(texts), n_context, texts[0].taps.shape[1]), np.uint16)
+        context = np.full((len(texts), n_context), texts[0].tokens[0], np.int64)
         tokens, counts, ids, log_probs = [], [], [], []
         for row, text in enumerate(texts):
             at = anchors[row][:, None] + np.arange(n_last)
@@ -102,11 +104,13 @@ class Sampler:
             log_probs.append(text.log_probs[rows])
             seen_by_last = int(anchors[row].max())
             taps[row, :seen_by_last] = text.taps[:seen_by_last]
+            context[row, :seen_by_last] = text.tokens[:seen_by_last]
         seen = torch.from_numpy(np.stack(tokens)).long()
         blocks = Blocks(
             torch.from_numpy(taps.view(np.int16)).view(torch.bfloat16).to(self._device),
             torch.from_numpy(anchors).to(self._device),
-            self._embedded(seen[..., 0]),
+            self._embedded(seen[..., : self._block]),
+            self._embedding(torch.from_numpy(context)) if self._embedding.mask is None else None,
         )
         wanted = Wanted(
             seen[..., 1:].to(self._device),
@@ -117,24 +121,26 @@ class Sampler:
         )
         return Batch(blocks, wanted)
 
-    def _embedded(self, anchors: Tensor) -> Tensor:
-        """[texts, n] tokens -> [texts, n, block, n_embd]: each with masks behind it."""
-        first = self._embedding(anchors)[:, :, None]
-        masks = self._embedding.mask.expand(*anchors.shape, self._block - 1, -1)
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        """[texts, n, block] tokens of the texts -> [texts, n, block, n_embd]: the first of each block, and masks."""
+        if self._embedding.mask is None:
+            return self._embedding(tokens)
+        first = self._embedding(tokens[..., :1])
+        masks = self._embedding.mask.expand(*tokens.shape[:2], self._block - 1, -1)
         return torch.cat([first, masks], 2)
 
 
 class EmbeddingTable:
-    """The embeddings of the tokens that can be anchors, and of the mask, on a device."""
+    """The embeddings of the tokens that can be in blocks, and of the mask if there is one, on a device."""
 
     def __init__(
-        self, tokens: npt.NDArray[np.int64], rows: npt.NDArray[np.float32], mask: npt.NDArray[np.float32],
+        self, tokens: npt.NDArray[np.int64], rows: npt.NDArray[np.float32], mask: npt.NDArray[np.float32] | None,
         n_vocab: int, device: torch.device,
     ) -> None:  # fmt: skip
         self._places = torch.full((n_vocab,), -1, dtype=torch.long)
         self._places[torch.from_numpy(tokens)] = torch.arange(len(tokens))
         self._rows = torch.from_numpy(rows).to(device)
-        self.mask = torch.from_numpy(mask).to(device)
+        self.mask = None if mask is None else torch.from_numpy(mask).to(device)
 
     def __call__(self, tokens: Tensor) -> Tensor:
         return self._rows[self._places[tokens].to(self._rows.device)]
@@ -164,9 +170,10 @@ def token_counts(texts: Sequence[TappedText], top_k: int) -> Counter[int]:
     return counts
 
 
-def all_tokens(texts: Sequence[TappedText]) -> npt.NDArray[np.int64]:
-    """The different tokens of the answers: those that can be anchors."""
-    return np.unique(np.concatenate([text.tokens[text.n_prompt :] for text in texts])).astype(np.int64)
+def all_tokens(texts: Sequence[TappedText], *, prompts: bool) -> npt.NDArray[np.int64]:
+    """The different tokens of the answers, those that can be anchors; also of the `prompts`."""
+    parts = [text.tokens if prompts else text.tokens[text.n_prompt :] for text in texts]
+    return np.unique(np.concatenate(parts)).astype(np.int64)
 
 
 def groups(batch_anchors: int, micro: int) -> Iterator[int]:

@@ -57,6 +57,11 @@ class DrafterFile:
         """ "dflash", "dflash2" or "dspark"."""
         return {DFlash2: "dflash2", DSpark: "dspark"}.get(type(self.config.kind), "dflash")
 
+    @property
+    def block(self) -> int:
+        """Its length, as --block says it."""
+        return self.config.block_size
+
     @classmethod
     def read(cls, path: Path, target: Target, work: Path) -> DrafterFile:
         """From a GGUF or a Hugging Face folder, which is converted in the folder `work`.
@@ -172,7 +177,7 @@ def settings_of(
         raise ConvertError(
             f"{name} is not a drafter of architecture {ARCH!r}",
             field="general.architecture",
-            hint="another dialect becomes one by 'dflash-local convert'",
+            hint="another dialect becomes one by 'dflash-local convert'; --kind mtp goes on with a model's MTP layer",
         )
     found = {key.removeprefix(f"{ARCH}."): value.data for key, value in keys.items() if key.startswith(f"{ARCH}.")}
     for key, what in _UNTRAINED.items():

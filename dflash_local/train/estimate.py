@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.target import Target
 from dflash_local.train.drafter_file import DrafterFile, new_settings, spread_taps
 from dflash_local.train.examples import read_data
+from dflash_local.train.initial_file import initial_file
 from dflash_local.train.train_settings import TrainSettings
 from dflash_local.words import file_size_text, memory_text
 
@@ -122,11 +124,10 @@ def load_of(settings: TrainSettings) -> Load:
 
 
 def _file(settings: TrainSettings, target: Target) -> DrafterFile:
-    if settings.init is not None:
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder:
-            return DrafterFile.read(settings.init, target, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        initial = initial_file(settings, target, Path(folder))
+    if initial is not None:
+        return initial
     shape = new_settings(
         target, read_metadata(settings.model), settings.kind or "dflash", layers=settings.layers or 3,
         block=settings.block or 16, taps=settings.taps or spread_taps(target.n_layer), mask_token=0,

@@ -22,7 +22,9 @@ from dflash_local.errors import DFlashError
 from dflash_local.train.batches import GROUP, EmbeddingTable, Sampler, all_tokens, groups, token_counts
 from dflash_local.train.drafter_file import DrafterFile
 from dflash_local.train.low_rank import add_low_rank
-from dflash_local.train.network import Network, trained_parameters
+from dflash_local.train.mtp_file import MtpFile
+from dflash_local.train.mtp_network import MtpNetwork
+from dflash_local.train.network import Network, TrainedNetwork, trained_parameters
 from dflash_local.train.objective import Head, Objective
 from dflash_local.train.shards import TappedText
 from dflash_local.train.token_rows import embedding_rows, frequent, head_rows, mask_row
@@ -84,7 +86,7 @@ def rate_of(settings: TrainSettings, file: DrafterFile) -> float:
     """The highest learning rate: as asked for, or by what is trained and how wide it is."""
     if settings.rate is not None:
         return settings.rate
-    base = 1.2e-3 if settings.init is None else {"lora": 1e-3, "heads": 1e-3}.get(settings.only or "", 6e-4)
+    base = 1.2e-3 if not settings.continues else {"lora": 1e-3, "heads": 1e-3}.get(settings.only or "", 6e-4)
     return base * math.sqrt(_WIDTH / file.config.n_embd)
 
 
@@ -105,7 +107,8 @@ class Fit:
         self._settings, self.file = settings, file
         self._bf16 = bf16_helps(device)
         self._device = device
-        self.network = Network(file, device)
+        self.network: TrainedNetwork
+        self.network = MtpNetwork(file, device) if isinstance(file, MtpFile) else Network(file, device)
         if settings.only == "lora":
             self._parameters = add_low_rank(self.network, settings.rank)
         else:
@@ -134,12 +137,11 @@ class Fit:
 
     def _make_sampler(self, texts: Sequence[TappedText], target: Mapping[str, StoredGgufTensor]) -> Sampler:
         c, rows = self.file.config, embedding_rows(self.file, target)
-        scale = c.embedding_scale or 1.0
-        tokens = all_tokens(texts)
-        own_mask = mask_row(self.file)
-        mask = rows.of(np.array([c.mask_token]))[0] if own_mask is None else own_mask
-        table = EmbeddingTable(tokens, rows.of(tokens) * np.float32(scale), mask * np.float32(scale), c.n_vocab,
-                               self._device)  # fmt: skip
+        scale = np.float32(c.embedding_scale or 1.0)
+        is_mtp = isinstance(self.file, MtpFile)
+        tokens = all_tokens(texts, prompts=is_mtp)
+        mask = None if is_mtp else mask_row(self.file, rows) * scale
+        table = EmbeddingTable(tokens, rows.of(tokens) * scale, mask, c.n_vocab, self._device)
         n_texts = max(1, round(self._settings.batch / GROUP))
         return Sampler(
             texts, block_size=c.block_size, anchor_first=c.samples_from_anchor, mask_token=c.mask_token,

@@ -19,7 +19,7 @@ from dflash_local.convert.kinds import DFlash2, DSpark
 from dflash_local.train.drafter_file import D2T, DrafterFile
 from dflash_local.train.rotation import Rotation
 
-_HIDDEN = -1e30  # a score that softmax makes 0
+HIDDEN = -1e30  # a score that softmax makes 0
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,14 @@ class Blocks:
     """A batch of texts, with as many anchors each.
 
     taps [texts, T, width], of which no block looks at those from its anchor on; anchors [texts, n]: positions; embedded
-    [texts, n, block_size, n_embd]: the anchor's token and masks.
+    [texts, n, block_size, n_embd]: the anchor's token and masks, for an MTP layer the text's own tokens; context
+    [texts, T, n_embd]: the text's tokens for an MTP layer, of which the same holds as of taps.
     """
 
     taps: Tensor
     anchors: Tensor
     embedded: Tensor
+    context: Tensor | None = None
 
 
 class Norm(nn.Module):  # type: ignore[misc]
@@ -105,8 +107,8 @@ class Attention(nn.Module):  # type: ignore[misc]
         seen = (q.flatten(3, 4) @ ctx_k.transpose(-1, -2)).unflatten(3, (n, block)).float()
         near = (q @ own_k.transpose(-1, -2)).float()
         if view.own is not None:
-            near = near.masked_fill(view.own, _HIDDEN)
-        scores = torch.cat([seen.masked_fill(view.context, _HIDDEN), near], -1) * self.dim**-0.5
+            near = near.masked_fill(view.own, HIDDEN)
+        scores = torch.cat([seen.masked_fill(view.context, HIDDEN), near], -1) * self.dim**-0.5
         far, close = scores.softmax(-1).to(dtype).split([n_context, block], -1)
         out = (far.flatten(3, 4) @ ctx_v).unflatten(3, (n, block)) + close @ own_v
         return self.o_proj(out.permute(0, 3, 4, 1, 2, 5).reshape(texts, n, block, -1))
@@ -220,13 +222,32 @@ class ConfidenceHead(nn.Module):  # type: ignore[misc]
         return self.proj(torch.cat([hidden, before], -1).to(self.proj.weight.dtype))[..., 0]
 
 
-class Network(nn.Module):  # type: ignore[misc]
-    """A drafter with the values of its file, in float32."""
+class TrainedNetwork(nn.Module):  # type: ignore[misc]
+    """What all networks have: the file that it is made from, and its values."""
 
     def __init__(self, file: DrafterFile, device: torch.device) -> None:
         super().__init__()
-        c = file.config
         self.file, self.rotation = file, Rotation(file, device)
+
+    def fill(self, device: torch.device) -> None:
+        """Take the values of the file, once all modules are there."""
+        values = {name: torch.from_numpy(value.copy()) for name, value in self.file.values.items()}
+        self.load_state_dict(values, strict=True)
+        self.to(device)
+
+    def numbers(self) -> dict[str, Tensor]:
+        """The current values by their checkpoint names, float32 on the CPU; low-rank changes are merged."""
+        from dflash_local.train.low_rank import merged
+
+        return {name: value.detach().float().cpu() for name, value in merged(self).items()}
+
+
+class Network(TrainedNetwork):
+    """A drafter with the values of its file, in float32."""
+
+    def __init__(self, file: DrafterFile, device: torch.device) -> None:
+        super().__init__(file, device)
+        c = file.config
         self.file_places = draft_places(file)
         self.fc = linear(len(c.taps) * c.n_embd, c.n_embd)
         self.hidden_norm, self.norm = Norm(c.n_embd, c.norm_eps), Norm(c.n_embd, c.norm_eps)
@@ -239,8 +260,7 @@ class Network(nn.Module):  # type: ignore[misc]
             if kind.has_confidence:
                 bias = "confidence_head.proj.bias" in file.values
                 self.confidence_head = ConfidenceHead(c.n_embd + kind.rank, bias)
-        self.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in file.values.items()}, strict=True)
-        self.to(device)
+        self.fill(device)
 
     def forward(self, blocks: Blocks) -> Tensor:
         """Hidden states of the blocks' rows after the final norm, [texts, n, block_size, n_embd]."""
@@ -273,12 +293,6 @@ class Network(nn.Module):  # type: ignore[misc]
                 own |= -ahead >= c.sliding_window
         return View(hidden[:, None, None], own if bool(own.any()) else None)
 
-    def numbers(self) -> dict[str, Tensor]:
-        """The current values by their checkpoint names, float32 on the CPU; low-rank changes are merged."""
-        from dflash_local.train.low_rank import merged
-
-        return {name: value.detach().float().cpu() for name, value in merged(self).items()}
-
 
 def draft_places(file: DrafterFile) -> Tensor | None:
     """The row of each token in tables that have one for each draft token; None: the token itself."""
@@ -290,10 +304,13 @@ def draft_places(file: DrafterFile) -> Tensor | None:
     return places
 
 
-def trained_parameters(network: Network, only: str | None) -> list[nn.Parameter]:
+def trained_parameters(network: TrainedNetwork, only: str | None) -> list[nn.Parameter]:
     """Freezes what `only` leaves out, and returns the others. "fc": the fusion of the taps; "heads": what a kind adds
     to a plain drafter, and the last norm."""
-    patterns = {"fc": r"(fc|hidden_norm)\.", "heads": r"(norm|markov_head|confidence_head|candidate_selector)\."}
+    patterns = {
+        "fc": r"(fc|hidden_norm|pre_fc_norm_\w+)\.",
+        "heads": r"(norm|markov_head|confidence_head|candidate_selector)\.",
+    }
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(only not in patterns or bool(re.match(patterns[only], name)))
     return [parameter for parameter in network.parameters() if parameter.requires_grad]

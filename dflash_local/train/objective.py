@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dflash_local.convert.kinds import DFlash2, DSpark
 from dflash_local.train.batches import Wanted
-from dflash_local.train.network import Network
+from dflash_local.train.network import TrainedNetwork
 from dflash_local.train.token_rows import TokenRows
 
 _SMOOTHING = 0.5  # alpha of D-PACE's equation 7, its authors' value
@@ -105,7 +105,7 @@ class Score:
 class Objective:
     """`goal` "text" or "distill", `weights` "dpace" or "decay"; `gamma`: the paper's decay over positions."""
 
-    def __init__(self, network: Network, goal: str, weights: str) -> None:
+    def __init__(self, network: TrainedNetwork, goal: str, weights: str) -> None:
         self._network, self._goal, self._weights = network, goal, weights
         c = network.file.config
         self._config, self._first = c, 0 if c.samples_from_anchor else 1

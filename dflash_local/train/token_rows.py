@@ -58,10 +58,10 @@ def head_rows(file: DrafterFile, target: Mapping[str, StoredGgufTensor]) -> Toke
     return TokenRows(file.frozen[HEAD], places)
 
 
-def mask_row(file: DrafterFile) -> npt.NDArray[np.float32] | None:
-    """The mask token's own embedding, if the drafter has one."""
+def mask_row(file: DrafterFile, embeddings: TokenRows) -> npt.NDArray[np.float32]:
+    """The mask token's embedding: the drafter's own, or one of `embeddings`."""
     stored = file.frozen.get(MASK_ROW)
-    return None if stored is None else stored.numbers().reshape(-1)
+    return embeddings.of(np.array([file.config.mask_token]))[0] if stored is None else stored.numbers().reshape(-1)
 
 
 def _of(target: Mapping[str, StoredGgufTensor], name: str) -> StoredGgufTensor:

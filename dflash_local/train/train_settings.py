@@ -61,11 +61,18 @@ class TrainSettings:
     minutes: float | None = _number("", 0.05, 1e6, "time for all stages together")
     work: Path = _option("folder for what the stages leave", MISSING, "DIR", default_text="beside OUT, '.train'")
     hf: Path | None = _option("also write a Hugging Face folder", metavar="DIR")
+    merge: Path | None = _option("also write the whole target with its new MTP layer", metavar="FILE.gguf")
     report: Path | None = _option("also write a report", metavar="FILE.html")
 
-    kind: Literal["dflash", "dflash2", "dspark"] | None = _option(default_text="dflash", group=NEW_DRAFTER)
+    kind: Literal["dflash", "dflash2", "dspark", "mtp"] | None = _option(
+        "mtp: go on with the target's own next-token layer, or with that of --init",
+        default_text="dflash",
+        group=NEW_DRAFTER,
+    )
     layers: int | None = _number(NEW_DRAFTER, 1, 64, default_text="3")
-    block: int | None = _number(NEW_DRAFTER, 2, 64, "tokens of a block, the known one counted", default_text="16")
+    block: int | None = _number(
+        NEW_DRAFTER, 2, 64, "tokens of a block, the known one counted", default_text="16, mtp 8"
+    )
     taps: tuple[int, ...] | None = _option(
         "layers of the target that it reads, by their Hugging Face ids",
         metavar="ID,...",
@@ -131,6 +138,11 @@ class TrainSettings:
         """The target's likeliest tokens that are stored at each place: text alone needs none."""
         return self.top_k if self.goal == "distill" else 0
 
+    @property
+    def continues(self) -> bool:
+        """Is there something to go on from?"""
+        return self.init is not None or self.kind == "mtp"
+
     def n_rounds(self) -> int:
         """Answers to each prompt, at most."""
         return next(number for number in itertools.count() if self.temperature(number) is None)
@@ -144,12 +156,28 @@ class TrainSettings:
             raise RequestError("no prompts to learn from", param="--data", hint="give --data a file or a folder")
         if not self.temperatures or not all(0 <= value <= 2 for value in self.temperatures):
             raise RequestError("--temperatures must be numbers from 0 to 2", param="--temperatures")
-        if self.only and self.init is None:
+        if self.only and not self.continues:
             raise RequestError(
                 "--only trains a part of a drafter that is there already", param="--only", hint="give --init DRAFTER"
             )
         if self.taps is not None and (not self.taps or len(set(self.taps)) < len(self.taps)):
             raise RequestError("--taps must be different layers", param="--taps")
+        self._check_mtp()
+
+    def _check_mtp(self) -> None:
+        if self.kind != "mtp":
+            if self.merge:
+                raise RequestError("--merge writes a target with its MTP layer", param="--merge", hint="add --kind mtp")
+            return
+        unfit = {"layers": self.layers, "taps": self.taps, "hf": self.hf, "draft_vocab": self.draft_vocab}
+        for name in (name for name, value in unfit.items() if value):
+            raise RequestError(
+                f"{flag(name)} is not for an MTP layer, which is one layer of the target's own shape and head",
+                param=flag(name),
+                hint=f"leave {flag(name)} out",
+            )
+        if self.only == "heads":
+            raise RequestError("an MTP layer has no heads of its own", param="--only", hint="--only fc or --only lora")
 
 
 _MOST_ROUNDS = 16

@@ -18,6 +18,8 @@ from dflash_local.convert.conversion import convert
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 from dflash_local.convert.target import Target
+from dflash_local.convert.writer import check_output
+from dflash_local.drafting import DraftKind
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
@@ -41,6 +43,8 @@ from dflash_local.train.examples import (
     recorded_examples,
     tokenized,
 )
+from dflash_local.train.initial_file import initial_file
+from dflash_local.train.mtp_file import MtpFile, write_merged
 from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
 from dflash_local.train.tapping import tap_all, usable
 from dflash_local.train.train_settings import TrainSettings, Watcher
@@ -111,6 +115,8 @@ def _check(settings: TrainSettings) -> None:
         raise RequestError(f"cannot write {output}: not a file in an existing folder", param="-o")
     if output.resolve() == settings.model.resolve():
         raise RequestError(f"{output} is the target", param="-o", hint="give another file name to -o")
+    if settings.merge is not None:
+        check_output(settings.merge, (settings.model, output))
     if settings.hf and settings.hf.exists() and any(settings.hf.iterdir()):
         raise RequestError(f"{settings.hf} is not empty", param="--hf", hint="name a new folder")
     find_outtype(settings.outtype)
@@ -128,7 +134,7 @@ class _Run:
 
         s = self.settings
         self.target = Target.read(s.model)
-        self.init = None if s.init is None else DrafterFile.read(s.init, self.target, self.workspace.folder)
+        self.init = initial_file(s, self.target, self.workspace.folder)
         self._check_init()
         self.before_now = sum(self.workspace.state["seconds"].values())
         self.examples = self._answer()
@@ -139,7 +145,7 @@ class _Run:
     # ---- settings that depend on the drafter to go on from ----
 
     def _check_init(self) -> None:
-        if self.init is None:
+        if self.init is None or isinstance(self.init, MtpFile):
             return
         config, s = self.init.config, self.settings
         known: dict[str, tuple[Any, Any]] = {
@@ -205,7 +211,8 @@ class _Run:
         s, workspace = self.settings, self.workspace
         layout = Layout(self.layers, self.target.n_embd, s.n_likeliest)
         stored = {"goal": s.goal, "top_k": layout.top_k}  # --goal first: a text stores none, whatever --top-k says
-        workspace.begin("tap", {"taps": [layer - 1 for layer in layout.layers], **stored})
+        taps = {"kind": "mtp"} if s.kind == "mtp" else {"taps": [layer - 1 for layer in layout.layers]}
+        workspace.begin("tap", {**taps, **stored})
         held_out = {example.key for example in self.examples.held_out}
         written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
         recorded = [_cut(text, s.length) for text in self.examples.recorded]
@@ -230,12 +237,13 @@ class _Run:
             "fit",
             {
                 "init": None if s.init is None else identity(s.init), "kind": file.kind, "layers": file.config.n_layer,
-                "block": file.config.block_size, "only": s.only, "rank": s.rank, "goal": s.goal, "weights": s.weights,
+                "block": file.block, "only": s.only, "rank": s.rank, "goal": s.goal, "weights": s.weights,
                 "rate": s.rate, "batch": s.batch, "micro": s.micro, "head_rows": s.head_rows, "seed": s.seed,
                 "texts": len(texts),
             },
         )  # fmt: skip
-        self.watcher.stage("fit", f"a {file.config.kind.name} drafter of {file.config.n_layer} layers learns")
+        what = f"a {file.config.kind.name} drafter of {file.config.n_layer} layers"
+        self.watcher.stage("fit", f"{'the MTP layer' if s.kind == 'mtp' else what} learns")
         tapped: list[TappedText] = [text for shard in shards for text in read_shard(shard.path)]
         fit = Fit(file, tapped, read_model(s.model)[1], s, pick_device(s.device))
         if workspace.checkpoint.exists():
@@ -364,6 +372,7 @@ class _Run:
             "init": None if s.init is None else s.init.name,
             "data": [path.name for path in s.data],
             "temperatures": list(s.temperatures),
+            "kind": fit.file.kind,
             "only": s.only,
             "goal": s.goal,
             "weights": s.weights,
@@ -388,6 +397,8 @@ class _Run:
         check_gguf(chosen)
         with whole_file(s.output) as out, chosen.open("rb") as written:
             shutil.copyfileobj(written, out, 1 << 22)
+        if s.merge:
+            write_merged(s.model, chosen, s.merge)
         if s.hf:
             shutil.copytree(workspace.folder / "best-hf", s.hf, dirs_exist_ok=True)
         return Result(
@@ -426,15 +437,20 @@ class _Run:
     def _engine(self, drafter: Path | None, *, n_slots: int, length: int, warmup: bool) -> Engine:
         """Slots for `length` tokens each, in whole steps, so that llama.cpp need not round."""
         s, n_ctx = self.settings, n_slots * -(-length // _CELLS) * _CELLS
+        kind: DraftKind = "lookup" if drafter is None else "mtp" if s.kind == "mtp" else "dflash"
         # In a KV cache of its own, a slot's row attends to no other slot's cells.
         return Engine(
             s.model, drafter, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, kv_unified=False, n_threads=s.threads,
-            cost_cache=False, cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=warmup, **s.engine,
+            cost_cache=False, cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=warmup, draft_kind=kind, **s.engine,
         )  # fmt: skip
 
     def _init_gguf(self) -> Path | None:
         """The drafter to go on from, as the engine loads it."""
         init = self.settings.init
+        if isinstance(self.init, MtpFile):
+            path = self.workspace.folder / "init-mtp.gguf"
+            self.init.write_stored(path)
+            return path
         if init is None or not init.is_dir():
             return init
         path = self.workspace.folder / "init-f16.gguf"

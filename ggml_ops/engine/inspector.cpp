@@ -7,6 +7,9 @@
 #include "draft/block_drafter.h"
 #include "engine/request.h"
 #include "llama/access.h"
+#include "llama/mtp_layers.h"
+
+#include "llama-ext.h"
 
 #include <algorithm>
 #include <cmath>
@@ -123,20 +126,55 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
     copy(full.scores, scores ? scores + (drafter->kind().lattice ? k * skipped : skipped) : nullptr);
 }
 
+// Whether the target's graph offers a layer's input, or its final hidden state, of the width of all others.
+static bool offers_tap(const llama_model * model, int32_t layer) {
+    if (layer != DFLASH_FINAL_STATE) {
+        return access_has_tap(model, layer);
+    }
+    const bool has_mtp = std::any_of(std::begin(MTP_ARCHS), std::end(MTP_ARCHS),
+        [&](const mtp_arch & arch) { return access_arch(model) == arch.name; });
+    return has_mtp && llama_model_n_embd_out(model) == llama_model_n_embd(model);
+}
+
+// From now on passes leave these taps.
+static void request_taps(target & target, std::vector<int32_t> layers) {
+    const auto inputs_end = std::remove(layers.begin(), layers.end(), DFLASH_FINAL_STATE);
+    if (inputs_end != layers.end()) {
+        target.tap_final_state();
+    }
+    layers.erase(inputs_end, layers.end());
+    target.set_tapped_layers(layers);
+}
+
+// Copies the taps of the last pass, n rows: [n, layers, n_embd].
+static void copy_taps(const target & target, const std::vector<int32_t> & layers, int32_t n, float * out) {
+    const size_t n_embd = llama_model_n_embd(target.model());
+    for (size_t k = 0; k < layers.size(); ++k) {
+        const float * rows = layers[k] == DFLASH_FINAL_STATE
+                                 ? llama_get_embeddings_nextn(target.context())
+                                 : llama_get_embeddings_layer_inp(target.context(), layers[k]);
+        for (int32_t i = 0; i < n; ++i) {
+            std::copy_n(rows + i * n_embd, n_embd, out + (i * layers.size() + k) * n_embd);
+        }
+    }
+}
+
 void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
     int32_t first, float * taps, int32_t * ids, float * log_probs) {
     cache_.idle(id);
-    refuse_if(!drafts_.empty(), "tap needs an engine without a drafter, whose layers are tapped already");
+    refuse_if(
+        !drafts_.empty(), "tap needs an engine without a drafter (draft_kind lookup): its layers are tapped already");
     check_tokens(tokens, n, target_);
     const int32_t n_vocab = target_.n_vocab();
     refuse_if(n_layers < 1 || !layers || k < 0 || k > n_vocab, "n_layers must be at least 1 and k 0..", n_vocab);
     refuse_if(first < 0 || first > n, "first must be 0..", n);
     for (int32_t i = 0; i < n_layers; ++i) {
-        refuse_if(!access_has_tap(target_.model(), layers[i]), "layers has ", layers[i], ", which the target (",
+        refuse_if(!offers_tap(target_.model(), layers[i]), "layers has ", layers[i], ", which the target (",
             access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),
             " layers) does not offer as a tap");
     }
-    target_.set_tapped_layers({ layers, layers + n_layers });
+    const std::vector<int32_t> tapped(layers, layers + n_layers);
+    request_taps(target_, tapped);
     const size_t        tap_size     = (size_t) n_layers * llama_model_n_embd(target_.model());
     const int32_t       outputs_from = k > 0 ? first : n;
     const pass_limits & limits       = target_.limits();
@@ -146,7 +184,7 @@ void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t
     std::vector<llama_token_data> largest;
     feed(id, tokens, n, width, outputs_from, "tap", [&](int32_t from, int32_t n_rows) {
         if (taps) {
-            target_.read_taps(0, n_rows, taps + from * tap_size);
+            copy_taps(target_, tapped, n_rows, taps + from * tap_size);
         }
         for (int32_t at = std::max(from, outputs_from); at < from + n_rows; ++at) {
             row.scan(logits_of(target_.context(), at - from), n_vocab);

@@ -506,10 +506,13 @@ DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const in
     int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
 
 // What the target makes of a text, from which drafters are trained: feed tokens[0..n) to an idle slot and return the
-// inputs of some of its layers, taps [n, n_layers, n_embd] (layer n_layer of the model: the output of the last one),
+// inputs of some of its layers, taps [n, n_layers, n_embd] (layer n_layer of the model: the output of the last one;
+// DFLASH_FINAL_STATE: what its next-token (MTP) layers read, the same after the output norm with most architectures),
 // and of what each row from `first` on expects next the k likeliest tokens (ties by id): ids and log_probs [n - first,
 // k], the log-softmax of the row's raw logits over the whole vocabulary. k = 0: no distributions; with few of them wide
-// passes read the text faster. taps may be NULL. The engine must have no drafter. The slot's cache is empty afterwards.
+// passes read the text faster. taps may be NULL. The engine must have no drafter (draft_kind lookup). The slot's cache
+// is empty afterwards.
+#define DFLASH_FINAL_STATE (-1)
 DFLASH_API int dflash_tap(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
     const int32_t * layers, int32_t n_layers, int32_t k, int32_t first, float * taps, int32_t * ids, float * log_probs);
 

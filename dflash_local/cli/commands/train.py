@@ -24,6 +24,7 @@ Train a drafter for the very GGUF that you run, or continue one for your kind of
 
   dflash-local train -m TARGET.gguf --init DRAFTER --data prompts.txt --minutes 20 -o NEW.gguf   (what most people need)
   dflash-local train -m TARGET.gguf --data prompts.txt -o NEW.gguf                              (from nothing: hours)
+  dflash-local train -m TARGET.gguf --kind mtp --data prompts.txt -o mtp-NEW.gguf               (its own MTP layer)
 
 Three stages: the target answers the prompts, one pass stores its hidden states, a drafter is fitted to them. A run that
 was stopped goes on when the same command is given again. See docs/training.md.
@@ -131,7 +132,8 @@ def summary(result: Result, settings: TrainSettings) -> list[str]:
             "warning: the drafter did not get better; keep the old one, or give more prompts of your kind, more time "
             "or a lower --rate"
         )
-    lines.append(f"  next: dflash-local serve -m {settings.model} -md {result.output}")
+    files = str(settings.merge) if settings.merge else f"{settings.model} -md {result.output}"
+    lines.append(f"  next: dflash-local serve -m {files}")
     return lines
 
 
