@@ -143,7 +143,7 @@ def test_what_the_methods_that_generate_return_is_public() -> None:
 
 
 def test_every_error_is_public_and_a_dflash_error() -> None:
-    names = [name for name, value in vars(errors).items() if isinstance(value, type)]
+    names = [name for name, value in vars(errors).items() if isinstance(value, type) and name[0] != "_"]
     assert set(names) < set(dflash_local.__all__)
     for name in names:
         assert issubclass(getattr(dflash_local, name), dflash_local.DFlashError)
