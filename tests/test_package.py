@@ -174,12 +174,12 @@ def test_a_server_of_a_plain_model_imports_little(tmp_path: Path) -> None:
     """Each import delays its first answer."""
     heavy = "numpy, gguf, yaml, huggingface_hub, dflash_local.convert.gguf_metadata"
     code = (
-        "import argparse, sys, dflash_local.cli.serving.serve_app\n"
-        "from dflash_local.cli.flags.model_flags import suggest\n"
+        "import sys, dflash_local.cli.serving.serve_app\n"
+        "from dflash_local.cli.flags.model_flags import Models, suggest\n"
         "from dflash_local.server.app import create_app\ncreate_app(lambda progress: None)\n"
-        "args = argparse.Namespace(may_suggest=True, model='any.gguf')\n"
-        "suggest(args, {'arch': 'llama', 'n_embd': 576})\n"
-        f"print(args.may_suggest, [m for m in '{heavy}'.split(', ') if m in sys.modules])"
+        "models = Models('any.gguf', may_suggest=True)\n"
+        "suggest(models, {'arch': 'llama', 'n_embd': 576})\n"
+        f"print(models.may_suggest, [m for m in '{heavy}'.split(', ') if m in sys.modules])"
     )
     assert python(code, tmp_path) == "False []"
 

@@ -93,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
     app = make_app(args, native_level)
     if parent is not None:
         app.state.service.life.tell = parent.say
-    models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
+    target = app.state.service.settings.model_path
+    models = ", ".join(str(model) for model in (target, args.embedding_model, args.rerank_model) if model)
     return serve_at(args, app, tls, f"loading {models}", parent)
 
 

@@ -72,8 +72,8 @@ def check_embedding_flags(args: argparse.Namespace) -> None:
         raise RequestError("--embd-normalize must be from -1 to 64", param="--embd-normalize")
 
 
-def embedding_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Fields of the server's Settings; `name` is the target's. Downloads models given by name.
+def embedding_settings(args: argparse.Namespace, target: str, name: str) -> dict[str, Any]:
+    """Fields of the server's Settings; `target` is the file of -m, and `name` its name. Downloads models given by name.
 
     Raises:
         HubError: a model cannot be fetched.
@@ -83,7 +83,7 @@ def embedding_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
     for purpose in options:
         pooling = "rank" if purpose == "rerank" else args.pooling
         if getattr(args, purpose):
-            options[purpose] = _options(args, args.model, name, pooling, args.n_ctx)
+            options[purpose] = _options(args, target, name, pooling, args.n_ctx)
         elif (text := getattr(args, f"{purpose}_model")) is not None:
             path = local_target(text, args)
             options[purpose] = _options(args, str(path), Path(text).name, pooling, 0)
