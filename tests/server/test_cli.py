@@ -87,6 +87,14 @@ def test_several_texts_to_quote() -> None:
     )
 
 
+def test_a_list_of_tensors_replaces_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_OVERRIDE_TENSOR", "c=CPU")
+    parser = cli.parser(("serve",))
+    for flags, expected in ((("-ot", "a=CPU", "-ot", "b=CPU"), "a=CPU,b=CPU"), ((), "c=CPU")):
+        args = parser.parse_args(["serve", "-m", "T.gguf", *flags])
+        assert options_of(args)["override_tensor"] == expected
+
+
 def test_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ollama's on demand; a port that is named, in whichever way, counts."""
     assert [port_of(parse(*flags)) for flags in ((), ("--ollama",), ("--ollama", "--port", "0"))] == [8080, 11434, 0]

@@ -90,9 +90,8 @@ class _Joined(argparse.Action):
     """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
-        given = vars(namespace).setdefault("joined_flags", {})
-        given.setdefault(self.dest, []).append(values)
-        setattr(namespace, self.dest, ",".join(given[self.dest]))
+        held = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
 
 
 class _Appended(argparse.Action):
