@@ -45,6 +45,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("-y", "--yes", action="store_true", help="download a large model without asking")
     parser.add_argument("--offline", action="store_true", help="with --model: use only the cache, never the network")
+    parser.set_defaults(hf_token=None)  # these repositories are public
     parser.add_argument("--shape", choices=SHAPES, help=f"'pocket' is the pair itself (default: {PAIR_FLAGS['shape']})")
     parser.add_argument(
         "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), help=f"default: {PAIR_FLAGS['ftype']}"
@@ -91,7 +92,6 @@ def fetch(name: str, args: argparse.Namespace) -> Path:
     if given := [flag for flag in PAIR_FLAGS if getattr(args, flag)]:
         flag = given[0].replace("ftype", "type")
         raise RequestError(f"--{flag} is for the pocket pair", param=flag, hint="leave it out, or leave out --model")
-    args.hf_token = None
     with hub_of(args) as hub:
         if not args.yes and not packaged_models.cached(name, hub):
             agree(name, hub)

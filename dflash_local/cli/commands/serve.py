@@ -72,7 +72,7 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     add_replica_flags(parser)
     add_log_flags(parser)
     add_foreign_flags(parser)
-    parser.set_defaults(parser=parser, foreign_flags={})
+    parser.set_defaults(parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
