@@ -99,8 +99,9 @@ class Ollama:
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaTextReply:
             probs = choice_probs(engine, fields.probs, generations)
-            context = generations[0].request.prompt_tokens
-            return OllamaTextReply(self._answering(body), answers[0], clock, probs, context=context)
+            reply = OllamaTextReply(self._answering(body), answers[0], clock, probs)
+            reply.context = generations[0].request.prompt_tokens
+            return reply
 
         return fields, *await start_chat(service, chat, fields, make_reply, of=body, before=before)
 
@@ -120,7 +121,7 @@ class Ollama:
 
         def make_reply(generations: list[Generation]) -> OllamaTextReply:
             probs = choice_probs(engine, fields.probs, generations)
-            return OllamaTextReply(self._answering(body), PlainText(), clock, probs, context=None)
+            return OllamaTextReply(self._answering(body), PlainText(), clock, probs)
 
         generations, reply = await start_completion(service, completion, fields, tokens, make_reply)
         body.ignore(completion.ignored)
