@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PAIR_FLAGS = {"shape": "0.6b", "ftype": "q4_0", "drafter": "dflash"}  # and their defaults
 MODELS = ("smollm2", "qwen2.5-coder")  # of dflash_local.hub.packaged_models, which takes longer to import
 ASKED_FROM = 200_000_000  # bytes of a download
+PAIRS = ("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid")  # of dflash_local.demo.pocket
 SHAPES = ("pocket", "0.1b", "0.6b")
 QUESTION = "Write a Python function that finds the largest result."
 ALIAS = "pocket"
@@ -52,7 +53,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--drafter",
-        choices=("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid"),
+        choices=PAIRS,
         help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
         f"and dspark need a checkout (default: {PAIR_FLAGS['drafter']})",
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_local.cli.flags.flag import AddFlag
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
@@ -23,7 +24,7 @@ HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_AR
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
 
 
-def add_hub_flags(add_flag: Callable[..., object]) -> None:
+def add_hub_flags(add_flag: AddFlag) -> None:
     """Add the flags with `add_flag(*names, env=..., **options)`."""
     add_flag(
         "-hf", "-hfr", "--hf-repo", env=HF_REPO, metavar="USER/NAME[:QUANT]",
@@ -41,7 +42,7 @@ def add_hub_flags(add_flag: Callable[..., object]) -> None:
     add_access_flags(add_flag)
 
 
-def add_access_flags(add_flag: Callable[..., object]) -> None:
+def add_access_flags(add_flag: AddFlag) -> None:
     add_flag(
         "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",
         help="token for gated and private repositories (default: that of 'hf auth login')",
