@@ -92,7 +92,7 @@ class Ollama:
         return await respond(request, fields, reply, generations)
 
     async def _start_answer(self, body: OllamaGenerateRequest, clock: Clock) -> _Started:
-        """By the chat template."""
+        """With the chat template."""
         service, engine = self._service, self._service.engine
         chat, fields = await self._read(body.chat)
         before = await asyncio.to_thread(_before, engine, body.context or [])

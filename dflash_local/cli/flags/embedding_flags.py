@@ -45,7 +45,7 @@ def add_embedding_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def writes_no_text(args: argparse.Namespace) -> bool:
-    """Is no engine needed, because the target itself is for embeddings or scores, or only a second model is named?"""
+    """Whether no engine is needed: the target itself is for embeddings or scores, or only a second model is named."""
     return bool(args.embedding or args.rerank) or bool(
         (args.embedding_model or args.rerank_model) and not args.model and not args.hf_repo
     )
@@ -58,7 +58,7 @@ def _purposes(args: argparse.Namespace) -> set[str]:
 
 
 def _pooling(args: argparse.Namespace) -> str | None:
-    """That of embeddings."""
+    """The pooling of an embedding model; one for scores has its own."""
     return None if args.pooling == "rank" else args.pooling
 
 
