@@ -103,7 +103,7 @@ def models(files: Sequence[HubFile]) -> list[HubFile]:
 
 
 def is_drafter(file: HubFile) -> bool:
-    """Is it a drafter by its name?"""
+    """Whether its name is a drafter's."""
     return _DRAFTER_NAME.search(file.name) is not None
 
 
@@ -170,7 +170,7 @@ def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubF
 
 
 def is_checkpoint(files: Sequence[HubFile]) -> bool:
-    """Does the repository hold a Hugging Face checkpoint?"""
+    """Whether the repository holds a Hugging Face checkpoint."""
     return any(file.path == "config.json" for file in files) and bool(_weights(files))
 
 

@@ -46,7 +46,7 @@ class StoredFile:
         return (status.st_dev, status.st_ino) if status.st_ino else (self.path.resolve(),)
 
     def n_bytes(self) -> int:
-        """Of all parts. Raises OSError if one is missing."""
+        """The size of all parts. Raises OSError if one is missing."""
         return sum(part.stat().st_size for part in part_paths(self.path))
 
     def refusal(self) -> str:
@@ -72,7 +72,7 @@ class StoredFile:
 
 
 def is_drafter(glance: Glance) -> bool:
-    """Does its architecture say that it is a drafter, of any kind?"""
+    """Whether its architecture is that of a drafter, of any kind."""
     return any(word in glance.architecture for word in ("dflash", "dspark", "eagle"))
 
 

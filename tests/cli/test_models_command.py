@@ -94,8 +94,7 @@ def test_nothing_here(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def taken(*words: str) -> str:
     args = parser(["serve"]).parse_args(["serve", *words])
-    take_models(args)
-    return str(args.model)
+    return take_models(args).target
 
 
 def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,9 +95,8 @@ def args_of(*flags: str, command: str = "serve") -> Any:
 
 
 def taken(*flags: str) -> tuple[str, str | None]:
-    args = args_of(*flags)
-    take_models(args)
-    return args.model, args.drafter
+    models = take_models(args_of(*flags))
+    return models.target, models.drafter
 
 
 def weights_fetched(endpoint: StandIn) -> int:
@@ -317,9 +316,9 @@ def test_other_dialects_are_rewritten_into_the_cache(
     endpoint.add(DRAFTER, {"Pocket-DFlash.F16.gguf": theirs.read_bytes()})
     register(tmp_path, {"repository": DRAFTER})
     args = args_of("-hf", TARGET)
-    take_models(args)
-    drafter = Path(engine_options(args)["drafter"])
-    assert drafter.parent == tmp_path / "own" / "drafters" and args.auto_convert
+    models = take_models(args)
+    drafter = Path(engine_options(args, models)["drafter"])
+    assert drafter.parent == tmp_path / "own" / "drafters" and models.auto_convert
     ours, shipped = (read_header(path)[1].values() for path in (drafter, pocket["dflash"]))
     assert {t.name: stored(t).tobytes() for t in ours} == {t.name: stored(t).tobytes() for t in shipped}
     assert main(["pull", TARGET]) == 0
@@ -422,11 +421,10 @@ def test_a_hint_for_a_local_target(tmp_path: Path, pocket: dict[str, Path], caps
     register(tmp_path, {"repository": "a/Odd", "refused": "x"}, {"repository": DRAFTER, "revision": "v1"}, shape=shape)
 
     def noted(*flags: str, facts: dict[str, Any] | None = None) -> str:
-        args = args_of("-m", *flags)
-        take_models(args)
+        models = take_models(args_of("-m", *flags))
         assert capsys.readouterr().err == ""  # not before the target is loaded
         for _ in range(2):
-            suggest(args, facts)
+            suggest(models, facts)
         return str(capsys.readouterr().err)
 
     note = f"note: a drafter is known for Pocket: add -hfd {DRAFTER}@v1\n"

@@ -72,7 +72,7 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     add_replica_flags(parser)
     add_log_flags(parser)
     add_foreign_flags(parser)
-    parser.set_defaults(parser=parser, foreign_flags={})
+    parser.set_defaults(parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
     app = make_app(args, native_level)
     if parent is not None:
         app.state.service.life.tell = parent.say
-    models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
+    target = app.state.service.settings.model_path
+    models = ", ".join(str(model) for model in (target, args.embedding_model, args.rerank_model) if model)
     return serve_at(args, app, tls, f"loading {models}", parent)
 
 

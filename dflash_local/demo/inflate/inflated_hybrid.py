@@ -59,7 +59,7 @@ class InflatedHybrid(InflatedTarget):
         return result
 
     def is_recurrent(self, index: int) -> bool:
-        """Is the layer a delta-net layer?"""
+        """Whether the layer is a delta-net layer."""
         return (index + 1) % self.interval != 0
 
     def layer(self, index: int, real: int | None) -> Iterator[OutputTensor]:
