@@ -17,7 +17,7 @@ namespace dflash {
 // ---- construction ----
 
 static llama_context_ptr make_context(llama_model * model, const target & target) {
-    const dflash_engine_params & p       = target.params();
+    const dflash_engine_params & p         = target.params();
     const uint32_t               n_drafted = p.n_slots * (uint32_t) access_mtp_length(model);
     llama_context_params         cp        = llama_context_default_params();
     cp.ctx_type                            = LLAMA_CONTEXT_TYPE_MTP;
@@ -29,11 +29,11 @@ static llama_context_ptr make_context(llama_model * model, const target & target
     cp.n_threads = cp.n_threads_batch = p.n_threads_batch;
     cp.type_k                         = cache_type(p.type_k_draft, "type_k_draft", true);
     cp.type_v                         = cache_type(p.type_v_draft, "type_v_draft", true);
-    cp.flash_attn_type = p.flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    cp.swa_full        = p.swa_full;
-    cp.offload_kqv     = p.kv_offload;
-    cp.kv_unified      = p.kv_unified;
-    cp.no_perf         = false;
+    cp.flash_attn_type                = p.flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    cp.swa_full                       = p.swa_full;
+    cp.offload_kqv                    = p.kv_offload;
+    cp.kv_unified                     = p.kv_unified;
+    cp.no_perf                        = false;
     llama_context_ptr ctx(llama_init_from_model(model, cp));
     if (!ctx) {
         throw status_error(DFLASH_ERROR_MEMORY, "no context for the MTP layers: ", logged_error(),
@@ -113,7 +113,8 @@ void mtp_drafter::start(const draft_job & job, draft & drafted) {
         const float * newest = before(job.n_inject);
         const int32_t pos    = job.pos + job.n_inject;
         rows_.push_back({ job.slot, job.anchor, pos, newest, (int32_t) paths_.size() });
-        paths_.push_back({ job.slot, pos, &drafted, job.whole ? 0.0f : LEAST_VALUE, 1, { job.anchor }, { newest, newest + n_embd_ } });
+        paths_.push_back({ job.slot, pos, &drafted, job.whole ? 0.0f : LEAST_VALUE, 1, { job.anchor },
+            { newest, newest + n_embd_ } });
         drafted.top_k         = std::min(TOP_K, n_vocab_);
         drafted.follows_first = true;
     }

@@ -25,13 +25,13 @@ class mtp_drafter : public drafter {
     // `target` must outlive this, and leaves its final hidden states as taps from now on. Throws std::runtime_error.
     mtp_drafter(llama_model * model, dflash::target & target, const rpc_servers & rpc);
 
-    const drafter_kind &  kind() const override { return MTP_KIND; }
-    int32_t               tap_size() const override { return n_embd_; }
-    int32_t               n_ctx() const override { return (int32_t) llama_n_ctx_seq(context_.ctx()); }
-    int32_t               top_k() const override { return TOP_K; }
-    bool                  on_device() const override { return on_device_; }
-    mtp_context &         context() override { return context_; }
-    const mtp_context &   context() const override { return context_; }
+    const drafter_kind & kind() const override { return MTP_KIND; }
+    int32_t              tap_size() const override { return n_embd_; }
+    int32_t              n_ctx() const override { return (int32_t) llama_n_ctx_seq(context_.ctx()); }
+    int32_t              top_k() const override { return TOP_K; }
+    bool                 on_device() const override { return on_device_; }
+    mtp_context &        context() override { return context_; }
+    const mtp_context &  context() const override { return context_; }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override;
 
     // length: 2..access_mtp_length().
@@ -50,12 +50,12 @@ class mtp_drafter : public drafter {
     };
     // A draft that grows token by token.
     struct path {
-        int32_t              slot, pos;    // of the anchor
+        int32_t              slot, pos;   // of the anchor
         draft *              drafted;
-        float                least;        // value with which it goes on
-        float                value = 1;    // of its last token
-        std::vector<int32_t> tokens;       // from the anchor on
-        std::vector<float>   states;       // [tokens, n_embd]: before each of them
+        float                least;       // value with which it goes on
+        float                value = 1;   // of its last token
+        std::vector<int32_t> tokens;      // from the anchor on
+        std::vector<float>   states;      // [tokens, n_embd]: before each of them
     };
     // Layers that compute the same rows, one after the other; only the first one's outputs count.
     struct head_range {

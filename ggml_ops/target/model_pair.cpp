@@ -36,7 +36,7 @@ llama_load_mode load_mode(const dflash_engine_params & p) {
 
 struct model_file {
     const char * path;
-    const char * what;              // in messages
+    const char * what;               // in messages
     bool         with_mtp = false;   // its MTP layers, too
 };
 
@@ -142,13 +142,15 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
 }
 
 // From a file of its own: of its architecture, or MTP layers that were split off the target.
-void model_pair::load_drafter(const dflash_engine_params & p, const gguf_file & target_file, const load_options & options) {
+void model_pair::load_drafter(
+    const dflash_engine_params & p, const gguf_file & target_file, const load_options & options) {
     const gguf_file file    = check_gguf(p.drafter);
     const auto      arch_of = [](const gguf_file & f) { return f.find("general.architecture")->text; };
     uses_mtp_               = arch_of(file) == arch_of(target_file) && wants_mtp(p, file);
     if (p.draft_kind == DFLASH_KIND_MTP && !uses_mtp_) {
-        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is mtp, but ", p.drafter, " is a drafter with layers of its own (",
-            gguf_printable(arch_of(file)), "): leave it out, or leave draft_kind at auto");
+        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is mtp, but ", p.drafter,
+            " is a drafter with layers of its own (", gguf_printable(arch_of(file)),
+            "): leave it out, or leave draft_kind at auto");
     }
     if (const ggml_tensor * output = access_heads(target()).output) {
         const gguf_tensor * found = target_file.find_tensor(output->name);

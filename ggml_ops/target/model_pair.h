@@ -38,8 +38,8 @@ class model_pair {
     // Throws status_error that names the field or the file.
     model_pair(const dflash_engine_params & params, const load_options & options);
 
-    llama_model *       target() const { return target_.get(); }
-    llama_model *       drafter() const { return drafter_.get(); }   // from a file of its own, null: none
+    llama_model * target() const { return target_.get(); }
+    llama_model * drafter() const { return drafter_.get(); }   // from a file of its own, null: none
     // The model whose MTP layers draft, the target or the drafter; null: none.
     llama_model *       mtp() const { return !uses_mtp_ ? nullptr : drafter_ ? drafter_.get() : target_.get(); }
     bool                drafts() const { return drafter_ || uses_mtp_; }
