@@ -34,7 +34,7 @@ from dflash_local.hub.model_programs import (
     System,
 )
 from dflash_local.hub.ollama_store import ollama_files
-from dflash_local.hub.stored_file import StoredFile, header_fault, is_drafter
+from dflash_local.hub.stored_file import StoredFile, header_fault
 from dflash_local.words import first_names
 
 _TAG = re.compile(r"[-._ ]((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*))$", re.IGNORECASE)
@@ -139,7 +139,7 @@ def _sort_in(found: LocalModels, file: StoredFile) -> None:
     except ModelError as error:
         found.left_out.append(_left_out(file, header_fault(error)))
         return
-    if is_drafter(glance):
+    if file.is_drafter(glance):
         found.drafters.append((file.path, glance))
     elif why:
         found.left_out.append(_left_out(file, why))

@@ -15,7 +15,7 @@ from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile, is_repository
 
 _TAG = re.compile(r"[-.]([A-Za-z0-9_]+)$")
-# A base name with one of these is not a model. Includes drafters of kinds that we do not run (mtp-, eagle3-).
+# A base name with one of these is not a model. Includes drafters of a kind that we do not run (eagle3-).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 # Sidecars that we can run, best first: DSpark is DFlash with a Markov head.
 SIDECARS = ("dspark-", "dflash-")
@@ -151,6 +151,12 @@ def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Itera
         if file and file.path not in seen:
             seen.add(file.path)
             yield file
+
+
+def layers(files: Sequence[HubFile], beside: str = "", tag: str = "") -> HubFile | None:
+    """The file with next-token (MTP) layers for the model `beside`. Upstream prefers them to other sidecars, we any
+    DFlash drafter, which brings more."""
+    return sidecar(files, beside, "mtp-", tag)
 
 
 def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubFile | None:

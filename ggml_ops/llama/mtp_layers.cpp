@@ -3,6 +3,7 @@
 #include "llama-model.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace dflash {
 
@@ -13,6 +14,18 @@ int32_t access_mtp_heads(const llama_model * model) { return (int32_t) model->hp
 int32_t access_mtp_length(const llama_model * model) {
     const int32_t n_heads = access_mtp_heads(model);
     return n_heads > 1 ? std::min(n_heads + 1, MAX_LENGTH) : MAX_LENGTH;
+}
+
+mtp_size access_mtp_size(const llama_model * model) {
+    mtp_size size;
+    for (const auto & [name, tensor] : model->tensors_by_name) {
+        uint32_t layer = 0;
+        if (std::sscanf(name.c_str(), "blk.%u.", &layer) == 1 && layer >= model->hparams.n_layer()) {
+            size.n_params += ggml_nelements(tensor);
+            size.bytes += ggml_nbytes(tensor);
+        }
+    }
+    return size;
 }
 
 }   // namespace dflash

@@ -38,4 +38,11 @@ LLAMA_API int32_t access_mtp_heads(const llama_model * model);
 // The anchor and the tokens that a draft has at most.
 LLAMA_API int32_t access_mtp_length(const llama_model * model);
 
+// What the layers of a target take of its file. Layers that were split off are a file of their own.
+struct mtp_size {
+    int64_t n_params = 0;
+    size_t  bytes    = 0;
+};
+LLAMA_API mtp_size access_mtp_size(const llama_model * model);
+
 }   // namespace dflash

@@ -182,6 +182,37 @@ def test_a_sidecar_comes_before_the_list(
     assert drafter and Path(drafter).name == "Pocket-DSpark.F16.gguf"
 
 
+def test_next_token_layers_come_after_dflash_drafters(
+    endpoint: StandIn, pocket: dict[str, Path], untrained_mtp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a file beside the model; none is needed where it has its own."""
+    trunk, dflash = pocket["hybrid-target"].read_bytes(), pocket["hybrid-dflash"].read_bytes()
+    files = {"P-Q8_0.gguf": trunk, "mtp-P-Q8_0.gguf": untrained_mtp.read_bytes(), "dflash-P-Q8_0.gguf": dflash}
+    endpoint.add(TARGET, files)
+    register(tmp_path, repositories=["other"])
+
+    def drafter(*flags: str) -> str | None:
+        path = taken("-hf", TARGET, *flags)[1]
+        return path and Path(path).name
+
+    assert drafter() == "dflash-P-Q8_0.gguf"
+    assert drafter("--draft-kind", "mtp") == drafter("--spec-type", "draft-mtp") == "mtp-P-Q8_0.gguf"
+    assert drafter("--draft-kind", "lookup") is drafter("--spec-type", "none") is None
+    assert Path(taken("-m", str(pocket["hybrid-target"]), "-hfd", TARGET)[1] or "").name == "dflash-P-Q8_0.gguf"
+    del endpoint.repositories[TARGET].files["dflash-P-Q8_0.gguf"]
+    assert drafter() == "mtp-P-Q8_0.gguf"
+    assert Path(taken("-m", str(pocket["hybrid-target"]), "-hfd", TARGET)[1] or "").name == "mtp-P-Q8_0.gguf"
+    args = args_of("-hf", TARGET)
+    assert engine_options(args, take_models(args))["drafter"].endswith("mtp-P-Q8_0.gguf")  # not to be rewritten
+    capsys.readouterr()
+    assert drafter("--draft-kind", "dflash") is None
+    assert "no drafter is known" in capsys.readouterr().err
+    endpoint.repositories[TARGET].files["P-Q8_0.gguf"] = untrained_mtp.read_bytes()
+    shutil.rmtree(os.environ["LLAMA_CACHE"])
+    assert drafter() is None
+    assert "note: drafter: the model's own next-token (MTP) layers" in capsys.readouterr().err
+
+
 def test_a_sidecar_that_does_not_fit_is_passed_over(
     endpoint: StandIn, target: bytes, checkpoint: None, pocket: dict[str, Path], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

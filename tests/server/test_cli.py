@@ -50,6 +50,22 @@ LONG_LINE = """
 """
 
 
+@pytest.mark.parametrize(
+    ("flags", "draft", "kind"),
+    [
+        ("", "tree", "auto"),
+        ("--spec-type draft-dflash", "tree", "auto"),
+        ("--spec-type draft-dspark --draft-kind lookup", "tree", "lookup"),
+        ("--spec-type draft-mtp --draft chain", "chain", "mtp"),
+        ("--spec-type none", "off", "auto"),
+        ("--draft-kind mtp", "tree", "mtp"),
+    ],
+)
+def test_llama_servers_names_of_what_drafts(flags: str, draft: str, kind: str) -> None:
+    options = options_of(parse("-m", "T.gguf", *flags.split()))
+    assert (options["draft"], options["draft_kind"]) == (draft, kind)
+
+
 def test_a_llama_server_command_line() -> None:
     args = parse(*LONG_LINE.split())
     assert options_of(args) == {
@@ -57,7 +73,7 @@ def test_a_llama_server_command_line() -> None:
         "n_threads": 6, "n_threads_batch": 8, "n_gpu_layers": 20, "n_gpu_layers_draft": -1, "split_mode": "row",
         "tensor_split": "3,1", "main_gpu": 1, "flash_attn": "on", "cache_type_k": "q8_0", "cache_type_v": "q8_0",
         "cache_type_k_draft": "f32", "cache_type_v_draft": "f32", "swa_full": True, "mmap": True, "mlock": True,
-        "warmup": False, "draft_ctx": 2048, "draft_vocab": "auto",
+        "warmup": False, "draft_ctx": 2048, "draft_vocab": "auto", "draft_kind": "auto",
         "draft_n_max": 7, "budget": 12, "draft": "chain", "accept": "block",
         "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False, "chat_template": None,
         "n_ctx_slot": 500, "cache_ram": 100, "cache_idle_slots": False, "slot_similarity": 0.5, "n_checkpoints": 3,

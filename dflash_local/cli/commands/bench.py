@@ -74,7 +74,7 @@ def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline", action="append", default=[], metavar="KIND[=HEAD]",
         help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
-        "and dspark, the target's own for mtp); may be given several times",
+        "and dspark, for mtp what our engine takes); may be given several times",
     )  # fmt: skip
     group.add_argument(
         "--baseline-draft", dest="baseline_lengths", type=count(1), nargs="+", default=[3, 7, 15], metavar="N",

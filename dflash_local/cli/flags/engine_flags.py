@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from dflash_local.cli.flags.flag import SILENT, FlagGroup, add_flag
-from dflash_local.cli.flags.model_flags import Models, add_hub_flags, drafts_off, suggest
+from dflash_local.cli.flags.model_flags import Models, add_hub_flags, suggest
+from dflash_local.cli.flags.spec_type import drafting_options
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
 from dflash_local.drafting import MIN_DRAFT_VOCAB, Draft
 from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
@@ -201,9 +202,7 @@ def engine_options(args: argparse.Namespace, models: Models) -> dict[str, Any]:
         ConvertError, ModelError: with --auto-convert the drafter cannot be rewritten, or the target cannot be read.
     """
     options = {name: getattr(args, name) for name, option in OPTIONS.items() if option.flag}
-    options |= {"model": models.target, "drafter": models.drafter}
-    if drafts_off(args):
-        options["draft"] = "off"
+    options |= {"model": models.target, "drafter": models.drafter, **drafting_options(args)}
     options["mmap"] = args.load_mode in ("auto", "mmap", "mmap+mlock")
     options["mlock"] = "mlock" in args.load_mode
     if models.auto_convert and models.drafter:

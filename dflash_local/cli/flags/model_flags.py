@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.flag import AddFlag
 from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.flags.spec_type import drafting_options
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
 
@@ -70,11 +71,6 @@ class Models:
     may_suggest: bool = False
 
 
-def drafts_off(args: argparse.Namespace) -> bool:
-    """Whether --draft, or llama-server's flag of `serve`, switches drafts off."""
-    return args.draft == "off" or getattr(args, "spec_type", None) == "none"
-
-
 def take_models(args: argparse.Namespace, *, must_exist: bool = True, find_drafter: bool = True) -> Models:
     """The models that the flags name: one on this disk that -m names, those of -hf and -hfd, which are downloaded, and,
     if `find_drafter`, that of a target given by -hf, converted if necessary. A drafter from the Hub may be in another
@@ -93,7 +89,9 @@ def take_models(args: argparse.Namespace, *, must_exist: bool = True, find_draft
         check_model_file(models.target, "-m")
     if must_exist and args.drafter and not drafter_repo:
         check_model_file(args.drafter, "-md")
-    find_drafter = find_drafter and not (args.drafter or drafts_off(args))
+    drafting = drafting_options(args)
+    needs_none = args.drafter or drafting["draft"] == "off" or drafting["draft_kind"] == "lookup"
+    find_drafter = find_drafter and not needs_none
     models.may_suggest = find_drafter and not (repo or drafter_repo)
     if repo or drafter_repo:
         _fetch(models, args, repo, drafter_repo, find_drafter=find_drafter)
@@ -147,7 +145,7 @@ def _fetch(
         if drafter_repo:
             pairing.hub_drafter(Name.parse(drafter_repo), args.drafter)
         elif repo and find_drafter:
-            pairing.find_drafter()
+            pairing.find_drafter(drafting_options(args)["draft_kind"])
         target, drafter = pairing.fetch()
         if repo:
             models.target = str(target)
