@@ -151,7 +151,7 @@ def _of_arch(arch: str, metadata: Mapping[str, Value]) -> Dialect:
 
 
 def is_foreign(arch: str, metadata: Mapping[str, Value]) -> bool:
-    """Is a file with these keys a drafter that must be rewritten before it can run?"""
+    """Whether a file with these keys is a drafter that must be rewritten before it can run."""
     return arch in FOREIGN_ARCHS or (arch == ARCH and _of_arch(arch, metadata) is not A)
 
 

@@ -82,12 +82,12 @@ class Glance:
 
     @property
     def n_next_token_layers(self) -> int:
-        """Prediction (MTP) layers, at the end of its layers."""
+        """Next-token (MTP) layers, at the end of its layers."""
         return self.size("nextn_predict_layers")
 
     @property
     def shape(self) -> dict[str, object]:
-        """As in lists of pairs: architecture, n_embd, n_layer (without prediction layers), n_vocab."""
+        """As in lists of pairs: architecture, n_embd, n_layer (without next-token layers), n_vocab."""
         n_layer = self.size("block_count") - self.n_next_token_layers
         n_embd = self.size("embedding_length")
         return {"architecture": self.architecture, "n_embd": n_embd, "n_layer": n_layer, "n_vocab": self.n_vocab}

@@ -12,7 +12,7 @@ MAGIC = b"GGUF"
 
 
 def is_gguf(path: Path) -> bool:
-    """Does a file begin like a GGUF? Raises OSError."""
+    """Whether a file begins like a GGUF. Raises OSError."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 

@@ -44,13 +44,13 @@ class Packaging:
     confidence_sees_markov: bool = True
 
     def fits(self, config: Mapping[str, Any], found: Collection[str]) -> bool:
-        """Is a checkpoint with one of its class names of this packaging?"""
+        """Whether a checkpoint with one of its class names is of this packaging."""
         return all(_has(config, mark) for mark in self.marks) and (
             not self.tensor or any(name.startswith(self.tensor) for name in found)
         )
 
     def drops(self, tensor: str, found: Collection[str]) -> bool:
-        """Is a tensor (by the authors' name) a copy of the target's?"""
+        """Whether a tensor (by the authors' name) is a copy of the target's."""
         copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
         return self.copies_vocabulary and tensor in copies
 
@@ -290,7 +290,7 @@ def _refuse(config: Mapping[str, Any], names: list[Any], found: Collection[str])
 
 
 def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
-    """Does a block's first row propose a token? By config.json, or else the packaging. Raises ConvertError."""
+    """Whether a block's first row proposes a token, by config.json or else the packaging. Raises ConvertError."""
     stated = keys.maybe_flag("sample_from_anchor")
     if stated is not None:
         return stated

@@ -100,7 +100,7 @@ class Rope:
 
     @property
     def has_factors(self) -> bool:
-        """Is a table of frequency factors needed, because keys cannot express the rotation?"""
+        """Whether a table of frequency factors is needed, because keys cannot express the rotation."""
         untruncated = self.yarn is not None and not self.yarn.truncate
         return self.llama3 is not None or untruncated or self.kind == "proportional"
 

@@ -19,8 +19,9 @@ _TOKENS = "tokenizer.ggml.tokens"
 
 @dataclass(frozen=True)
 class Target:
-    """`n_layer` counts the layers that can be tapped, without prediction (MTP) layers at the end. `tokenizer` has all
-    `tokenizer.*` keys as in the file; `logit_softcap` is None if there is none."""
+    """`n_layer` counts the layers that can be tapped, without next-token (MTP) layers at the end, of which there are
+    `n_next_token_layers`. `tokenizer` has all `tokenizer.*` keys as in the file; `logit_softcap` is None if there is
+    none."""
 
     path: Path
     arch: str
@@ -31,6 +32,7 @@ class Target:
     uses_mrope: bool
     tokenizer: dict[str, Value]
     logit_softcap: float | None = None
+    n_next_token_layers: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Target:
@@ -47,7 +49,8 @@ class Target:
         tokens = metadata.get(_TOKENS)
         if tokens is None or tokens.item != GGUFValueType.STRING or not tokens.data:
             raise ModelError(f"{path.name} has no tokenizer: it lacks {_TOKENS!r}", field=_TOKENS, hint=_WHAT_WE_TAKE)
-        n_layer = integer(f"{arch}.block_count") - integer(f"{arch}.nextn_predict_layers", 0)
+        n_next_token_layers = integer(f"{arch}.nextn_predict_layers", 0)
+        n_layer = integer(f"{arch}.block_count") - n_next_token_layers
         if n_layer < 1:
             raise ModelError(f"{path.name} has no layers", field=f"{arch}.block_count", hint=_WHAT_WE_TAKE)
         mask_token = integer(MASK_TOKEN, -1)
@@ -62,6 +65,7 @@ class Target:
             uses_mrope=f"{arch}.rope.dimension_sections" in metadata,
             tokenizer={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
             logit_softcap=softcap.data if softcap is not None and softcap.type == GGUFValueType.FLOAT32 else None,
+            n_next_token_layers=n_next_token_layers,
         )
 
 

@@ -56,8 +56,8 @@ class Baseline:
 
 
 def parse(text: str, drafter: Path | None, lengths: Sequence[int]) -> list[Baseline]:
-    """Baselines of `KIND` or `KIND=HEAD.gguf`, one for each draft length. The default head of dflash and dspark is the
-    drafter.
+    """Baselines of `KIND` or `KIND=HEAD.gguf`, one for each draft length. The default head is the drafter, for mtp only
+    if it has MTP layers.
 
     Raises:
         RequestError: there is no such kind, or it lacks a head.
@@ -67,7 +67,10 @@ def parse(text: str, drafter: Path | None, lengths: Sequence[int]) -> list[Basel
         raise RequestError(f"--baseline {kind}: there is {', '.join(KINDS)}", param="--baseline")
     if kind == "none":
         return [Baseline(kind)]
-    head = Path(file) if file else drafter if kind in ("dflash", "dspark") else None
+    from dflash_local.diagnose.mtp_layers import has_layers
+
+    takes_ours = kind in ("dflash", "dspark") or (kind == "mtp" and drafter and has_layers(drafter))
+    head = Path(file) if file else drafter if takes_ours else None
     if head is None and kind != "mtp":
         raise RequestError(f"--baseline {kind} needs its head: --baseline {kind}=HEAD.gguf", param="--baseline")
     if head is not None and not head.is_file():
@@ -82,12 +85,12 @@ def check(baseline: Baseline, target: Path) -> None:
         RequestError: mtp was asked for, but neither head nor target has prediction layers.
         ModelError: the file that should have them is not a GGUF file.
     """
-    from dflash_local.convert.gguf_metadata import read_metadata
+    from dflash_local.diagnose.mtp_layers import has_layers
 
     if baseline.kind != "mtp":
         return
     model = baseline.head or target
-    if not any(key.endswith(".nextn_predict_layers") and value.data for key, value in read_metadata(model).items()):
+    if not has_layers(model):
         raise RequestError(
             f"--baseline mtp: {model.name} has no prediction (MTP) layers",
             param="--baseline",

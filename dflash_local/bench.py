@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dflash_local import __version__
 from dflash_local.baseline import Baseline, Reply, UpstreamServer
 from dflash_local.build.commit import running_commit
+from dflash_local.drafting import Budget
 from dflash_local.errors import RequestError
+from dflash_local.keywords import SubmitChatKeywords
 from dflash_local.machine.hardware import this_machine
 from dflash_local.stats import PHASES, EngineStats, tokens_per_second
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 PLAIN, DRAFTED = "plain", "drafted"
 _BEGINNING = 60  # characters of a prompt that a report quotes
-
-Budget = int | Literal["auto"]
 
 # For runs without a prompt file. Mixed, because acceptance differs much between code, lists and prose.
 DEFAULT_PROMPTS = (
@@ -430,7 +430,7 @@ def answer(
 ) -> Run:
     """One request, alone on the engine, without reuse of the last one. `prompt` has `messages`, `prompt` (text) or
     `tokens`."""
-    options: dict[str, Any] = {
+    options: SubmitChatKeywords = {
         "max_tokens": n_predict, "budget": budget, "cache_prompt": False, "trace": trace, "lookup": lookup,
     }  # fmt: skip
     start = time.perf_counter()

@@ -102,7 +102,7 @@ class Engine(Inspection):
             params["host_memory"] = options.host_memory or free_memory()
             if options.cost_cache is True:
                 file = costs.cost_file(options.model, options.drafter, vars(options))
-                self._cost_file = file if options.drafter else None
+                self._cost_file = file
                 params["cost_cache"] = costs.usable(file)
             native = NativeEngine(params, options.progress)
             try:
@@ -113,6 +113,8 @@ class Engine(Inspection):
             return native
 
         self._attach(create, options.n_slots, max_queue=options.max_queue)
+        if not self._info["drafter"]:
+            self._cost_file = None
         self._info["tuned_rows"], self._info["few_rows"] = tuned["matrix"], tuned["few"]
         if shares and not self._info["ctx_shared"] and self.n_slots > 1:
             log.warning(

@@ -42,24 +42,24 @@ class NativeLibraryError(DFlashError):
     """libdflash is missing, comes from a stock llama-cpp-python, or speaks another ABI."""
 
 
-class ModelError(DFlashError):
-    """A model file is damaged or unsupported; `field` is the GGUF key or tensor, if one is to blame."""
+class _FileError(DFlashError):
+    """Something is wrong with a file; `field` is the part to blame, None if it is the whole."""
 
     def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.field = field
+
+
+class ModelError(_FileError):
+    """A model file is damaged or unsupported; `field` is the GGUF key or tensor."""
 
 
 class PairError(ModelError):
     """Drafter and target do not belong together."""
 
 
-class ConvertError(DFlashError):
-    """A checkpoint cannot be converted; `field` is the tensor, config key or file to blame."""
-
-    def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.field = field
+class ConvertError(_FileError):
+    """A checkpoint cannot be converted; `field` is the tensor, config key or file."""
 
 
 class HubError(DFlashError):

@@ -1,4 +1,4 @@
-"""Keyword arguments of `Engine.generate`, `stream`, `chat` and `submit_chat`, for type checkers and editors.
+"""Keyword arguments of `Engine.generate`, `stream`, `chat`, `submit` and `submit_chat`, for type checkers and editors.
 
 These read classes as they are written, so the fields of RequestOptions and SamplingParams stand here again, with their
 types; tests/engine/test_keywords.py compares them.
@@ -35,6 +35,12 @@ class SubmitChatKeywords(TypedDict, total=False):
     time_limit_ms: int
     n_indent: int
     id_slot: int | None
+
+
+class SubmitKeywords(SubmitChatKeywords, total=False):
+    """Fields of RequestOptions, without the prompt and the sampling parameters."""
+
+    stop: str | Sequence[str]
 
 
 class SamplingKeywords(TypedDict, total=False):
@@ -82,8 +88,8 @@ class SamplingKeywords(TypedDict, total=False):
     reasoning_budget_message: str | None
 
 
-class GenerateKeywords(SubmitChatKeywords, SamplingKeywords, total=False):
-    stop: str | Sequence[str]
+class GenerateKeywords(SubmitKeywords, SamplingKeywords, total=False):
+    """Those of `submit`, and every field of SamplingParams."""
 
 
 class ChatKeywords(GenerateKeywords, total=False):

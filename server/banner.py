@@ -8,7 +8,10 @@ from dflash_local.engine import Engine
 def pair_line(engine: Engine) -> str:
     """One line about a loaded pair."""
     target, drafter = engine.info["target"], engine.info.get("drafter")
-    pair = f"{target.get('description', target['arch'])} + {drafter['kind'] + ' drafter' if drafter else 'no drafter'}"
+    way = f"{drafter['kind']} drafter" if drafter else "no drafter"
+    if drafter and drafter["kind"] == "mtp":
+        way = "MTP layers"
+    pair = f"{target.get('description', target['arch'])} + {way}"
     if drafter and engine.info.get("no_tree"):
         pair += f" (chains: {engine.info['no_tree']})"
     return f"{pair}, {engine.n_slots} slot{'s' * (engine.n_slots > 1)} of {engine.n_ctx_slot} tokens"

@@ -79,23 +79,14 @@ async def events(
     completions: dict[int, Completion] = {}
     async with aclosing(merged(generations)) as items:
         async for index, item in items:
-            reads = isinstance(item, Chunk) and item.progress is not None
-            bodies = [] if reads or index in begun else reply.begin(index)
+            is_first = index not in begun
             if isinstance(item, Chunk):
-                if item.progress is not None:
-                    bodies = reply.progress(index, item.progress)
-                else:
+                bodies = chunk_bodies(reply, index, item, is_first=is_first)
+                if item.progress is None:
                     begun.add(index)
-                    bodies += reply.chunk(index, item)
-                if item.step is not None and not bodies:
-                    bodies = [reply.blank(index)]
-                if item.timings is not None and bodies:
-                    reply.add_timings(bodies[-1], [item.timings])
-                    reply.add_pass(bodies[-1], index, item)
             else:
-                begun.add(index)
                 completions[index] = item
-                bodies += reply.end(index, item)
+                bodies = [*(reply.begin(index) if is_first else ()), *reply.end(index, item)]
                 if len(completions) == len(generations):
                     answers = [completions[choice] for choice in range(len(generations))]
                     if include_usage:
@@ -103,6 +94,20 @@ async def events(
                     reply.close(bodies, answers)
             if bodies:
                 yield bodies
+
+
+def chunk_bodies(reply: Reply, index: int, chunk: Chunk, *, is_first: bool) -> list[Body]:
+    """What a chunk adds to the stream; `is_first`: the answer of its choice has not begun yet."""
+    if chunk.progress is not None:
+        bodies = reply.progress(index, chunk.progress)
+    else:
+        bodies = [*(reply.begin(index) if is_first else ()), *reply.chunk(index, chunk)]
+    if chunk.step is not None and not bodies:
+        bodies = [reply.blank(index)]
+    if chunk.timings is not None and bodies:
+        reply.add_timings(bodies[-1], [chunk.timings])
+        reply.add_pass(bodies[-1], index, chunk)
+    return bodies
 
 
 class EventStream(Response):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dflash_local.conversation import ChatAnswer
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
+from dflash_local.keywords import SubmitKeywords
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.chat_prompt import render_chat
 from dflash_local.server.fields.chat import ChatRequest
@@ -75,22 +76,20 @@ async def start_completion(
     return await asyncio.to_thread(start)
 
 
-def _submit_options(engine: Engine, fields: RequestFields) -> dict[str, Any]:
-    """The arguments of Engine.submit."""
-    options = fields.options | {"lookup_owner": key_number.get()}
-    if not fields.prediction:
-        return options
-    # Plain text, as the answer is: a control token would end it.
-    tokens = engine.tokenize(fields.prediction, add_special=False, parse_special=False)
-    return options | {"prediction": tokens}
+def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:
+    options: SubmitKeywords = {**fields.options, "lookup_owner": key_number.get()}
+    if fields.prediction:
+        # Plain text, as the answer is: a control token would end it.
+        options["prediction"] = engine.tokenize(fields.prediction, add_special=False, parse_special=False)
+    return options
 
 
 def _submit_all(
     engine: Engine,
     fields: RequestFields,
     n_prompts: int,
-    options: dict[str, Any],
-    submit: Callable[[int, SamplingParams, dict[str, Any]], Generation],
+    options: SubmitKeywords,
+    submit: Callable[[int, SamplingParams, SubmitKeywords], Generation],
 ) -> list[Generation]:
     """All choices of all prompts, or none. Each choice has a seed of its own.
 

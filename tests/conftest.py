@@ -15,6 +15,7 @@ import pytest
 
 from dflash_local.build.upstream import cache_dir
 from dflash_local.demo.pocket import DRAFTERS
+from tests.cli import mtp_target
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,6 +113,13 @@ def pocket() -> dict[str, Path]:
     missing = [path.name for path in files.values() if not path.is_file()]
     assert not missing, f"{folder} lacks {missing}"
     return files
+
+
+@pytest.fixture(scope="session")
+def untrained_mtp(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hybrid target with a next-token (MTP) layer that has learned little. Under a name like `mtp-*.gguf` it stands
+    for a file that has the layer alone: an engine reads nothing else of it then."""
+    return mtp_target.write(pocket["hybrid-target"], tmp_path_factory.mktemp("mtp") / "own-F16.gguf", range(4, 1600))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""Which targets a drafter can read: the library's list and that of architectures.py, which loads no library, are what
-the pinned source says."""
+"""Which targets a drafter can read, and which can draft for themselves: the library's lists and those of
+architectures.py, which loads no library, are what the pinned source says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ import pytest
 
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream
-from dflash_local.diagnose.architectures import NO_LOOKUP, NO_ROLLBACK, TAPPED_ARCHS, TAPPED_TO_THE_END
+from dflash_local.diagnose.architectures import (
+    MTP_ARCHS,
+    MTP_CHAINS,
+    NO_LOOKUP,
+    NO_ROLLBACK,
+    TAPPED_ARCHS,
+    TAPPED_TO_THE_END,
+)
 from dflash_local.native import library_info
 from tests.hybrid.models import HYBRIDS
 
@@ -118,3 +125,9 @@ def test_states_that_cannot_be_rolled_back_are_those_of_the_source(source: Sourc
     stuck = recurrent - source.where("llm_arch_supports_rs_rollback") - HYBRIDS.keys()
     assert stuck & TAPPED_ARCHS == NO_ROLLBACK
     assert stuck == NO_LOOKUP
+
+
+def test_next_token_layers_are_those_of_the_library() -> None:
+    info = library_info()
+    assert set(info["mtp_architectures"]) == MTP_ARCHS > MTP_CHAINS == set(info["mtp_chains"])
+    assert MTP_ARCHS <= TAPPED_ARCHS - NO_ROLLBACK

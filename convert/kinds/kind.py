@@ -44,7 +44,7 @@ class Kind:
 
     @classmethod
     def is_kind_of(cls, clues: KindClues) -> bool:
-        """Does the checkpoint hold such a drafter?"""
+        """Whether the checkpoint holds such a drafter."""
         return clues.packaging.kind == cls.name
 
     @classmethod

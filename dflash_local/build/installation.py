@@ -38,7 +38,7 @@ def installed_stamp() -> dict[str, Any] | None:
 
 
 def is_installed(recipe: Recipe) -> bool:
-    """Is the installed build the one that `recipe` describes, even if it was just installed? Not thread-safe."""
+    """Whether the installed build is the one that `recipe` describes, even if just installed. Not thread-safe."""
     importlib.invalidate_caches()
     stamp = installed_stamp()
     return stamp is not None and stamp.get("key") == recipe.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Architectures (general.architecture) whose graphs expose the inputs of their layers: `t_layer_inp` in
-# src/models/*.cpp, or by patches/0015. This list and the two below repeat what the library knows, because pairing must
+# src/models/*.cpp, or by patches/0015. This list and those below repeat what the library knows, because pairing must
 # not load it; tests/test_taps.py compares them with the library and with the pinned source.
 TAPPED_ARCHS = frozenset({
     "afmoe", "apertus", "arcee", "arctic", "baichuan", "bailingmoe", "bailingmoe2", "bailingmoe3", "bitnet", "chatglm",
@@ -28,6 +28,13 @@ NO_LOOKUP = NO_ROLLBACK | {
     "arwkv7", "falcon-h1", "granitehybrid", "jamba", "kimi-linear", "mamba", "mamba2", "plamo2", "rwkv6", "rwkv6qwen2",
     "rwkv7",
 }  # fmt: skip
+# Those whose next-token (MTP) layers llama.cpp computes (ggml_ops/llama/mtp_layers.h), and those of them that may have
+# several, each of which proposes one position.
+MTP_ARCHS = frozenset({
+    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "glm5-next", "hy_v3",
+    "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
+})  # fmt: skip
+MTP_CHAINS = frozenset({"hy_v3", "mimo2", "step35"})
 
 
 def no_drafting(arch: str) -> str:
@@ -35,3 +42,14 @@ def no_drafting(arch: str) -> str:
     if arch not in TAPPED_ARCHS:
         return f"llama.cpp gives out no hidden states of {arch!r} models, which a drafter reads"
     return f"the recurrent state of {arch!r} cannot be rolled back" if arch in NO_ROLLBACK else ""
+
+
+def no_mtp(arch: str, n_layers: int) -> str:
+    """Why `n_layers` next-token (MTP) layers of an architecture cannot draft, as the engine says it; "" if they can."""
+    if n_layers < 1:
+        return "the file has no MTP layers"
+    if arch not in MTP_ARCHS:
+        return f"llama.cpp does not compute the MTP layers of the architecture {arch}"
+    if n_layers > 1 and arch not in MTP_CHAINS:
+        return f"llama.cpp computes only a single MTP layer of the architecture {arch}"
+    return ""

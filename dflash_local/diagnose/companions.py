@@ -5,7 +5,6 @@ from __future__ import annotations
 _COMPANIONS = {
     "mmproj": "a projector of images or audio, which are not supported",
     "imatrix": "statistics for quantizing",
-    "mtp-": "a drafter of a kind that is not supported",
     "eagle3-": "a drafter of a kind that is not supported",
 }
 
@@ -16,3 +15,9 @@ def companion(name: str) -> str:
         if name.startswith(word) or (word == "mmproj" and word in name):
             return what
     return ""
+
+
+def is_mtp_file(name: str) -> bool:
+    """Whether the file of this name has the next-token (MTP) layers of a model, split off, as llama.cpp's converter
+    names them. Its header does not show it."""
+    return name.startswith("mtp-")

@@ -8,6 +8,7 @@ from typing import Any
 
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
+from dflash_local.diagnose.mtp_layers import is_split_off
 from dflash_local.engine_options import EngineOptions
 from dflash_local.machine.devices import gpus
 from dflash_local.machine.hardware import Machine
@@ -43,9 +44,7 @@ def look_at_memory(
     }
     if drafter:
         parts["drafter"] = model_size(drafter)
-        per_slot = min(options.draft_ctx or DRAFT_CTX, n_ctx if options.share_ctx else n_ctx // options.n_slots)
-        per_token = _bytes_per_token(drafter, options.cache_type_k_draft, options.cache_type_v_draft)
-        parts["drafter context"] = int(per_slot * options.n_slots * per_token)
+        parts["drafter context"] = _drafter_context(options, target, drafter, n_ctx)
     need = sum(parts.values())
     listed = ", ".join(f"{name} {memory_text(size)}" for name, size in parts.items())
     text = f"about {memory_text(need)} ({listed}); {memory_text(free)} free"
@@ -58,6 +57,16 @@ def look_at_memory(
     else:
         advice = "offload fewer layers (-ngl N)" if on_gpu else "take a smaller model or quantization"
         yield fail("memory", text, advice)
+
+
+def _drafter_context(options: EngineOptions, target: Path, drafter: Path, n_ctx: int) -> int:
+    """Bytes. MTP layers have K and V of all positions, a DFlash drafter of each slot's newest ones."""
+    per_token = _bytes_per_token(drafter, options.cache_type_k_draft, options.cache_type_v_draft)
+    if is_split_off(drafter, target):
+        size = _sizes(drafter)
+        return int(n_ctx * per_token * size("nextn_predict_layers") / max(size("block_count"), 1))
+    per_slot = min(options.draft_ctx or DRAFT_CTX, n_ctx if options.share_ctx else n_ctx // options.n_slots)
+    return int(per_slot * options.n_slots * per_token)
 
 
 def default_context(options: EngineOptions, target: Path, spare: int) -> int:

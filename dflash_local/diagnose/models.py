@@ -8,11 +8,13 @@ from typing import Any
 
 from dflash_local import native
 from dflash_local.convert.target import Target
-from dflash_local.diagnose.finding import Finding, fail, ok, warn
+from dflash_local.diagnose.drafting_finding import look_at_drafting
+from dflash_local.diagnose.finding import Finding, fail, ok
 from dflash_local.diagnose.kernels import look_at_kernels
 from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_costs
 from dflash_local.diagnose.memory import look_at_memory
-from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_foreign
+from dflash_local.diagnose.mtp_layers import unused_layers
+from dflash_local.diagnose.pair import block_refusal, compare_files, dflash_drafter, refuse_foreign
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
 from dflash_local.machine.hardware import Machine
@@ -22,7 +24,8 @@ from dflash_local.words import file_size_text
 
 def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:
     """The findings about the target and its drafter, if any."""
-    target_path, drafter_path = Path(options.model), Path(options.drafter) if options.drafter else None
+    drafter_file = options.drafter if options.draft_kind != "lookup" else None
+    target_path, drafter_path = Path(options.model), Path(drafter_file) if drafter_file else None
     try:
         for path in filter(None, (target_path, drafter_path)):
             size = model_size(path)
@@ -36,21 +39,15 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
         return
     try:
         target = Target.read(target_path)
+        yield look_at_drafting(options, target, drafter_path)
         if drafter_path:
-            drafter = Drafter.read(drafter_path, target_path)
-            yield from compare(target, drafter)
-            if options.accept == "block" and (why := block_refusal(drafter)):
-                yield fail("accept", why, "leave --accept out")
-        else:
-            yield warn(
-                "pair",
-                "no drafter: drafting by prompt lookup alone",
-                "give the drafter of this target: -md DRAFTER.gguf; 'dflash-local pairs' lists published ones, and "
-                "'dflash-local train' makes one for any target (docs/training.md)",
-            )
+            yield from compare_files(target, drafter_path)
+        drafter = dflash_drafter(drafter_path, target_path) if drafter_path else None
+        if options.accept == "block" and (why := block_refusal(drafter)):
+            yield fail("accept", why, "leave --accept out")
         yield from look_at_memory(options, target_path, drafter_path, machine, info)
         yield from look_at_kernels(options, target_path, info)
-        if info and drafter_path:
+        if info and (drafter_path or (options.draft_kind in ("auto", "mtp") and not unused_layers(target))):
             yield look_at_costs(options)
             yield from look_at_acceptance(options)
     except ModelError as error:

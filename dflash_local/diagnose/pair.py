@@ -8,7 +8,7 @@ Source of llama.cpp's requirements: src/models/dflash.cpp and common/speculative
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from dflash_local.convert.relabel import has_copied_rotation
 from dflash_local.convert.target import MASK_TOKEN, Target
 from dflash_local.diagnose.architectures import NO_ROLLBACK, TAPPED_TO_THE_END, no_drafting
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
+from dflash_local.diagnose.mtp_layers import compare_layers, is_split_off
+from dflash_local.drafting import DraftKind
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError, PairError, RequestError
 from dflash_local.native import MAX_NODES, check_gguf
@@ -89,6 +91,16 @@ def block_refusal(drafter: Drafter | None) -> str:
     return f"accept=block needs a {lattice_kinds()} drafter, and {found}"
 
 
+def kind_refusal(draft_kind: DraftKind, drafter: Path, target: Path) -> str:
+    """Why a drafter's file cannot draft in the way that was asked for, "" if it can."""
+    is_mtp = is_split_off(drafter, target)
+    if draft_kind == "mtp" and not is_mtp:
+        return f"draft_kind is mtp, but {drafter.name} has no MTP layers of the target"
+    if draft_kind == "dflash" and is_mtp:
+        return f"draft_kind is dflash, but {drafter.name} has MTP layers of the target"
+    return ""
+
+
 def check(target: Path, drafter: Path) -> None:
     """Raise an error unless the two belong together.
 
@@ -96,9 +108,19 @@ def check(target: Path, drafter: Path) -> None:
         ModelError: a file cannot be read, or is not a target or a drafter.
         PairError: they do not fit each other; `field` is the drafter's key to blame.
     """
-    for finding in compare(Target.read(target), Drafter.read(drafter, target)):
+    refuse_misfit(compare_files(Target.read(target), drafter))
+
+
+def refuse_misfit(findings: Iterable[Finding]) -> None:
+    """Raise PairError if one of the findings is a failure."""
+    for finding in findings:
         if finding.level is Level.FAIL:
             raise PairError(finding.text, field=finding.field, hint=finding.advice)
+
+
+def dflash_drafter(drafter: Path, target: Path) -> Drafter | None:
+    """None: the file has MTP layers of the target. Raises ModelError."""
+    return None if is_split_off(drafter, target) else Drafter.read(drafter, target)
 
 
 def check_options(options: EngineOptions) -> None:
@@ -109,7 +131,7 @@ def check_options(options: EngineOptions) -> None:
         RequestError: this drafter cannot be accepted in blocks.
     """
     drafter = None
-    if options.drafter is not None:
+    if options.drafter is not None and options.draft_kind != "lookup":
         target, path = Path(options.model), Path(options.drafter)
         check_gguf(target)  # first, so that a damaged file is not reported as one of another kind
         try:
@@ -117,16 +139,12 @@ def check_options(options: EngineOptions) -> None:
         except ModelError:
             refuse_foreign(path, target)
             raise
-        if not _is_of_targets_architecture(path, target):  # MTP layers that were split off: the library compares them
-            check(target, path)
-            drafter = Drafter.read(path)
+        if why := kind_refusal(options.draft_kind, path, target):
+            raise PairError(why, field="general.architecture", hint="leave it out, or leave draft_kind at auto")
+        check(target, path)
+        drafter = dflash_drafter(path, target)
     if options.accept == "block" and (why := block_refusal(drafter)):
         raise RequestError(why, param="accept", hint="leave accept at match")
-
-
-def _is_of_targets_architecture(drafter: Path, target: Path) -> bool:
-    key = "general.architecture"
-    return bool(read_metadata(drafter)[key].data == read_metadata(target)[key].data)
 
 
 def convert_command(drafter: Path, target: Path | None) -> str:
@@ -155,6 +173,15 @@ def refuse_foreign(drafter: Path, target: Path) -> None:
         return
     if is_foreign(arch, keys):
         raise _foreign(drafter, arch, target)
+
+
+def compare_files(target: Target, drafter: Path) -> Iterator[Finding]:
+    """All findings about a target and a file that is to draft for it: a DFlash drafter, or MTP layers of the target.
+    Raises ModelError."""
+    if is_split_off(drafter, target.path):
+        yield from compare_layers(target, Target.read(drafter))
+    else:
+        yield from compare(target, Drafter.read(drafter, target.path))
 
 
 def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ def is_oid(text: str) -> bool:
 
 
 def is_inside(path: str) -> bool:
-    """Does an untrusted relative path stay inside its folder?"""
+    """Whether an untrusted relative path stays inside its folder."""
     parts = PurePosixPath(path).parts
     return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
 

@@ -92,7 +92,7 @@ class Hub:
         return files
 
     def _entries(self, repo: str, path: str) -> Iterator[Any]:
-        """Those of a list on several pages."""
+        """The entries of a list on several pages."""
         for page in self._transport.json(repo, path):
             yield from page if isinstance(page, list) else ()
 

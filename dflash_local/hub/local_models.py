@@ -34,7 +34,7 @@ from dflash_local.hub.model_programs import (
     System,
 )
 from dflash_local.hub.ollama_store import ollama_files
-from dflash_local.hub.stored_file import StoredFile, header_fault, is_drafter
+from dflash_local.hub.stored_file import StoredFile, header_fault
 from dflash_local.words import first_names
 
 _TAG = re.compile(r"[-._ ]((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*))$", re.IGNORECASE)
@@ -65,7 +65,7 @@ class LocalModel:
 
     @property
     def flags(self) -> tuple[str, str]:
-        """How `serve` is told of it."""
+        """The flag of `serve` that names it."""
         return ("-hf" if self.is_named else "-m"), self.name
 
 
@@ -123,7 +123,8 @@ def find_models(system: System | None = None) -> LocalModels:
             if found.models and found.models[-1].path == file.path:
                 seen[identity] = len(found.models) - 1
         except OSError as error:
-            found.left_out.append(_left_out(file, "its file is missing" if _is_gone(error) else _unreadable(error)))
+            is_gone = isinstance(error, FileNotFoundError)
+            found.left_out.append(_left_out(file, "its file is missing" if is_gone else _unreadable(error)))
     _separate(found.models)
     return found
 
@@ -138,16 +139,17 @@ def _sort_in(found: LocalModels, file: StoredFile) -> None:
     except ModelError as error:
         found.left_out.append(_left_out(file, header_fault(error)))
         return
-    if is_drafter(glance):
+    if file.is_drafter(glance):
         found.drafters.append((file.path, glance))
     elif why:
         found.left_out.append(_left_out(file, why))
     else:
         name, *also = _names(file)
         quantization = _quantization(file, glance)
-        is_named = file.program is HUB
-        model = LocalModel(name, file.program.title, file.path, file.n_bytes(), quantization, is_named, tuple(also))
-        found.models.append(replace(model, glance=glance))
+        size, is_named = file.n_bytes(), file.program is HUB
+        found.models.append(
+            LocalModel(name, file.program.title, file.path, size, quantization, is_named, tuple(also), glance)
+        )
 
 
 def _names(file: StoredFile) -> list[str]:
@@ -186,10 +188,6 @@ def _quantization(file: StoredFile, glance: Glance) -> str:
 
 def _left_out(file: StoredFile, why: str) -> LeftOut:
     return LeftOut(_names(file)[0], file.program.title, file.path, why)
-
-
-def _is_gone(error: OSError) -> bool:
-    return isinstance(error, FileNotFoundError)
 
 
 def _unreadable(error: OSError) -> str:

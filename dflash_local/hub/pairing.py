@@ -13,9 +13,10 @@ from dflash_local.convert.dialects import as_text
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.relabel import relabel
 from dflash_local.convert.target import Target
-from dflash_local.diagnose.architectures import no_drafting
-from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.pair import Drafter, compare
+from dflash_local.diagnose.architectures import no_drafting, no_mtp
+from dflash_local.diagnose.mtp_layers import is_split_off
+from dflash_local.diagnose.pair import compare_files, refuse_misfit
+from dflash_local.drafting import DraftKind
 from dflash_local.errors import DFlashError, HubError, PairError
 from dflash_local.hub import conversions, registry, selection
 from dflash_local.hub.cache import HubFile
@@ -108,32 +109,46 @@ class Pairing:
             return
         raise failure or _absent("drafter", name, listing, file)
 
-    def find_drafter(self) -> None:
-        """Choose a drafter in the target's own repository, or one from the list. If there is none, note why;
-        `drafter` stays None."""
+    def find_drafter(self, draft_kind: DraftKind = "auto") -> None:
+        """Choose a drafter in the target's own repository, or one from the list, and after these next-token (MTP)
+        layers. If there is none, or these are in the target's own file, note that; `drafter` stays None."""
         assert self._name and self.target.files
-        if why := no_drafting(self.header().arch):
-            self.hub.note(f"{why}: at most prompt lookup will draft")
+        why = no_drafting(self.header().arch)
+        if draft_kind != "mtp" and not why and self._find_dflash(self._name):
             return
-        beside = self.target.files[0].path
-        for file in selection.drafters(self._listing, beside, self._name.tag):
-            if self._try(f"{self._name.repo}/{file.path}", partial(self._take_sidecar, file)):
-                return
-        known = registry.by_name(registry.known_targets(), self._name.repo)
-        if known is None:
-            self.hub.note(
-                self.suggestion() or f"no drafter is known for {self._name.repo}: drafting by prompt lookup alone"
-            )
+        if draft_kind != "dflash" and self._find_layers(self._name):
             return
-        for drafter in known.drafters:
+        self.hub.note(f"{why}: at most prompt lookup will draft" if why else self._no_drafter(self._name))
+
+    def _find_dflash(self, name: Name) -> bool:
+        for file in selection.drafters(self._listing, self.target.files[0].path, name.tag):
+            if self._try(f"{name.repo}/{file.path}", partial(self._take_sidecar, file)):
+                return True
+        known = registry.by_name(registry.known_targets(), name.repo)
+        for drafter in known.drafters if known else ():
             if self.hub.offline and not self.hub.cache.files(drafter.repository, drafter.revision):
                 continue
             if drafter.refused:
                 self.hub.note(f"{drafter} cannot be used: {drafter.refused}")
             elif self._try(str(drafter), partial(self.hub_drafter, Name(drafter.repository, drafter.revision))):
-                return
+                return True
+        return False
+
+    def _find_layers(self, name: Name) -> bool:
+        """MTP layers: the target's own, or those of a file beside it."""
+        header = self.header()
+        if not no_mtp(header.arch, header.n_next_token_layers):
+            self.hub.note("drafter: the model's own next-token (MTP) layers")
+            return True
+        file = selection.layers(self._listing, self.target.files[0].path, name.tag)
+        return file is not None and self._try(f"{name.repo}/{file.path}", partial(self._take_sidecar, file))
+
+    def _no_drafter(self, name: Name) -> str:
+        known = registry.by_name(registry.known_targets(), name.repo)
+        if known is None:
+            return self.suggestion() or f"no drafter is known for {name.repo}: drafting by prompt lookup alone"
         because = f" ({known.none})" if known.none else ""
-        self.hub.note(f"no drafter of {known.name} can be used{because}: drafting by prompt lookup alone")
+        return f"no drafter of {known.name} can be used{because}: drafting by prompt lookup alone"
 
     def _try(self, what: str, take: Callable[[], None]) -> bool:
         try:
@@ -149,21 +164,20 @@ class Pairing:
 
     def _check(self, source: Source) -> None:
         """Raise DFlashError unless the drafter can be used and fits the target."""
-        if why := no_drafting(self.header().arch):
+        target = self.header()
+        if why := no_drafting(target.arch):  # no architecture with MTP layers is among these
             raise PairError(why, field="general.architecture", hint="run it without a drafter")
         if source.is_checkpoint:
             has_late_headers = any(file.name.endswith(".bin") for file in source.files)
-            if has_late_headers or conversions.kept(source.files[0], self.header()):
+            if has_late_headers or conversions.kept(source.files[0], target):
                 return
             with checkpoint_headers(self.hub, source.files) as folder:
-                check_checkpoint(folder, self.header().path)
+                check_checkpoint(folder, target.path)
             return
         with gguf_header(self.hub, *source.files) as path:
-            if relabel(path, self.header().path).is_needed:
+            if not is_split_off(path, target.path) and relabel(path, target.path).is_needed:
                 return  # relabelled after its download, and checked then
-            for finding in compare(self.header(), Drafter.read(path)):
-                if finding.level is Level.FAIL:
-                    raise PairError(finding.text, field=finding.field, hint=finding.advice)
+            refuse_misfit(compare_files(target, path))
 
     def suggestion(self) -> str | None:
         """One line if a drafter is known for a target of this shape. Raises the errors of `header()`."""
@@ -217,12 +231,15 @@ def _one(listing: Sequence[HubFile], path: str) -> HubFile | None:
 
 
 def _drafter_sources(name: Name, listing: Sequence[HubFile], file: str | None) -> Iterator[Source]:
-    """In upstream's order: sidecars, then a model file. Beyond upstream: a checkpoint."""
+    """Sidecars, then a model file, as upstream. Beyond upstream: a checkpoint, and MTP layers come last of the
+    sidecars."""
     if file:
         if found := _one(listing, file):
             yield Source(files=(found,))
         return
     seen = list(selection.drafters(listing, "", name.tag))
+    if layers := selection.layers(listing, "", name.tag):
+        seen.append(layers)
     if not seen and (found := selection.model(listing, name.tag)):
         seen = [found]
     yield from (Source(files=tuple(selection.all_parts(listing, found))) for found in seen)

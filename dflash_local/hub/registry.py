@@ -52,11 +52,11 @@ class KnownTarget:
     none: str | None = None
 
     def is_named(self, name: str) -> bool:
-        """Is this the name of a repository of it (without the user), or of a file (without the folder)?"""
+        """Whether this is the name of a repository of it (without the user), or of a file (without the folder)."""
         return any(re.fullmatch(_BEFORE + pattern + _BEHIND, name, re.IGNORECASE) for pattern in self.repositories)
 
     def agrees(self, shape: Mapping[str, Any]) -> bool:
-        """Is `shape` consistent with what is known of its shape?"""
+        """Whether `shape` agrees with what is known of its shape."""
         return all(shape.get(key) == value for key, value in self.shape.items())
 
     @property

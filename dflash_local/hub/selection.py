@@ -15,7 +15,7 @@ from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile, is_repository
 
 _TAG = re.compile(r"[-.]([A-Za-z0-9_]+)$")
-# A base name with one of these is not a model. Includes drafters of kinds that we do not run (mtp-, eagle3-).
+# A base name with one of these is not a model. Includes drafters of a kind that we do not run (eagle3-).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 # Sidecars that we can run, best first: DSpark is DFlash with a Markov head.
 SIDECARS = ("dspark-", "dflash-")
@@ -103,7 +103,7 @@ def models(files: Sequence[HubFile]) -> list[HubFile]:
 
 
 def is_drafter(file: HubFile) -> bool:
-    """Is it a drafter by its name?"""
+    """Whether its name is a drafter's."""
     return _DRAFTER_NAME.search(file.name) is not None
 
 
@@ -153,6 +153,12 @@ def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Itera
             yield file
 
 
+def layers(files: Sequence[HubFile], beside: str = "", tag: str = "") -> HubFile | None:
+    """The file with next-token (MTP) layers for the model `beside`. Upstream prefers them to other sidecars, we any
+    DFlash drafter, which brings more."""
+    return sidecar(files, beside, "mtp-", tag)
+
+
 def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubFile | None:
     folders = beside.split("/")[:-1]
     exact = f"-{tag}.".upper()
@@ -170,7 +176,7 @@ def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubF
 
 
 def is_checkpoint(files: Sequence[HubFile]) -> bool:
-    """Does the repository hold a Hugging Face checkpoint?"""
+    """Whether the repository holds a Hugging Face checkpoint."""
     return any(file.path == "config.json" for file in files) and bool(_weights(files))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_parts import SPLIT_NAME, part_paths
-from dflash_local.diagnose.companions import companion
+from dflash_local.diagnose.companions import companion, is_mtp_file
 from dflash_local.errors import ModelError
 from dflash_local.hub.model_programs import Program
 
@@ -46,7 +46,7 @@ class StoredFile:
         return (status.st_dev, status.st_ino) if status.st_ino else (self.path.resolve(),)
 
     def n_bytes(self) -> int:
-        """Of all parts. Raises OSError if one is missing."""
+        """The size of all parts. Raises OSError if one is missing."""
         return sum(part.stat().st_size for part in part_paths(self.path))
 
     def refusal(self) -> str:
@@ -70,10 +70,11 @@ class StoredFile:
         found = Glance.of(self.path)
         return found, _not_a_model(found, is_part=SPLIT_NAME.fullmatch(self.path.stem) is not None)
 
-
-def is_drafter(glance: Glance) -> bool:
-    """Does its architecture say that it is a drafter, of any kind?"""
-    return any(word in glance.architecture for word in ("dflash", "dspark", "eagle"))
+    def is_drafter(self, glance: Glance) -> bool:
+        """Whether its architecture is that of a drafter, of any kind, or it has MTP layers that were split off."""
+        if any(word in glance.architecture for word in ("dflash", "dspark", "eagle")):
+            return True
+        return is_mtp_file(self.path.name) and glance.n_next_token_layers > 0
 
 
 def _not_a_model(glance: Glance, *, is_part: bool) -> str:

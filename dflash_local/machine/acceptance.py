@@ -41,7 +41,7 @@ def keep(cost_file: Path, counts: StepCounts) -> None:
 
 
 def read(cost_file: Path) -> Acceptance | None:
-    """Those of the last run that was long enough; None: there are none, or the file is damaged."""
+    """The counts of the last run that was long enough; None: there are none, or the file is damaged."""
     try:
         kept = json.loads(_file(cost_file).read_bytes())
         found = Acceptance(int(kept["tokens"]), int(kept["passes"]))

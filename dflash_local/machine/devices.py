@@ -20,7 +20,7 @@ def gpus(info: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def software_devices(info: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those whose driver computes on the CPU."""
+    """Devices whose driver computes on the CPU."""
     return [device for device in info.get("devices", ()) if str(device["description"]).lower().startswith(_SOFTWARE)]
 
 

@@ -115,7 +115,7 @@ class NativeEngine:
         return n_bytes.value
 
     def has_room(self, request: PreparedRequest) -> bool:
-        """Does the slots' shared cache have room for the request now? Always true if nothing runs."""
+        """Whether the slots' shared cache has room for the request now; always true if nothing runs."""
         return bool(self._call("dflash_has_room", request.handle))
 
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:

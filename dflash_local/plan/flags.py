@@ -12,7 +12,7 @@ _PLACES = (
     "device", "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "n_cpu_moe", "cpu_moe", "n_cpu_ffn",
     "override_tensor", "device_draft", "n_gpu_layers_draft", "override_tensor_draft", "kv_offload", "rpc", "n_ctx",
     "n_slots", "n_ctx_slot", "n_batch", "n_ubatch", "cache_type_k", "cache_type_v", "cache_type_k_draft",
-    "cache_type_v_draft", "draft_ctx", "draft_vocab", "swa_full", "flash_attn",
+    "cache_type_v_draft", "draft_ctx", "draft_vocab", "draft_kind", "swa_full", "flash_attn",
 )  # fmt: skip
 
 

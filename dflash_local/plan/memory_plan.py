@@ -67,7 +67,7 @@ class MemoryPlan:
 
     @property
     def is_moe(self) -> bool:
-        """Does the target have experts?"""
+        """Whether the target has experts."""
         return int(self.facts["n_expert"]) > 0
 
     def need(self, device: str) -> int:
@@ -81,7 +81,7 @@ class MemoryPlan:
 
     @property
     def on_devices(self) -> bool:
-        """Does a device hold weights?"""
+        """Whether a device holds weights."""
         return any(self.placement.get(d.name, {}).get(part, 0) for d in self.devices for part in _WEIGHTS)
 
     def headroom(self, margins: Mapping[str, int]) -> dict[str, int]:

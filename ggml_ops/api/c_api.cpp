@@ -17,6 +17,7 @@
 #include "files/gguf_check.h"
 #include "llama/access.h"
 #include "llama/devices.h"
+#include "llama/mtp_layers.h"
 #include "plan/stand_in_device.h"
 #include "schema/chat_schema.h"
 #include "tune/kernel_timing.h"
@@ -96,6 +97,17 @@ json packed_types() {
     return types;
 }
 
+// Architectures whose MTP layers can draft, as far as `f` is true of them.
+template <class F> json mtp_archs(F && f) {
+    json names = json::array();
+    for (const mtp_arch & arch : MTP_ARCHS) {
+        if (f(arch)) {
+            names.push_back(arch.name);
+        }
+    }
+    return names;
+}
+
 // What files can be quantized to.
 const std::map<std::string, llama_ftype> FILE_TYPES = { { "f32", LLAMA_FTYPE_ALL_F32 },
     { "f16", LLAMA_FTYPE_MOSTLY_F16 }, { "bf16", LLAMA_FTYPE_MOSTLY_BF16 }, { "q4_0", LLAMA_FTYPE_MOSTLY_Q4_0 },
@@ -143,6 +155,8 @@ char * dflash_library_info(void) {
             { "gpu_offload", llama_supports_gpu_offload() },
             { "tapped_architectures", access_tapped_archs().all },
             { "tapped_to_the_end", access_tapped_archs().to_the_end },
+            { "mtp_architectures", mtp_archs([](const mtp_arch &) { return true; }) },
+            { "mtp_chains", mtp_archs([](const mtp_arch & arch) { return !arch.one_head; }) },
         };
         return info.dump_safe();
     });

@@ -549,8 +549,8 @@ int32_t block_drafter::target_token(int32_t id) const {
 }
 
 // Makes one draft for each job that denoises, from the outputs of a pass.
-void block_drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
-    draft_probe * probe) const {
+void block_drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs,
+    std::vector<draft> & drafts, draft_probe * probe) const {
     const std::vector<int32_t> ids    = download<int32_t>(graph.ids);
     const std::vector<float>   scores = download_floats(graph.scores);
     const size_t               n_pos = graph.shape.n_pos, n_ids = n_pos * selector_->top_k(),

@@ -25,8 +25,8 @@ class draft_context {
 
     // take() copies the slot's positions below `end`. put() puts them into any slot, of this context or another one of
     // the same drafter. If the sizes do not fit, put() throws std::runtime_error and changes nothing.
-    virtual ring_copy take(int32_t slot, int32_t end) const           = 0;
-    virtual void      put(int32_t slot, const ring_copy & copy)       = 0;
+    virtual ring_copy take(int32_t slot, int32_t end) const     = 0;
+    virtual void      put(int32_t slot, const ring_copy & copy) = 0;
     // Whether a copy from outside fits such a context and holds finite numbers.
     virtual bool fits(const ring_copy & copy) const = 0;
 

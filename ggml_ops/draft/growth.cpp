@@ -106,8 +106,8 @@ class grower {
 
     // Candidates of the drafter below a node. In a lattice, a token that is not a candidate has no row.
     int32_t n_candidates(const node & n) const {
-        const bool has_row = draft_.follows_first ? n.depth == 0 || n.candidate == 0
-                                                  : n.candidate >= 0 || !draft_.lattice;
+        const bool has_row =
+            draft_.follows_first ? n.depth == 0 || n.candidate == 0 : n.candidate >= 0 || !draft_.lattice;
         return n.depth < draft_.positions() && has_row ? draft_.top_k : 0;
     }
 

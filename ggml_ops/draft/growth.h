@@ -19,12 +19,12 @@ namespace dflash {
 // lattice: probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at position d given candidate
 // `pred` at position d - 1 (at position 1: given the anchor; all `pred` rows are equal).
 struct draft {
-    int32_t              length  = 0;   // the anchor and the drafted positions; <= 1: nothing drafted
-    int32_t              top_k   = 0;
-    bool                 lattice = false;
+    int32_t              length        = 0;   // the anchor and the drafted positions; <= 1: nothing drafted
+    int32_t              top_k         = 0;
+    bool                 lattice       = false;
     bool                 follows_first = false;   // a position's candidates follow the first ones of those before
-    std::vector<int32_t> ids;     // [length - 1, top_k]
-    std::vector<float>   probs;   // [length - 1, top_k] or [length - 1, top_k, top_k]
+    std::vector<int32_t> ids;                     // [length - 1, top_k]
+    std::vector<float>   probs;                   // [length - 1, top_k] or [length - 1, top_k, top_k]
 
     int32_t positions() const { return length - 1; }
     int32_t id(int32_t depth, int32_t rank) const { return ids[(size_t) (depth - 1) * top_k + rank]; }

@@ -40,7 +40,7 @@ class inspector {
           const std::function<void(int32_t from, int32_t n_rows)> & each_pass);
     void   spread_logits(
           const block_drafter & drafter, const std::vector<float> & rows, int32_t n_block, float * out) const;
-    tree   check_tree(const dflash_tree_rows & rows, int32_t index);
+    tree              check_tree(const dflash_tree_rows & rows, int32_t index);
     std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);
 
     target &       target_;

@@ -6,6 +6,7 @@
 #include "draft/block_drafter.h"
 #include "engine/drafter_load.h"
 #include "llama/access.h"
+#include "llama/mtp_layers.h"
 #include "mtp/mtp_drafter.h"
 #include "plan/planned_buffer.h"
 #include "target/memory_table.h"
@@ -124,12 +125,29 @@ json describe_kind(const drafter & drafter, const model_pair & models) {
     };
 }
 
+// MTP layers in the target's own file.
+json describe_own_layers(const llama_model * target) {
+    const mtp_size size = access_mtp_size(target);
+    json           d    = describe(target);
+    d["n_params"]       = size.n_params;
+    d["size"]           = size.bytes;
+    d["n_layer"]        = access_mtp_heads(target);
+    return d;
+}
+
+// Positions of a text that a drafter's pass attends to; MTP layers have cells for drafts beyond it, too.
+int32_t draft_ctx(const drafter & drafter, const target & target) {
+    return std::min(drafter.n_ctx(), (int32_t) target.limits().n_ctx_slot);
+}
+
 json describe_drafter(const drafter & drafter, const model_pair & models, const target & target) {
-    json d          = describe(drafter.kind().id == drafter_kind::MTP ? models.mtp() : models.drafter());
+    const bool own  = drafter.kind().id == drafter_kind::MTP && models.mtp() == models.target();
+    json       d    = own ? describe_own_layers(models.target())
+                          : describe(drafter.kind().id == drafter_kind::MTP ? models.mtp() : models.drafter());
     d["kind"]       = drafter.kind().name;
     d["top_k"]      = drafter.top_k();
     d["lattice"]    = drafter.kind().lattice;
-    d["draft_ctx"]  = drafter.n_ctx();
+    d["draft_ctx"]  = draft_ctx(drafter, target);
     d["no_draft"]   = target.no_draft();
     d["taps_on"]    = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
     const json kind = describe_kind(drafter, models);
@@ -253,7 +271,7 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
         { "ctx_shared", params.share_ctx },
         { "ctx_limit", target.ctx_limit() },
         { "n_slots", params.n_slots },
-        { "draft_ctx", drafters.empty() ? 0 : drafters[0]->n_ctx() },
+        { "draft_ctx", drafters.empty() ? 0 : draft_ctx(*drafters[0], target) },
         { "tape_rows", target.memory().tape_rows() },
         { "devices", describe_devices(models.target()) },
         { "placement", by_device(table) },

@@ -60,9 +60,10 @@ typedef enum dflash_status {
 DFLASH_API uint32_t dflash_abi_version(void);
 // JSON: {"abi", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}],
 // "features": {backend: {...}}, "cpu_variant", "packed_types": [...], "gpu_offload", "tapped_architectures": [...],
-// "tapped_to_the_end": [...]}. cpu_variant: the variant of the CPU backend in use, "" if there is only one.
-// packed_types: the types of weights that the CPU computes with our kernels. tapped_architectures: those that a drafter
-// can read; tapped_to_the_end: those of them that also expose the last layer's output.
+// "tapped_to_the_end": [...], "mtp_architectures": [...], "mtp_chains": [...]}. cpu_variant: the variant of the CPU
+// backend in use, "" if there is only one. packed_types: the types of weights that the CPU computes with our kernels.
+// tapped_architectures: those that a drafter can read; tapped_to_the_end: those of them that also expose the last
+// layer's output. mtp_architectures: those whose MTP layers can draft; mtp_chains: those of them that may have several.
 DFLASH_API char * dflash_library_info(void);
 // The last error of the calling thread, "" if none. Valid until the thread's next call.
 DFLASH_API const char * dflash_last_error(void);
@@ -185,7 +186,7 @@ DFLASH_API dflash_engine * dflash_engine_create(
 DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 
 // JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind
-// "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots,
+// "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr"|"mtp", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots,
 // memory {...bytes}, bos/eos tokens, add_bos, chat_template.
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 

@@ -3,6 +3,7 @@
 #include "llama-model.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace dflash {
 
@@ -31,6 +32,18 @@ mtp_projection access_mtp_projection(const llama_model * model) {
 bool access_mtp_crops(const llama_model * model) {
     return std::any_of(std::begin(MTP_ARCHS), std::end(MTP_ARCHS),
         [&](const mtp_arch & arch) { return arch.crops && model->arch_name() == arch.name; });
+}
+
+mtp_size access_mtp_size(const llama_model * model) {
+    mtp_size size;
+    for (const auto & [name, tensor] : model->tensors_by_name) {
+        uint32_t layer = 0;
+        if (std::sscanf(name.c_str(), "blk.%u.", &layer) == 1 && layer >= model->hparams.n_layer()) {
+            size.n_params += ggml_nelements(tensor);
+            size.bytes += ggml_nbytes(tensor);
+        }
+    }
+    return size;
 }
 
 }   // namespace dflash

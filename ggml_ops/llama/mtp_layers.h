@@ -49,4 +49,11 @@ struct mtp_projection {
 LLAMA_API mtp_projection access_mtp_projection(const llama_model * model);
 LLAMA_API bool    access_mtp_crops(const llama_model * model);
 
+// What the layers of a target take of its file. Layers that were split off are a file of their own.
+struct mtp_size {
+    int64_t n_params = 0;
+    size_t  bytes    = 0;
+};
+LLAMA_API mtp_size access_mtp_size(const llama_model * model);
+
 }   // namespace dflash

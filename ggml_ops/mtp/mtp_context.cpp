@@ -53,8 +53,8 @@ ring_copy mtp_context::take(int32_t slot, int32_t end) const {
     if (copy.end == 0 || s.begin > 0) {
         return copy;
     }
-    const raw_bytes          rows   = memory_.read(slot);
-    const std::vector<float> none(row_size_);
+    const raw_bytes            rows = memory_.read(slot);
+    const std::vector<float>   none(row_size_);
     const std::vector<float> & tap = copy.end == s.end ? s.newest : none;
     copy.begin                     = 0;
     copy.data.resize(tap_bytes() + rows.size());

@@ -28,14 +28,14 @@ class mtp_drafter : public drafter {
     mtp_drafter(const model_pair & models, dflash::target & target);
 
     const drafter_kind & kind() const override { return MTP_KIND; }
-    tap_source            taps() const override { return tap_source::final_state; }
-    int32_t               tap_size() const override { return n_embd_; }
-    int32_t               max_length() const override { return max_length_; }
-    int32_t               n_ctx() const override { return (int32_t) llama_n_ctx_seq(context_.ctx()); }
-    int32_t               top_k() const override { return TOP_K; }
-    bool                  on_device() const override { return on_device_; }
-    mtp_context &         context() override { return context_; }
-    const mtp_context &   context() const override { return context_; }
+    tap_source           taps() const override { return tap_source::final_state; }
+    int32_t              tap_size() const override { return n_embd_; }
+    int32_t              max_length() const override { return max_length_; }
+    int32_t              n_ctx() const override { return (int32_t) llama_n_ctx_seq(context_.ctx()); }
+    int32_t              top_k() const override { return TOP_K; }
+    bool                 on_device() const override { return on_device_; }
+    mtp_context &        context() override { return context_; }
+    const mtp_context &  context() const override { return context_; }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override;
     std::map<ggml_backend_buffer_type_t, size_t> copied_memory() const override;
     // Tokens that it may propose.

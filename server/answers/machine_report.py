@@ -17,7 +17,7 @@ Place = Literal["cpu", "gpu", "split"]
 class MachineModel(Answer):
     """A model of the pair."""
 
-    name: Annotated[str, about("alias of the target, file of the drafter")]
+    name: Annotated[str, about("alias of the target, file of the drafter, or MTP layers: the target's own")]
     arch: str
     description: NotRequired[str]
     ftype: NotRequired[Annotated[str, about("how most of its tensors are quantized")]]
@@ -32,11 +32,11 @@ class MachineModel(Answer):
 class MachineDrafter(MachineModel):
     """The pair's drafter, and what it reads and proposes."""
 
-    kind: str
-    block_size: NotRequired[Annotated[int, about("tokens of its block, the anchor counted")]]
+    kind: Annotated[str, about("mtp: next-token layers, of the target or split off it; else a DFlash drafter's kind")]
+    block_size: NotRequired[Annotated[int, about("most tokens of its block, the anchor counted")]]
     top_k: NotRequired[Annotated[int, about("candidates of each place")]]
     lattice: NotRequired[Annotated[bool, about("whether candidates have a score for each pair of neighbours")]]
-    target_layers: Annotated[list[int], about("layers of the target whose inputs it reads")]
+    target_layers: Annotated[list[int], about("layers of the target whose inputs it reads; of MTP layers: none")]
     draft_ctx: NotRequired[Annotated[int, about("newest positions that it attends to")]]
     no_draft: NotRequired[Annotated[str, about("why it cannot draft; empty: it can")]]
 

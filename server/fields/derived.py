@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field, WithJsonSchema, create_model
 
+from dflash_local.keywords import SubmitKeywords
 from dflash_local.request_options import REQUEST_DEFAULTS, REQUEST_OPTIONS, BodyField, RequestOption, RequestOptions
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.fields.fields import Fields
@@ -70,11 +71,11 @@ else:
     )
 
 
-def chosen_options(body: OptionFields, defaults: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
+def chosen_options(body: OptionFields, defaults: SubmitKeywords, *, stream: bool) -> SubmitKeywords:
     """All options that a body may set, by Python's names: from the body, from `defaults`, or RequestOptions' own."""
-    options = {name: REQUEST_DEFAULTS[name] for name in BODY_OPTIONS} | dict(defaults)
+    options: dict[str, Any] = {name: REQUEST_DEFAULTS[name] for name in BODY_OPTIONS} | dict(defaults)
     for name, field in BODY_OPTIONS.items():
         value = getattr(body, name)
         if value is not None and (stream or not field.streams_only):
             options[name] = None if value == field.none else value
-    return options
+    return cast(SubmitKeywords, options)  # the values that a body's schema leaves open are checked by Engine.submit

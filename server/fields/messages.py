@@ -68,7 +68,7 @@ class JsonFormat(Fields):
 
 
 class OutputConfig(Fields):
-    """How the answer is to be."""
+    """The wanted form and effort of the answer."""
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(None, description="reasoning_effort")
     format: JsonFormat | None = None

@@ -56,7 +56,7 @@ class OllamaOptions(SamplingFields):
 
     @classmethod
     def of(cls, body: Mapping[str, Any], *, strict: bool = False) -> Self:
-        """As ever; but whole numbers may have a point (8192.0), as forms of programs write them."""
+        """As for any body, but whole numbers may have a point (8192.0), as forms of programs write them."""
         return super().of({name: _whole(value) for name, value in body.items()}, strict=strict)
 
 

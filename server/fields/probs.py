@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from dflash_local.errors import RequestError
+from dflash_local.keywords import SubmitKeywords
 from dflash_local.server.fields.fields import Fields, Policy
 
 MAX_TOP_LOGPROBS = 20  # of a chat, as OpenAI's
@@ -24,8 +25,7 @@ class Probs:
     echo: bool = False
 
     @property
-    def options(self) -> dict[str, Any]:
-        """As options of Engine.submit."""
+    def options(self) -> SubmitKeywords:
         if self.n_top is None:
             return {}
         return {

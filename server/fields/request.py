@@ -8,6 +8,7 @@ from typing import Any
 
 from dflash_local.conversation import CHAT_FIELDS
 from dflash_local.errors import RequestError
+from dflash_local.keywords import SubmitKeywords
 from dflash_local.request_options import MAX_STOPS
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ConversationFields
@@ -27,7 +28,7 @@ class RequestFields:
     sampling: SamplingParams
     probs: Probs
     prediction: str
-    options: dict[str, Any]  # arguments of Engine.submit
+    options: SubmitKeywords
     verbose: bool  # an answer in another format carries the details of llama-server's own
 
 
@@ -45,9 +46,9 @@ class Defaults:
     cache_prompt: bool = True
 
     @property
-    def options(self) -> dict[str, Any]:
-        """As options of Engine.submit. Chats show the control tokens that their parser needs, unless all are shown."""
-        special = {"special": True} if self.special else {}
+    def options(self) -> SubmitKeywords:
+        """Chats show the control tokens that their parser needs, unless all are shown."""
+        special: SubmitKeywords = {"special": True} if self.special else {}
         return {"max_tokens": self.max_tokens, "stop": self.stop, "cache_prompt": self.cache_prompt, **special}
 
 
@@ -75,7 +76,7 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
     )
 
 
-def _options(body: GenerationFields, probs: Probs, defaults: Defaults) -> dict[str, Any]:
+def _options(body: GenerationFields, probs: Probs, defaults: Defaults) -> SubmitKeywords:
     stream = bool(body.stream)
     options = chosen_options(body, defaults.options, stream=stream)
     drafts = options["return_drafts"]

@@ -74,7 +74,7 @@ class TextFormat(Fields):
 
 
 class TextConfig(Fields):
-    """How the answer's text is to be."""
+    """The wanted form of the answer's text."""
 
     format: TextFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = Field(None, description="changes nothing")

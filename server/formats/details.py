@@ -14,7 +14,7 @@ from dflash_local.server.formats.settings import generation_settings
 
 
 class Details:
-    """Of one response: what was asked for, and each choice's prompt.
+    """The details of one response: what was asked for, and each choice's prompt.
 
     Args:
         settings: what the request asks for, with all defaults (`generation_settings`).

@@ -32,6 +32,7 @@ _LAYERS: dict[shapes.Part, Literal["n_gpu_layers", "n_gpu_layers_draft"]] = {
     "drafter": "n_gpu_layers_draft",
     "drafter_context": "n_gpu_layers_draft",
 }
+_OWN_LAYERS = {"mtp": "MTP layers"}  # names of what drafts without a file of its own, by its kind
 
 
 def machine(
@@ -83,9 +84,10 @@ def _pair(engine: Engine, settings: Settings) -> shapes.MachinePair:
     info, options = engine.info, engine.options
     drafter = info.get("drafter")
     file = options.drafter if options is not None and options.drafter is not None else ""
+    name = PurePath(file).name or (drafter and _OWN_LAYERS.get(drafter["kind"], drafter["kind"]))
     return {
         "target": pick(shapes.MachineModel, {**info["target"], "name": settings.alias}),
-        "drafter": drafter and pick(shapes.MachineDrafter, {**drafter, "name": PurePath(file).name or drafter["kind"]}),
+        "drafter": drafter and pick(shapes.MachineDrafter, {**drafter, "name": name}),
         "no_tree": info.get("no_tree", ""),
         "not_bit_exact": info.get("not_bit_exact", ""),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dflash_local.call_arguments import partial_arguments
@@ -35,7 +35,7 @@ class MessagesReply(Reply):
         answer: ChatAnswer,
         *,
         n_prompt: int,
-        stops: tuple[str, ...],
+        stops: Sequence[str],
         max_tokens: int,
         count: Callable[[str, Completion], int],
         hide_thoughts: bool,

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatCompletion
@@ -18,6 +18,8 @@ from dflash_local.server.formats.events import NDJSON
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress
 from dflash_local.server.http_errors import ollama_error
+
+Part = shapes.OllamaChat | shapes.OllamaText
 
 _NANO, _MILLI = 1e9, 1e6  # nanoseconds of a second and of a millisecond
 
@@ -40,7 +42,7 @@ class Clock:
     began: float
     ready: float = field(default_factory=time.monotonic)
 
-    def durations(self) -> dict[str, int]:
+    def durations(self) -> shapes.OllamaFacts:
         """Nanoseconds until now, and until the model was ready."""
         now = time.monotonic()
         return {
@@ -72,6 +74,17 @@ class PlainText:
         return ChatCompletion({"content": completion.text}, completion.finish_reason, completion)
 
 
+class Said(NamedTuple):
+    """What the model says."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: Sequence[shapes.OllamaCallAnswer] = ()
+
+
+_NOTHING = Said()
+
+
 class OllamaReply(Reply):
     """A line of JSON for each part, or one answer."""
 
@@ -85,14 +98,11 @@ class OllamaReply(Reply):
         self._unsent: list[Placed] = []  # tokens of text that the parser holds back
 
     @abstractmethod
-    def _said(self, text: str, thoughts: str, calls: list[shapes.OllamaCallAnswer]) -> dict[str, Any]:
-        """Where the format has them."""
+    def _part(self, said: Said = _NOTHING, chat: ChatCompletion | None = None) -> Part:
+        """What is new; the last part, with `chat`, also says what is known at the end."""
 
-    def _part(
-        self, text: str = "", thoughts: str = "", calls: Sequence[shapes.OllamaCallAnswer] = (), *, done: bool = False
-    ) -> dict[str, Any]:
-        head = {"model": self._head["model"], "created_at": timestamp(), "done": done}
-        return head | self._said(text, thoughts, list(calls))
+    def _begun(self, *, done: bool) -> shapes.OllamaPart:
+        return {"model": self._head["model"], "created_at": timestamp(), "done": done}
 
     # ---- a stream ----
 
@@ -106,22 +116,24 @@ class OllamaReply(Reply):
     def failure(self, error: Exception) -> list[shapes.OllamaError]:
         return [ollama_error(error)[1]]
 
-    def progress(self, index: int, progress: Progress) -> list[Body]:
-        return [self._part() | {"prompt_progress": prompt_progress(progress)}]
+    def progress(self, index: int, progress: Progress) -> list[Part]:
+        part = self._part()
+        part["prompt_progress"] = prompt_progress(progress)
+        return [part]
 
-    def chunk(self, index: int, chunk: Chunk) -> list[Body]:
+    def chunk(self, index: int, chunk: Chunk) -> list[Part]:
         parts = self._parts(self._parser.push(chunk.text))
         if self._probs:
             self._unsent += self._probs[0].push(chunk)
             self._add_logprobs(parts[:1])
         return parts
 
-    def end(self, index: int, completion: Completion) -> list[Body]:
+    def end(self, index: int, completion: Completion) -> list[Part]:
         deltas, chat = self._parser.finish(completion)
         parts = self._parts(deltas)
         if calls := _calls(chat.message):
-            parts.append(self._part(calls=calls))
-        parts.append(self._part(done=True) | self._facts(chat))
+            parts.append(self._part(Said(calls=calls)))
+        parts.append(self._part(chat=chat))
         if self._probs:
             self._unsent += self._probs[0].finish(completion)
             self._add_logprobs(parts[:1] if self._unsent else [])
@@ -130,12 +142,12 @@ class OllamaReply(Reply):
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """Nothing: only events of timings_per_token have timings."""
 
-    def _parts(self, deltas: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _parts(self, deltas: list[dict[str, Any]]) -> list[Part]:
         """Parts with text; calls come whole, at the end."""
-        said = [(delta.get("content") or "", delta.get("reasoning_content") or "") for delta in deltas]
-        return [self._part(text, thoughts) for text, thoughts in said if text or thoughts]
+        parts = [Said(delta.get("content") or "", delta.get("reasoning_content") or "") for delta in deltas]
+        return [self._part(said) for said in parts if said.text or said.thoughts]
 
-    def _add_logprobs(self, parts: list[dict[str, Any]]) -> None:
+    def _add_logprobs(self, parts: list[Part]) -> None:
         """The first part takes all tokens that are due."""
         for part in parts:
             part["logprobs"] = self._probs[0].detailed(self._unsent)
@@ -143,17 +155,19 @@ class OllamaReply(Reply):
 
     # ---- a whole answer ----
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
+    def whole(self, completions: list[Completion], n_prompts: int) -> Part:
         chat = self._parser.parse(completions[0])
         message = chat.message
-        text, thoughts = message.get("content") or "", message.get("reasoning_content") or ""
-        answer = self._part(text, thoughts, _calls(message), done=True) | self._facts(chat)
+        said = Said(message.get("content") or "", message.get("reasoning_content") or "", _calls(message))
+        answer = self._part(said, chat)
         if self._probs:
             answer["logprobs"] = self._probs[0].detailed(self._probs[0].whole(completions[0]))
         return answer
 
-    def _facts(self, chat: ChatCompletion) -> dict[str, Any]:
+    def _facts(self, chat: ChatCompletion | None) -> shapes.OllamaFacts:
         """What the end says; a call is no reason of its own."""
+        if chat is None:
+            return {}
         done = chat.completion
         return {
             "done_reason": "stop" if chat.finish_reason == "tool_calls" else chat.finish_reason,
@@ -168,28 +182,28 @@ class OllamaReply(Reply):
 class OllamaChatReply(OllamaReply):
     """`/api/chat`."""
 
-    def _said(self, text: str, thoughts: str, calls: list[shapes.OllamaCallAnswer]) -> dict[str, Any]:
-        message: shapes.OllamaAssistant = {"role": "assistant", "content": text}
-        if thoughts:
-            message["thinking"] = thoughts
-        if calls:
-            message["tool_calls"] = calls
-        return {"message": message}
+    def _part(self, said: Said = _NOTHING, chat: ChatCompletion | None = None) -> shapes.OllamaChat:
+        message: shapes.OllamaAssistant = {"role": "assistant", "content": said.text}
+        if said.thoughts:
+            message["thinking"] = said.thoughts
+        if said.calls:
+            message["tool_calls"] = list(said.calls)
+        return {**self._begun(done=chat is not None), "message": message, **self._facts(chat)}
 
 
 class OllamaTextReply(OllamaReply):
     """`/api/generate`; `context` is the prompt's tokens, None if the end has no place for them."""
 
-    def __init__(self, *args: Any, context: Sequence[int] | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._context = context
+    context: Sequence[int] | None = None
 
-    def _said(self, text: str, thoughts: str, calls: list[shapes.OllamaCallAnswer]) -> dict[str, Any]:
-        return {"response": text, "thinking": thoughts} if thoughts else {"response": text}
-
-    def _facts(self, chat: ChatCompletion) -> dict[str, Any]:
-        facts = super()._facts(chat)
-        return facts if self._context is None else facts | {"context": [*self._context, *chat.completion.tokens]}
+    def _part(self, said: Said = _NOTHING, chat: ChatCompletion | None = None) -> shapes.OllamaText:
+        part: shapes.OllamaText = {**self._begun(done=chat is not None), "response": said.text}
+        if said.thoughts:
+            part["thinking"] = said.thoughts
+        part.update(self._facts(chat))
+        if chat is not None and self.context is not None:
+            part["context"] = [*self.context, *chat.completion.tokens]
+        return part
 
 
 def _calls(message: dict[str, Any]) -> list[shapes.OllamaCallAnswer]:

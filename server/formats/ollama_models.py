@@ -88,7 +88,7 @@ class ModelFacts:
 
 
 def file_facts(path: str) -> ModelFacts | None:
-    """Those of a file, or of the first part of a split model; None if it cannot be read. Each is read once."""
+    """The facts of a file, or of the first part of a split model; None if it cannot be read. Each is read once."""
     try:
         status = Path(path).stat()
         return _read(path, status.st_size, status.st_mtime)
@@ -97,7 +97,7 @@ def file_facts(path: str) -> ModelFacts | None:
 
 
 def engine_facts(info: Mapping[str, Any], file: ModelFacts) -> ModelFacts:
-    """Those of a loaded model: its file's, as far as they are known, with the template that is used."""
+    """The facts of a loaded model: its file's, as far as they are known, with the template that is used."""
     target, arch = info["target"], info["target"]["arch"]
     found = {
         "general.architecture": arch,

@@ -54,7 +54,7 @@ class ChoicePasses:
         }
 
     def whole(self, completion: Completion) -> list[PassAnswer]:
-        """Those of a finished answer, except the prompt's last pass."""
+        """The passes of a finished answer, except the prompt's last one."""
         end = len(completion.tokens) - sum(step.n_tokens for step in completion.steps)
         self._decoder.decode(b"".join(self._names[token] for token in completion.tokens[:end]))
         self._n_passes = 1

@@ -64,7 +64,7 @@ class Recordings:
             del self._kept[recording.name]
 
     def finish(self, recording: Recording) -> None:
-        """It has ended: keep it for a while."""
+        """End a recording, and keep it for a while."""
         recording.finish()
         if recording.began:
             asyncio.get_running_loop().call_later(self._ttl, self.forget, recording)

@@ -36,7 +36,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]  # ray is untyped
         return [[replica] for replica in (*home, *replicas.values())]
 
     def _by_requests(self, replicas: list[Any]) -> list[Any]:
-        """Those with the fewest requests first. One that was not asked lately counts as having none."""
+        """The replicas, those with the fewest requests first. One that was not asked lately counts as having none."""
         shuffled = random.sample(replicas, k=len(replicas))
         return sorted(shuffled, key=lambda replica: self.replica_queue_len_cache.get(replica.replica_id) or 0)
 

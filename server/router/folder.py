@@ -13,9 +13,10 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.gguf_parts import SPLIT_NAME
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.target import Target
-from dflash_local.diagnose.companions import companion
+from dflash_local.diagnose.companions import companion, is_mtp_file
 from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.pair import Drafter, compare, convert_command
+from dflash_local.diagnose.mtp_layers import is_split_off, unused_layers
+from dflash_local.diagnose.pair import compare_files, convert_command
 from dflash_local.errors import ModelError, RequestError
 
 log = logging.getLogger(__name__)
@@ -94,26 +95,31 @@ class Folder:
 
 def best_drafter(target: Path, drafters: Sequence[Path]) -> Path | None:
     """Of the drafters whose headers fit the target, the one with the fewest reservations; among equals the one beside
-    it, then the one with the most similar name."""
+    it, then the one with the most similar name. DFlash drafters come before MTP layers, for which there is no file if
+    the target's own has some."""
     try:
         header = Target.read(target)
+        has_layers = not unused_layers(header)
     except ModelError:
         return None  # its instance will say what is wrong with it
     ranked = []
     for path in drafters:
+        is_mtp = is_split_off(path, target)
+        if is_mtp and has_layers:
+            continue
         try:
-            levels = [finding.level for finding in compare(header, Drafter.read(path, target))]
+            levels = [finding.level for finding in compare_files(header, path)]
         except ModelError:
             continue
         if Level.FAIL not in levels:
             same = _n_same(_word(path), _word(target))
-            ranked.append((levels.count(Level.WARN), path.parent != target.parent, -same, path.name, path))
+            ranked.append((is_mtp, levels.count(Level.WARN), path.parent != target.parent, -same, path.name, path))
     return min(ranked)[-1] if ranked else None
 
 
 def _word(path: Path) -> str:
     """A name without the parts that only mark a drafter."""
-    return re.sub(r"^(dflash|dspark)[-_.]", "", path.stem.lower())
+    return re.sub(r"^(dflash|dspark|mtp)[-_.]", "", path.stem.lower())
 
 
 def _n_same(one: str, other: str) -> int:
@@ -133,7 +139,7 @@ def _look(path: Path) -> tuple[str, str]:
     arch = as_text(keys["general.architecture"]) if "general.architecture" in keys else ""
     if is_foreign(arch, keys):
         return "", f"a drafter in another dialect of GGUF; rewrite it: {convert_command(path, None)}"
-    if arch == ARCH:
+    if arch == ARCH or is_mtp_file(path.name):
         return "drafter", ""
     kind = as_text(keys["general.type"]) if "general.type" in keys else "model"
     return ("model", "") if kind == "model" else ("", f"a GGUF of the type {kind!r}")

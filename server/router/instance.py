@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,7 +215,7 @@ class Instance:
         return HTTPError(502, f"the model {self.model.name!r} did not answer: its process has ended", code="died")
 
 
-async def _first(running: asyncio.Task[None], other: Any, seconds: float) -> None:
+async def _first(running: asyncio.Task[None], other: Awaitable[object] | None, seconds: float) -> None:
     """Wait for the task or the other one, for `seconds` at most."""
     tasks = [running, *([asyncio.ensure_future(other)] if other is not None else [])]
     await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -28,7 +28,7 @@ def fim_tokens(service: Service) -> object:
 
 
 def with_continuation(engine: Engine, body: InfillRequest, fields: RequestFields) -> RequestFields:
-    """With what followed the text before the gap elsewhere as a prediction, unless there is one or lookup is off."""
+    """Predict what elsewhere followed the text before the gap, unless there is a prediction or lookup is off."""
     lookup = fields.options["lookup"]
     if lookup is None:
         lookup = engine.options is None or engine.options.lookup

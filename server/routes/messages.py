@@ -29,7 +29,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def messages(request: Request, body: MessagesRequest) -> Response:
         """A message in Anthropic's format."""
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-        fields = parse_fields(chat, service.settings.defaults)
+        fields = parse_fields(chat, settings.defaults)
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> MessagesReply:
             return MessagesReply(

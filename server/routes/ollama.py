@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from dflash_local.server.answers import ollama as shapes
 from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.encoding import encode
+from dflash_local.server.fields.generation_fields import GenerationFields
 from dflash_local.server.fields.ollama import (
     OllamaChatRequest,
     OllamaEmbeddingsRequest,
@@ -51,6 +52,7 @@ ABSENT = {
     "/api/blobs/{digest:path}": _FIXED,
 }
 
+F = TypeVar("F", bound=GenerationFields)
 
 _Started = tuple[RequestFields, list[Generation], OllamaTextReply]
 
@@ -70,8 +72,7 @@ class Ollama:
             return await self._without_prompt(request, body, clock)
         self._free_afterwards(body)
         service = self._service
-        chat = await asyncio.to_thread(body.chat, service.engine.n_ctx_slot, strict=service.settings.strict_fields)
-        fields = parse_fields(chat, service.settings.defaults)
+        chat, fields = await self._read(body.chat)
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaChatReply:
             probs = choice_probs(service.engine, fields.probs, generations)
@@ -91,24 +92,23 @@ class Ollama:
         return await respond(request, fields, reply, generations)
 
     async def _start_answer(self, body: OllamaGenerateRequest, clock: Clock) -> _Started:
-        """By the chat template."""
+        """With the chat template."""
         service, engine = self._service, self._service.engine
-        chat = await asyncio.to_thread(body.chat, engine.n_ctx_slot, strict=service.settings.strict_fields)
-        fields = parse_fields(chat, service.settings.defaults)
+        chat, fields = await self._read(body.chat)
         before = await asyncio.to_thread(_before, engine, body.context or [])
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaTextReply:
             probs = choice_probs(engine, fields.probs, generations)
-            context = generations[0].request.prompt_tokens
-            return OllamaTextReply(self._answering(body), answers[0], clock, probs, context=context)
+            reply = OllamaTextReply(self._answering(body), answers[0], clock, probs)
+            reply.context = generations[0].request.prompt_tokens
+            return reply
 
         return fields, *await start_chat(service, chat, fields, make_reply, of=body, before=before)
 
     async def _start_plain(self, body: OllamaGenerateRequest, clock: Clock) -> _Started:
         """Without a chat template."""
         service, engine, prompt = self._service, self._service.engine, body.prompt or ""
-        completion = await asyncio.to_thread(body.completion, engine.n_ctx_slot, strict=service.settings.strict_fields)
-        fields = parse_fields(completion, service.settings.defaults)
+        completion, fields = await self._read(body.completion)
 
         def tokens() -> list[list[int]]:
             if body.suffix:
@@ -121,7 +121,7 @@ class Ollama:
 
         def make_reply(generations: list[Generation]) -> OllamaTextReply:
             probs = choice_probs(engine, fields.probs, generations)
-            return OllamaTextReply(self._answering(body), PlainText(), clock, probs, context=None)
+            return OllamaTextReply(self._answering(body), PlainText(), clock, probs)
 
         generations, reply = await start_completion(service, completion, fields, tokens, make_reply)
         body.ignore(completion.ignored)
@@ -131,15 +131,19 @@ class Ollama:
         self, request: Request, body: OllamaChatRequest | OllamaGenerateRequest, clock: Clock
     ) -> Response:
         """Nothing to answer: the model is to be loaded, which it is by now, or to be freed."""
-        settings = self._service.settings
-        read = body.completion if isinstance(body, OllamaGenerateRequest) and body.is_plain else body.chat
-        asked = await asyncio.to_thread(read, self._service.engine.n_ctx_slot, strict=settings.strict_fields)
-        parse_fields(asked, settings.defaults)  # for its refusals
+        convert = body.completion if isinstance(body, OllamaGenerateRequest) and body.is_plain else body.chat
+        await self._read(convert)  # for its refusals
         if body.unloads and not self._service.life.sleep.soon():
             raise not_supported("the model stays loaded: start the server with --sleep-idle-seconds to let it sleep")
         reason = "unload" if body.unloads else "load"
         part = empty_part(request.url.path, self._answering(body), done=True, done_reason=reason)
         return JSON(part if body.unloads else part | clock.durations())
+
+    async def _read(self, convert: Callable[..., F]) -> tuple[F, RequestFields]:
+        """A body in OpenAI's terms, by its method `convert`, and what it asks for. In a thread: it may be long."""
+        service = self._service
+        body = await asyncio.to_thread(convert, service.engine.n_ctx_slot, strict=service.settings.strict_fields)
+        return body, parse_fields(body, service.settings.defaults)
 
     def _free_afterwards(self, body: OllamaFields) -> None:
         if body.unloads and not self._service.life.sleep.soon():

@@ -32,8 +32,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """A response in OpenAI's newer format; nothing is stored."""
         engine = service.engine
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-
-        fields = parse_fields(chat, service.settings.defaults)
+        fields = parse_fields(chat, settings.defaults)
         make_reply = partial(ResponsesReply, settings.alias, echo=echo(body, fields), names=body.names)
 
         def reply_to(generations: list[Generation], answers: list[ChatAnswer]) -> ResponsesReply:

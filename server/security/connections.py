@@ -152,7 +152,7 @@ class Connection(H11Protocol):
             self._all.set_idle(self, not self._n_requests)
 
     def _write_error(self, error: HTTPError) -> None:
-        """An answer to what is no request."""
+        """Refuse what is no HTTP request."""
         response = error_response(error)
         head = [b"HTTP/1.1 %d %s" % (response.status_code, HTTPStatus(response.status_code).phrase.encode())]
         head += [b"%s: %s" % field for field in (*response.raw_headers, (b"connection", b"close"))]

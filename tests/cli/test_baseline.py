@@ -39,14 +39,14 @@ def seen(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
 
 
-def test_kinds(tmp_path: Path) -> None:
-    head, drafter = tmp_path / "head.gguf", tmp_path / "drafter.gguf"
+def test_kinds(tmp_path: Path, pocket: dict[str, Path], untrained_mtp: Path) -> None:
+    head, drafter = tmp_path / "head.gguf", pocket["hybrid-dflash"]
     head.touch()
-    drafter.touch()
     assert parse("none", drafter, [3, 7]) == [Baseline("none")]
     assert parse("dflash", drafter, [3, 7]) == [Baseline("dflash", drafter, 3), Baseline("dflash", drafter, 7)]
     assert parse(f"dspark={head}", drafter, [7]) == [Baseline("dspark", head, 7)]
-    assert parse("mtp", drafter, [2]) == [Baseline("mtp", None, 2)]
+    assert parse("mtp", drafter, [2]) == parse("mtp", None, [2]) == [Baseline("mtp", None, 2)]
+    assert parse("mtp", untrained_mtp, [2]) == [Baseline("mtp", untrained_mtp, 2)]
     (eagle,) = parse(f"eagle3={head}", drafter, [5])
     assert eagle.flags() == ["-md", str(head), "--spec-type", "draft-eagle3", "--spec-draft-n-max", "5"]
     assert Baseline("none").flags() == []

@@ -37,8 +37,8 @@ def argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(native, "library_info", lambda: {"llama": "0.0", "backends": ["CPU"]})
-    monkeypatch.setattr(bench, "load_engine", lambda args: Engine.over(CostingNative()))
-    monkeypatch.setattr(bench, "_upstream_flags", lambda args, engine: [])
+    monkeypatch.setattr(bench, "load_engine", lambda args, models: Engine.over(CostingNative()))
+    monkeypatch.setattr(bench, "_upstream_flags", lambda args, target, engine: [])
     prompts = tmp_path / "prompts.txt"
     prompts.write_text('one\n{"prompt": "two"}\n')
     target, drafter = tmp_path / "a folder" / "target <i>.gguf", tmp_path / "drafter.gguf"
@@ -121,7 +121,7 @@ def test_bar(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_no_report_can_be_is_said_at_once(
     argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "load_engine", lambda args: pytest.fail("it was loaded"))
+    monkeypatch.setattr(bench, "load_engine", lambda args, models: pytest.fail("it was loaded"))
     for place in (tmp_path, tmp_path / "none" / "speed.html"):
         assert cli.main([*argv, "--report", str(place)]) == 1
         assert f"cannot write {place}" in capsys.readouterr().err

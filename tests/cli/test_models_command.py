@@ -80,7 +80,7 @@ def test_as_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "drafting": "drafter",
         "drafter": "z-lab/Qwen3-8B-DFlash-b16",
         "drafter_is_here": False,
-        "unused_next_token_layers": 0,
+        "next_token_layers": 0,
         "serve": "dflash-local serve -m ollama:qwen3:8b -hfd z-lab/Qwen3-8B-DFlash-b16",
     }
     (left,) = found["left_out"]
@@ -94,8 +94,7 @@ def test_nothing_here(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def taken(*words: str) -> str:
     args = parser(["serve"]).parse_args(["serve", *words])
-    take_models(args)
-    return str(args.model)
+    return take_models(args).target
 
 
 def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

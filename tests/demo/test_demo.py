@@ -18,7 +18,7 @@ import pytest
 from dflash_local import cli
 from dflash_local.baseline import free_port
 from dflash_local.cli.commands import demo
-from dflash_local.demo import inflate
+from dflash_local.demo import inflate, pocket
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.hub import packaged_models
 from tests.hub.packages import Index
@@ -118,5 +118,6 @@ def test_flags_of_the_pair_are_refused_beside_a_model(capsys: pytest.CaptureFixt
     assert "error: --type is for the pocket pair" in capsys.readouterr().err
 
 
-def test_the_command_knows_all_models_that_answer() -> None:
+def test_the_command_knows_all_models_and_pairs() -> None:
     assert tuple(name for name, model in packaged_models.MODELS.items() if model.chats) == demo.MODELS
+    assert demo.PAIRS == pocket.PAIRS

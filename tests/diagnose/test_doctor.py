@@ -18,6 +18,7 @@ from dflash_local import cli, native
 from dflash_local.build import installation, recipe
 from dflash_local.build.commit import running_commit
 from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
+from dflash_local.cli.flags.model_flags import Models
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES
@@ -47,7 +48,8 @@ def parsed(*argv: str) -> EngineOptions:
     """What the flags say, for a target that the flags may name too."""
     parser = argparse.ArgumentParser()
     add_engine_flags(parser)
-    return EngineOptions(**engine_options(parser.parse_args(["-m", str(bundled_pair().target), *argv])))
+    args = parser.parse_args(["-m", str(bundled_pair().target), *argv])
+    return EngineOptions(**engine_options(args, Models(args.model, args.drafter)))
 
 
 @pytest.fixture

@@ -457,10 +457,28 @@ def test_a_drafter_on_this_disk(home: Path) -> None:
 
 def test_lookup_or_nothing(home: Path) -> None:
     gguf(home / ".cache/gpt4all/a.gguf", header("mamba"))
-    gguf(home / ".cache/gpt4all/b.gguf", header("glm4moe", glm4moe__nextn_predict_layers=1))
+    gguf(home / ".cache/gpt4all/b.gguf", header("openpangu", openpangu__nextn_predict_layers=1))
+    gguf(home / ".cache/gpt4all/c.gguf", header("glm4moe"))
     found = found_in(home)
     assert str(drafting(found)) == "none: its state cannot be rolled back"
-    assert str(drafting(found, 1)) == "lookup, its next-token layers are not used"
+    assert str(drafting(found, 1)) == "lookup, its MTP layers are not used"
+    assert str(drafting(found, 2)) == "lookup"
+
+
+def test_next_token_layers(home: Path) -> None:
+    """Those of the model's own file, then those of a file that fits; a DFlash drafter comes before both."""
+    shape = {"glm4moe.embedding_length": 64, "glm4moe.nextn_predict_layers": 1}
+    gguf(home / ".cache/gpt4all/GLM-Own.gguf", header("glm4moe", 100, **shape))
+    gguf(home / ".cache/gpt4all/GLM-Trunk.gguf", header("glm4moe", 100, **shape | {"glm4moe.nextn_predict_layers": 0}))
+    layers = gguf(Path("mtp-GLM-Trunk-Q8_0.gguf"), header("glm4moe", 100, **shape))
+    found = found_in(home)
+    assert [model.path.name for model in found.models] == ["GLM-Own.gguf", "GLM-Trunk.gguf"]
+    own, trunk = drafting(found), drafting(found, 1)
+    assert (own.way, str(own), own.flags, own.next_token_layers) == ("mtp", "its own MTP layers", (), 1)
+    assert (trunk.way, str(trunk), trunk.flags) == ("mtp", layers.name, ("-md", str(layers)))
+    head = {"dflash.embedding_length": 64, "dflash.block_size": 16}
+    gguf(Path("GLM-Own-DFlash.gguf"), header("dflash", 100, **head))
+    assert drafting(found_in(home)).way == "drafter"
 
 
 # ---- headers ----

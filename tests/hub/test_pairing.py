@@ -95,9 +95,8 @@ def args_of(*flags: str, command: str = "serve") -> Any:
 
 
 def taken(*flags: str) -> tuple[str, str | None]:
-    args = args_of(*flags)
-    take_models(args)
-    return args.model, args.drafter
+    models = take_models(args_of(*flags))
+    return models.target, models.drafter
 
 
 def weights_fetched(endpoint: StandIn) -> int:
@@ -181,6 +180,37 @@ def test_a_sidecar_comes_before_the_list(
     files["Pocket-DSpark.F16.gguf"] = pocket["dflash2"].read_bytes()
     drafter = taken("-hf", TARGET)[1]
     assert drafter and Path(drafter).name == "Pocket-DSpark.F16.gguf"
+
+
+def test_next_token_layers_come_after_dflash_drafters(
+    endpoint: StandIn, pocket: dict[str, Path], untrained_mtp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a file beside the model; none is needed where it has its own."""
+    trunk, dflash = pocket["hybrid-target"].read_bytes(), pocket["hybrid-dflash"].read_bytes()
+    files = {"P-Q8_0.gguf": trunk, "mtp-P-Q8_0.gguf": untrained_mtp.read_bytes(), "dflash-P-Q8_0.gguf": dflash}
+    endpoint.add(TARGET, files)
+    register(tmp_path, repositories=["other"])
+
+    def drafter(*flags: str) -> str | None:
+        path = taken("-hf", TARGET, *flags)[1]
+        return path and Path(path).name
+
+    assert drafter() == "dflash-P-Q8_0.gguf"
+    assert drafter("--draft-kind", "mtp") == drafter("--spec-type", "draft-mtp") == "mtp-P-Q8_0.gguf"
+    assert drafter("--draft-kind", "lookup") is drafter("--spec-type", "none") is None
+    assert Path(taken("-m", str(pocket["hybrid-target"]), "-hfd", TARGET)[1] or "").name == "dflash-P-Q8_0.gguf"
+    del endpoint.repositories[TARGET].files["dflash-P-Q8_0.gguf"]
+    assert drafter() == "mtp-P-Q8_0.gguf"
+    assert Path(taken("-m", str(pocket["hybrid-target"]), "-hfd", TARGET)[1] or "").name == "mtp-P-Q8_0.gguf"
+    args = args_of("-hf", TARGET)
+    assert engine_options(args, take_models(args))["drafter"].endswith("mtp-P-Q8_0.gguf")  # not to be rewritten
+    capsys.readouterr()
+    assert drafter("--draft-kind", "dflash") is None
+    assert "no drafter is known" in capsys.readouterr().err
+    endpoint.repositories[TARGET].files["P-Q8_0.gguf"] = untrained_mtp.read_bytes()
+    shutil.rmtree(os.environ["LLAMA_CACHE"])
+    assert drafter() is None
+    assert "note: drafter: the model's own next-token (MTP) layers" in capsys.readouterr().err
 
 
 def test_a_sidecar_that_does_not_fit_is_passed_over(
@@ -317,9 +347,9 @@ def test_other_dialects_are_rewritten_into_the_cache(
     endpoint.add(DRAFTER, {"Pocket-DFlash.F16.gguf": theirs.read_bytes()})
     register(tmp_path, {"repository": DRAFTER})
     args = args_of("-hf", TARGET)
-    take_models(args)
-    drafter = Path(engine_options(args)["drafter"])
-    assert drafter.parent == tmp_path / "own" / "drafters" and args.auto_convert
+    models = take_models(args)
+    drafter = Path(engine_options(args, models)["drafter"])
+    assert drafter.parent == tmp_path / "own" / "drafters" and models.auto_convert
     ours, shipped = (read_header(path)[1].values() for path in (drafter, pocket["dflash"]))
     assert {t.name: stored(t).tobytes() for t in ours} == {t.name: stored(t).tobytes() for t in shipped}
     assert main(["pull", TARGET]) == 0
@@ -422,11 +452,10 @@ def test_a_hint_for_a_local_target(tmp_path: Path, pocket: dict[str, Path], caps
     register(tmp_path, {"repository": "a/Odd", "refused": "x"}, {"repository": DRAFTER, "revision": "v1"}, shape=shape)
 
     def noted(*flags: str, facts: dict[str, Any] | None = None) -> str:
-        args = args_of("-m", *flags)
-        take_models(args)
+        models = take_models(args_of("-m", *flags))
         assert capsys.readouterr().err == ""  # not before the target is loaded
         for _ in range(2):
-            suggest(args, facts)
+            suggest(models, facts)
         return str(capsys.readouterr().err)
 
     note = f"note: a drafter is known for Pocket: add -hfd {DRAFTER}@v1\n"

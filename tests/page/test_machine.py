@@ -240,3 +240,17 @@ def test_accessibility(open_tab: OpenTab, machine: Served, scheme: str) -> None:
         tab.page.set_viewport_size(size)
         tab.page.wait_for_timeout(200)
         assert faults(tab.page) == []
+
+
+def test_next_token_layers(open_tab: OpenTab) -> None:
+    layers = {"name": "MTP layers", "kind": "mtp", "target_layers": [], "block_size": 17}
+    with serve(info=INFO | {"drafter": INFO["drafter"] | layers}) as served:
+        tab = open_machine(open_tab, served.url)
+        expect(card(tab, "pair")).to_contain_text("target and MTP layers")
+        expect(card(tab, "pair")).to_contain_text("at most 16 tokens")
+        expect(card(tab, "pair").locator(".taps")).to_have_count(0)
+        colours = "(e) => ['draft', 'mtp'].map((name) => getComputedStyle(e).getPropertyValue(`--${name}`))"
+        draft, own = tab.page.locator("html").evaluate(colours)
+        assert draft == own
+        tab.page.goto(served.url + "/#")
+        expect(tab.page.locator(".welcome")).to_contain_text("drafted by MTP layers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -25,7 +26,11 @@ def check(worker: Worker, pair: Pair, place: dict[str, Any], n: int = 24) -> Non
     options = OPTIONS | place | {"model": pair.target, "drafter": pair.drafter}
     answer = worker.ask(options, PROMPTS, max_tokens=n, plan=True)
     assert "error" not in answer, answer
-    planned, allocated = answer["planned"]["placement"], answer["info"]["placement"]
+    compare(answer["planned"]["placement"], answer["info"]["placement"])
+
+
+def compare(planned: Mapping[str, Mapping[str, int]], allocated: Mapping[str, Mapping[str, int]]) -> None:
+    """Bytes by device and part."""
     assert planned.keys() == allocated.keys()
     for device, parts in allocated.items():
         fixed = parts.keys() - (AS_NEEDED if device == "CPU" else set())

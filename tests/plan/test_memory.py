@@ -12,10 +12,13 @@ import pytest
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair, shape_of
 from dflash_local.demo.shapes import Pair
+from dflash_local.engine import Engine
+from dflash_local.engine_options import EngineOptions
+from dflash_local.plan.memory_plan import MemoryPlan
 from tests.fast import some_fast
 from tests.placement.bus import table_on
 from tests.placement.worker import Worker
-from tests.plan.allocated import check
+from tests.plan.allocated import OPTIONS, PROMPTS, check, compare
 
 PLACES: dict[str, dict[str, Any]] = {
     "one device": {"device": "RPC0"},
@@ -38,6 +41,19 @@ FAST = [(kind, place) for kind in KINDS for place in PLACES if kind == "moe" or 
 def test_allocated_as_planned(kind: str, place: str, worker: Worker, pairs: Callable[[str], Pair]) -> None:
     """Part by part, after answers to two prompts."""
     check(worker, pairs(kind), PLACES[place])
+
+
+def test_next_token_layers(untrained_mtp: Path) -> None:
+    """Their weights are the target's, their context and buffers the drafter's."""
+    options: dict[str, Any] = OPTIONS | {"model": untrained_mtp}
+    planned = MemoryPlan.of(EngineOptions(**options)).placement
+    with Engine(**options) as engine:
+        for prompt in PROMPTS:
+            engine.generate(prompt, max_tokens=24, budget=4)
+        compare(planned, engine.info["placement"])
+    unused = MemoryPlan.of(EngineOptions(**options, draft_kind="lookup")).placement["CPU"]
+    assert {"drafter_context", "drafter_compute"} == planned["CPU"].keys() - unused.keys()
+    assert unused["target"] < planned["CPU"]["target"]
 
 
 @pytest.mark.slow

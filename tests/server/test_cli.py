@@ -12,6 +12,7 @@ from dflash_local import cli
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.engine_flags import _SPELLINGS, engine_options, sampling_options
 from dflash_local.cli.flags.http_flags import port_of
+from dflash_local.cli.flags.model_flags import Models
 from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.engine_options import FLAG_GROUPS, OPTIONS
@@ -32,6 +33,10 @@ def parse(*flags: str) -> argparse.Namespace:
     return cli.parser(("serve",)).parse_args(["serve", *flags])
 
 
+def options_of(args: argparse.Namespace) -> dict[str, Any]:
+    return engine_options(args, Models(args.model, args.drafter))
+
+
 LONG_LINE = """
     -m T.gguf -md D.gguf -c 8192 -np 4 -b 1024 -ub 256 -t 6 -tb 8 -ngl 20 -ngld all -sm row -ts 3,1 -mg 1 -fa on
     --rpc a:1,b:2 -fit off -fitt 512,256 -fitc 1024 -dev CUDA0,CUDA1 -devd CUDA1 -ot a=CPU -ncmoe 2 -nkvo
@@ -45,14 +50,30 @@ LONG_LINE = """
 """
 
 
+@pytest.mark.parametrize(
+    ("flags", "draft", "kind"),
+    [
+        ("", "tree", "auto"),
+        ("--spec-type draft-dflash", "tree", "auto"),
+        ("--spec-type draft-dspark --draft-kind lookup", "tree", "lookup"),
+        ("--spec-type draft-mtp --draft chain", "chain", "mtp"),
+        ("--spec-type none", "off", "auto"),
+        ("--draft-kind mtp", "tree", "mtp"),
+    ],
+)
+def test_llama_servers_names_of_what_drafts(flags: str, draft: str, kind: str) -> None:
+    options = options_of(parse("-m", "T.gguf", *flags.split()))
+    assert (options["draft"], options["draft_kind"]) == (draft, kind)
+
+
 def test_a_llama_server_command_line() -> None:
     args = parse(*LONG_LINE.split())
-    assert engine_options(args) == {
+    assert options_of(args) == {
         "model": "T.gguf", "drafter": "D.gguf", "n_ctx": 8192, "n_slots": 4, "n_batch": 1024, "n_ubatch": 256,
         "n_threads": 6, "n_threads_batch": 8, "n_gpu_layers": 20, "n_gpu_layers_draft": -1, "split_mode": "row",
         "tensor_split": "3,1", "main_gpu": 1, "flash_attn": "on", "cache_type_k": "q8_0", "cache_type_v": "q8_0",
         "cache_type_k_draft": "f32", "cache_type_v_draft": "f32", "swa_full": True, "mmap": True, "mlock": True,
-        "warmup": False, "draft_ctx": 2048, "draft_vocab": "auto",
+        "warmup": False, "draft_ctx": 2048, "draft_vocab": "auto", "draft_kind": "auto",
         "draft_n_max": 7, "budget": 12, "draft": "chain", "accept": "block",
         "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False, "chat_template": None,
         "n_ctx_slot": 500, "cache_ram": 100, "cache_idle_slots": False, "slot_similarity": 0.5, "n_checkpoints": 3,
@@ -76,10 +97,18 @@ def test_a_llama_server_command_line() -> None:
 
 
 def test_several_texts_to_quote() -> None:
-    assert engine_options(parse("-m", "x", "--lookup-corpus", "a", "--lookup-corpus", "b/c"))["lookup_corpus"] == (
+    assert options_of(parse("-m", "x", "--lookup-corpus", "a", "--lookup-corpus", "b/c"))["lookup_corpus"] == (
         "a",
         "b/c",
     )
+
+
+def test_a_list_of_tensors_replaces_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_OVERRIDE_TENSOR", "c=CPU")
+    parser = cli.parser(("serve",))
+    for flags, expected in ((("-ot", "a=CPU", "-ot", "b=CPU"), "a=CPU,b=CPU"), ((), "c=CPU")):
+        args = parser.parse_args(["serve", "-m", "T.gguf", *flags])
+        assert options_of(args)["override_tensor"] == expected
 
 
 def test_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +124,7 @@ def test_defaults_are_the_engines() -> None:
     from dflash_local.engine import Engine
 
     signature = inspect.signature(Engine).parameters
-    options = engine_options(parse("-m", "T.gguf"))
+    options = options_of(parse("-m", "T.gguf"))
     assert {
         name: value
         for name, value in options.items()
@@ -111,6 +140,7 @@ def test_defaults_are_the_engines() -> None:
     [
         ("LLAMA_ARG_MODEL", "T.gguf", "model", "T.gguf"),
         ("LLAMA_ARG_SPEC_DRAFT_MODEL", "D.gguf", "drafter", "D.gguf"),
+        ("LLAMA_ARG_SPEC_TYPE", "none", "draft", "off"),
         ("LLAMA_ARG_CTX_SIZE", "4096", "n_ctx", 4096),
         ("LLAMA_ARG_N_PARALLEL", "3", "n_slots", 3),
         ("LLAMA_ARG_N_GPU_LAYERS", "all", "n_gpu_layers", -1),
@@ -131,7 +161,7 @@ def test_defaults_are_the_engines() -> None:
 def test_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, name: str, expected: Any) -> None:
     monkeypatch.setenv(variable, value)
     flags = () if variable == "LLAMA_ARG_MODEL" else ("-m", "T.gguf")
-    assert engine_options(parse(*flags))[name] == expected
+    assert options_of(parse(*flags))[name] == expected
 
 
 def test_a_flag_beats_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,13 +234,13 @@ def test_a_broken_chat_template_is_told_before_anything_loads(tmp_path: Path, te
     for name, value in (("--chat-template", template), ("--chat-template-file", str(tmp_path / "t.jinja"))):
         (tmp_path / "t.jinja").write_text(template, encoding="utf-8")
         with pytest.raises(RequestError, match=f"^{name} .*{why}") as caught:
-            engine_options(parse("-m", "T.gguf", name, value))
+            options_of(parse("-m", "T.gguf", name, value))
         assert caught.value.param == name
         # the server says so although there is no such model
         with pytest.raises(RequestError, match=why):
             args = parse("-m", str(tmp_path / "missing.gguf"), "--port", "0", name, value)
             args.func(args)
-    assert engine_options(parse("-m", "T.gguf", "--chat-template", "llama3"))["chat_template"] == "llama3"
+    assert options_of(parse("-m", "T.gguf", "--chat-template", "llama3"))["chat_template"] == "llama3"
 
 
 def test_answers_that_are_not_parsed(pocket: dict[str, Path]) -> None:

@@ -404,17 +404,17 @@ def flags(*words: str) -> argparse.Namespace:
 
 def test_flags(bert: Path, ranker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = flags("--embedding-model", str(bert), "--rerank-model", str(ranker), "--pooling", "mean", "-t", "3")
-    found = embedding_settings(args, "unused")
+    found = embedding_settings(args, "", "unused")
     assert writes_no_text(args)
     assert (found["embedding"].path, found["embedding"].name) == (str(bert), "bert.gguf")
     assert (found["embedding"].pooling, found["rerank"].pooling, found["rerank"].n_threads) == ("mean", "rank", 3)
     assert not writes_no_text(flags("-m", "T.gguf", "--embedding-model", str(bert)))
     monkeypatch.setenv("LLAMA_ARG_EMBEDDINGS", "1")
     monkeypatch.setenv("LLAMA_ARG_POOLING", "cls")
-    found = embedding_settings(flags("-m", str(bert), "-c", "64"), "mine")
+    found = embedding_settings(flags("-m", str(bert), "-c", "64"), str(bert), "mine")
     assert (found["embedding"].name, found["embedding"].n_ctx, found["embedding"].pooling) == ("mine", 64, "cls")
     monkeypatch.setenv("LLAMA_ARG_POOLING", "rank")
-    found = embedding_settings(flags("-m", str(ranker)), "mine")
+    found = embedding_settings(flags("-m", str(ranker)), str(ranker), "mine")
     assert found["embedding"] is None and found["rerank"].pooling == "rank"
 
 
@@ -435,7 +435,7 @@ def test_refused_flags(words: list[str], param: str) -> None:
 
 def test_the_file_of_another_kind_is_told() -> None:
     with pytest.raises(ModelError, match="no such file"):
-        embedding_settings(flags("--embedding-model", "none.gguf"), "")
+        embedding_settings(flags("--embedding-model", "none.gguf"), "", "")
 
 
 # ---- life ----

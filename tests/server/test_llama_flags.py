@@ -286,7 +286,7 @@ def test_bad_values(flags: str, message: str) -> None:
     [
         ("--host ,", "at least one address"),
         ("--api-prefix llm", "must begin with /"),
-        ("--spec-type draft-mtp", "drafters are DFlash models"),
+        ("--spec-type draft-eagle3", "must be one of none, draft-dflash, draft-dspark, draft-mtp, got 'draft-eagle3'"),
         ("--spec-type ngram-simple", "--lookup on"),
         ("--reasoning-format tpyo", "must be one of none, auto, deepseek, deepseek-legacy"),
         ("-l 5", "must be a token id, \\+ or -, and a number"),

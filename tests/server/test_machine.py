@@ -16,6 +16,9 @@ from dflash_local.engine import Engine
 from dflash_local.machine.hardware import Machine, process_memory
 from dflash_local.server import engine_life
 from dflash_local.server.answers.machine_report import Computer
+from dflash_local.server.banner import pair_line
+from dflash_local.server.fields.request import Defaults
+from dflash_local.server.formats.settings import default_settings
 from dflash_local.server.settings import Settings
 from dflash_local.throughput import SECONDS
 from tests.fake_native import COSTS, FakeNative
@@ -228,3 +231,19 @@ def test_a_real_engine(pocket: dict[str, Path]) -> None:
         assert 0 < totals["accepted"] <= totals["draft_tokens"]
         assert totals["tokens"] == totals["passes"] + totals["accepted"] + 1  # and the one of the prompt's pass
         assert sum(body["choices"]["reasons"].values()) >= totals["passes"]
+
+
+def test_next_token_layers_as_the_drafter(untrained_mtp: Path) -> None:
+    """They have no file of their own; what they take is told apart from the target."""
+    options: dict[str, Any] = {"n_ctx": 512, "cost_cache": False, "warmup": False}
+    with live(lambda _: Engine(untrained_mtp, **options), Settings()) as server:
+        body = told(server)
+        check(server, body)
+        target, drafter = body["pair"]["target"], body["pair"]["drafter"]
+        assert (drafter["name"], drafter["kind"], drafter["target_layers"]) == ("MTP layers", "mtp", [])
+        assert (drafter["n_layer"], drafter["draft_ctx"]) == (1, 512)
+        assert 0 < drafter["size"] < target["size"] / 4
+        parts = {part["part"]: part["bytes"] for part in body["memory"]["parts"]}
+        assert parts["drafter_context"] > 0 and "drafter" not in parts
+        assert default_settings(server.engine, Defaults())["speculative.types"] == "draft-mtp"
+        assert "+ MTP layers, 1 slot" in pair_line(server.engine)

@@ -252,6 +252,21 @@ def test_of_several_drafters(tmp_path: Path, pocket: dict[str, Path]) -> None:
     assert best_drafter(target, [pocket["hybrid-dflash"]]) is None
 
 
+def test_next_token_layers_of_a_file(tmp_path: Path, pocket: dict[str, Path], untrained_mtp: Path) -> None:
+    """It is no model; it drafts for a target without layers of its own, if no DFlash drafter does."""
+    (tmp_path / "trunk.gguf").symlink_to(pocket["hybrid-target"])
+    (tmp_path / "own.gguf").symlink_to(untrained_mtp)
+    (tmp_path / "mtp-trunk.gguf").symlink_to(untrained_mtp)
+
+    def drafters() -> dict[str, Path | None]:
+        return {entry.name: entry.drafter for entry in Folder(tmp_path).read()}
+
+    assert drafters() == {"own": None, "trunk": tmp_path / "mtp-trunk.gguf"}
+    dflash = tmp_path / "dflash.gguf"
+    dflash.symlink_to(pocket["hybrid-dflash"])
+    assert drafters() == {"own": dflash, "trunk": dflash}
+
+
 # ---- all of them ----
 
 

@@ -34,9 +34,9 @@ def test_record_and_train(
     settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "record"
-    args = argparse.Namespace(record=folder, record_limit=1, model=str(pocket["target"]))
+    args = argparse.Namespace(record=folder, record_limit=1)
     with Engine(pocket["target"], n_ctx=512, n_threads=1, warmup=False) as engine:
-        _record(engine, args)
+        _record(engine, str(pocket["target"]), args)
         found = [tokens for tokens in ask(engine, 12) if len(tokens) >= 8]
         ended = engine.ended
     ended.result()

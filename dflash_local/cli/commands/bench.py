@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Results, measure
 from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine
-from dflash_local.cli.flags.model_flags import take_models
+from dflash_local.cli.flags.model_flags import Models, take_models
 from dflash_local.cli.flags.prompts import add_prompt_flags, prompts_of, steady_sampling
 from dflash_local.cli.flags.values import count, write_text
 from dflash_local.cli.terminal.bench_progress import watching
@@ -74,7 +74,7 @@ def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline", action="append", default=[], metavar="KIND[=HEAD]",
         help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
-        "and dspark, the target's own for mtp); may be given several times",
+        "and dspark, for mtp what our engine takes); may be given several times",
     )  # fmt: skip
     group.add_argument(
         "--baseline-draft", dest="baseline_lengths", type=count(1), nargs="+", default=[3, 7, 15], metavar="N",
@@ -88,12 +88,12 @@ def _upstream_program() -> Path:
     return peer.build() / peer.PROGRAM
 
 
-def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
+def _upstream_flags(args: argparse.Namespace, target: str, engine: Engine) -> list[str]:
     """The shared options as flags of upstream's server, which have the same names."""
     from dflash_local.machine.hardware import this_machine
 
     threads = args.n_threads or this_machine().cores
-    flags = ["-m", str(args.model), "-c", str(engine.n_ctx_slot), "-t", str(threads)]
+    flags = ["-m", target, "-c", str(engine.n_ctx_slot), "-t", str(threads)]
     flags += ["-tb", str(args.n_threads_batch or threads), "-fa", args.flash_attn]
     for name in _SHARED:
         value, flag = getattr(args, name), OPTIONS[name].flag
@@ -110,10 +110,11 @@ def run(args: argparse.Namespace) -> int:
     if args.record:
         return _report_of(args)
     _check_writable(args.report, "--report")
-    results = _measure(args)
+    models = take_models(args)
+    results = _measure(args, models)
     results.environment.update(
-        target_file=Path(args.model).name,
-        drafter_file="" if results.environment["drafter"] == "none" else Path(args.drafter).name,
+        target_file=Path(models.target).name,
+        drafter_file="" if results.environment["drafter"] == "none" else Path(models.drafter or "").name,
         command=_command(args.arguments),
     )
     if args.report:
@@ -126,20 +127,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace) -> Results:
-    take_models(args)
-    drafter = Path(args.drafter) if args.drafter else None
+def _measure(args: argparse.Namespace, models: Models) -> Results:
+    drafter = Path(models.drafter) if models.drafter else None
     baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
     for baseline in baselines:
-        check(baseline, Path(args.model))
+        check(baseline, Path(models.target))
     program = _upstream_program() if baselines else Path()
     prompts, sampling = prompts_of(args), steady_sampling(args)
     try:
         trace = args.trace.open("w", encoding="utf-8") if args.trace else None
     except OSError as error:
         raise RequestError(f"cannot write {args.trace}: {error.strerror}", param="--trace") from None
-    with trace or nullcontext(), load_engine(args) as engine:
-        flags = _upstream_flags(args, engine)
+    with trace or nullcontext(), load_engine(args, models) as engine:
+        flags = _upstream_flags(args, models.target, engine)
         n_ways = 1 + bool(engine.info["drafter"]) + len(baselines)
         with watching(n_ways * args.repeat * len(prompts), args.repeat, quiet=args.quiet) as watcher:
             return measure(

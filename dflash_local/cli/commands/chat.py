@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         return Chat(remote(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
-    take_models(args)
+    models = take_models(args)
     note("loading ...")
-    with load_engine(args) as engine:
+    with load_engine(args, models) as engine:
         return Chat(local(engine), settings, args.system, args.show == "drafts").loop()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PAIR_FLAGS = {"shape": "0.6b", "ftype": "q4_0", "drafter": "dflash"}  # and their defaults
 MODELS = ("smollm2", "qwen2.5-coder")  # of dflash_local.hub.packaged_models, which takes longer to import
 ASKED_FROM = 200_000_000  # bytes of a download
+PAIRS = ("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid")  # of dflash_local.demo.pocket
 SHAPES = ("pocket", "0.1b", "0.6b")
 QUESTION = "Write a Python function that finds the largest result."
 ALIAS = "pocket"
@@ -45,13 +46,14 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("-y", "--yes", action="store_true", help="download a large model without asking")
     parser.add_argument("--offline", action="store_true", help="with --model: use only the cache, never the network")
+    parser.set_defaults(hf_token=None)  # these repositories are public
     parser.add_argument("--shape", choices=SHAPES, help=f"'pocket' is the pair itself (default: {PAIR_FLAGS['shape']})")
     parser.add_argument(
         "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), help=f"default: {PAIR_FLAGS['ftype']}"
     )
     parser.add_argument(
         "--drafter",
-        choices=("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid"),
+        choices=PAIRS,
         help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
         f"and dspark need a checkout (default: {PAIR_FLAGS['drafter']})",
     )
@@ -91,7 +93,6 @@ def fetch(name: str, args: argparse.Namespace) -> Path:
     if given := [flag for flag in PAIR_FLAGS if getattr(args, flag)]:
         flag = given[0].replace("ftype", "type")
         raise RequestError(f"--{flag} is for the pocket pair", param=flag, hint="leave it out, or leave out --model")
-    args.hf_token = None
     with hub_of(args) as hub:
         if not args.yes and not packaged_models.cached(name, hub):
             agree(name, hub)

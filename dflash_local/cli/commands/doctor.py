@@ -68,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
     if info:
         findings += look_at_tuning(info)
     if args.model or args.hf_repo:
-        take_models(args, must_exist=False)  # a file that is missing is a finding
-        findings += look_at_models(EngineOptions(**engine_options(args)), machine, info)
-        suggest(args)
+        models = take_models(args, must_exist=False)  # a file that is missing is a finding
+        findings += look_at_models(EngineOptions(**engine_options(args, models)), machine, info)
+        suggest(models)
     elif args.drafter or args.hf_repo_draft:
         findings.append(fail("models", "a drafter cannot be checked alone", "give the target too: -m TARGET.gguf"))
     _report(args.json, findings, machine, library=info)

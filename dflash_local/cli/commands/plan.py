@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.plan.fit import Fitted, fit, margins_of
     from dflash_local.plan.memory_plan import MemoryPlan
 
-    take_models(args)
-    options = EngineOptions(**engine_options(args))
+    models = take_models(args)
+    options = EngineOptions(**engine_options(args, models))
     if args.ram:
         options = replace(options, host_memory=args.ram)
     if options.fit:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
             print("", *slot_table(slots), sep="\n")
         if lack:
             print(f"\nit does not fit: {lack}\n  fix: {hint(options, args.vram)}")
-    suggest(args)
+    suggest(models)
     return 1 if lack else 0
 
 

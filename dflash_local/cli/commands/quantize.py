@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine
 from dflash_local.cli.flags.flag import add_flag
-from dflash_local.cli.flags.model_flags import add_access_flags, local_target
+from dflash_local.cli.flags.model_flags import Models, add_access_flags, local_target
 from dflash_local.cli.flags.prompts import add_prompt_flags, prompts_of, steady_sampling
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.usage import Commands, add_command
@@ -68,15 +68,15 @@ def run(args: argparse.Namespace) -> int:
 
     if args.draft_vocabs and not args.corpus:
         raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
-    args.model, args.models_taken = str(local_target(args.model, args)), True
+    target = local_target(args.model, args)
     prompts, sampling = prompts_of(args), steady_sampling(args)
 
     def load(drafter: Path | None) -> Engine:
-        return load_engine(args, drafter=None if drafter is None else str(drafter))
+        return load_engine(args, Models(str(target), None if drafter is None else str(drafter)))
 
     folder = args.output.parent if args.output else None
     with tempfile.TemporaryDirectory(prefix=".dflash-quantize-", dir=folder) as scratch:
-        drafters = _write_candidates(args, Path(scratch))
+        drafters = _write_candidates(args, target, Path(scratch))
         plain, trials = run_trials(
             drafters, load, prompts, sampling, args.n_predict, args.repeat,
             report=lambda text: print(text, file=sys.stderr),
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_candidates(args: argparse.Namespace, folder: Path) -> dict[str, Path]:
+def _write_candidates(args: argparse.Namespace, target: Path, folder: Path) -> dict[str, Path]:
     """Write the drafter in each type and vocabulary into `folder`. Returns the files by name."""
     from dflash_local.convert.conversion import convert
     from dflash_local.convert.outtypes import find_outtype
@@ -99,7 +99,7 @@ def _write_candidates(args: argparse.Namespace, folder: Path) -> dict[str, Path]
     from dflash_local.native import quantize_rows
     from dflash_local.vocabulary import first_tokens, token_order
 
-    source, target = args.drafter, Path(args.model)
+    source = args.drafter
     if source.is_dir():
         source = folder / "source.gguf"
         convert(args.drafter, target, source, outtype="bf16")

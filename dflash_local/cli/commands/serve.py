@@ -19,6 +19,7 @@ from dflash_local.cli.flags.logs import add_log_flags, set_up_logs
 from dflash_local.cli.flags.replica_flags import add_replica_flags, refuse_replicas
 from dflash_local.cli.flags.request_flags import add_request_flags
 from dflash_local.cli.flags.router_flags import add_router_flags, is_router
+from dflash_local.cli.flags.spec_type import spec_type
 from dflash_local.cli.serving.serve_app import make_app, make_settings, serve_at
 from dflash_local.cli.serving.serve_replicas import serve_replicas
 from dflash_local.cli.serving.serve_router import serve_router
@@ -60,8 +61,9 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     add_engine_flags(parser, defaults={"n_slots": -1})
     add_flag(
-        parser, "--spec-type", env="LLAMA_ARG_SPEC_TYPE", type=_spec_type, metavar="TYPE",
-        help="llama-server's name for the drafter: draft-dflash or draft-dspark, as the file is; none is --draft off",
+        parser, "--spec-type", env="LLAMA_ARG_SPEC_TYPE", type=spec_type, metavar="TYPE",
+        help="llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
+        "--draft-kind mtp, none is --draft off",
     )  # fmt: skip
     add_http_flags(parser)
     add_record_flags(parser)
@@ -72,7 +74,7 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     add_replica_flags(parser)
     add_log_flags(parser)
     add_foreign_flags(parser)
-    parser.set_defaults(parser=parser, foreign_flags={})
+    parser.set_defaults(parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,7 +95,8 @@ def run(args: argparse.Namespace) -> int:
     app = make_app(args, native_level)
     if parent is not None:
         app.state.service.life.tell = parent.say
-    models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
+    target = app.state.service.settings.model_path
+    models = ", ".join(str(model) for model in (target, args.embedding_model, args.rerank_model) if model)
     return serve_at(args, app, tls, f"loading {models}", parent)
 
 
@@ -111,13 +114,3 @@ def _parent(args: argparse.Namespace) -> Parent:
     parent.on_gone = clean_up
     parent.obey()
     return parent
-
-
-def _spec_type(text: str) -> str:
-    if text in SPEC_KINDS:
-        return text
-    if text.startswith("ngram"):
-        raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
-    raise argparse.ArgumentTypeError(
-        f"must be one of {', '.join(SPEC_KINDS)}, got {text!r}: drafters are DFlash models ('dflash-local pairs')"
-    )

@@ -11,16 +11,20 @@ from dflash_local.cli.terminal.progress import Progress
 from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel
+from dflash_local.diagnose.mtp_layers import is_split_off
 from dflash_local.errors import ConvertError
 from dflash_local.file_lock import locked
 
 
 def auto_convert(drafter: Path, target: Path) -> Path:
-    """`drafter` itself if it is in llama.cpp's dialect, else a copy in the cache, rewritten for `target`.
+    """`drafter` itself if it is in llama.cpp's dialect, as MTP layers are, else a copy in the cache, rewritten for
+    `target`.
 
     It is rewritten only if the drafter's file, the target's tokenizer or this code has changed. Of several processes
     one writes, the others wait. Raises ConvertError (drafter, cache) or ModelError (target).
     """
+    if is_split_off(drafter, target):
+        return drafter
     relabelling = relabel(drafter, target)
     if not relabelling.is_needed:
         return drafter

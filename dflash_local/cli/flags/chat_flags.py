@@ -31,7 +31,7 @@ def check_chat_flags(engine: Engine, chat: Mapping[str, Any]) -> None:
 
 
 def _renders(engine: Engine) -> bool:
-    """Does the template render a greeting without arguments?"""
+    """Whether the template renders a greeting without arguments."""
     try:
         engine.apply_chat(_GREETING)
     except RequestError:

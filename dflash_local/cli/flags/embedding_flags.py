@@ -45,26 +45,35 @@ def add_embedding_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def writes_no_text(args: argparse.Namespace) -> bool:
-    """Is no engine needed, because the target itself is for embeddings or scores, or only a second model is named?"""
+    """Whether no engine is needed: the target itself is for embeddings or scores, or only a second model is named."""
     return bool(args.embedding or args.rerank) or bool(
         (args.embedding_model or args.rerank_model) and not args.model and not args.hf_repo
     )
 
 
+def _purposes(args: argparse.Namespace) -> set[str]:
+    """What -m is for instead of text; `--pooling rank` makes embeddings scores, as in llama-server."""
+    purposes = {purpose for purpose in ("embedding", "rerank") if getattr(args, purpose)}
+    return {"rerank"} if purposes and args.pooling == "rank" else purposes
+
+
+def _pooling(args: argparse.Namespace) -> str | None:
+    """The pooling of an embedding model; one for scores has its own."""
+    return None if args.pooling == "rank" else args.pooling
+
+
 def check_embedding_flags(args: argparse.Namespace) -> None:
-    """Apply `--pooling rank`, and refuse flags that would be ignored.
+    """Refuse flags that would be ignored.
 
     Raises:
         RequestError: two models for one purpose, or a pooling without a model.
     """
-    if args.pooling == "rank":
-        args.pooling, args.rerank, args.embedding = None, args.rerank or args.embedding, False
     for own, flag in (("embedding", "--embedding"), ("rerank", "--reranking")):
-        if getattr(args, own) and getattr(args, f"{own}_model"):
+        if own in _purposes(args) and getattr(args, f"{own}_model"):
             raise RequestError(
                 f"{flag} and --{own}-model both name a model", param=f"--{own}-model", hint="give one of them"
             )
-    if args.pooling and not (args.embedding or args.embedding_model):
+    if _pooling(args) and not (args.embedding or args.embedding_model):
         raise RequestError(
             "--pooling is for embeddings", param="--pooling", hint="give --embedding or --embedding-model, too"
         )
@@ -72,8 +81,8 @@ def check_embedding_flags(args: argparse.Namespace) -> None:
         raise RequestError("--embd-normalize must be from -1 to 64", param="--embd-normalize")
 
 
-def embedding_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Fields of the server's Settings; `name` is the target's. Downloads models given by name.
+def embedding_settings(args: argparse.Namespace, target: str, name: str) -> dict[str, Any]:
+    """Fields of the server's Settings; `target` is the file of -m, and `name` its name. Downloads models given by name.
 
     Raises:
         HubError: a model cannot be fetched.
@@ -81,9 +90,9 @@ def embedding_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """
     options: dict[str, ModelOptions | None] = {"embedding": None, "rerank": None}
     for purpose in options:
-        pooling = "rank" if purpose == "rerank" else args.pooling
-        if getattr(args, purpose):
-            options[purpose] = _options(args, args.model, name, pooling, args.n_ctx)
+        pooling = "rank" if purpose == "rerank" else _pooling(args)
+        if purpose in _purposes(args):
+            options[purpose] = _options(args, target, name, pooling, args.n_ctx)
         elif (text := getattr(args, f"{purpose}_model")) is not None:
             path = local_target(text, args)
             options[purpose] = _options(args, str(path), Path(text).name, pooling, 0)

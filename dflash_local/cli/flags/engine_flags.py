@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from dflash_local.cli.flags.flag import SILENT, FlagGroup, add_flag
-from dflash_local.cli.flags.model_flags import add_hub_flags, suggest, take_models
+from dflash_local.cli.flags.model_flags import Models, add_hub_flags, suggest
+from dflash_local.cli.flags.spec_type import drafting_options
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
 from dflash_local.drafting import MIN_DRAFT_VOCAB, Draft
 from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
@@ -90,9 +91,8 @@ class _Joined(argparse.Action):
     """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
-        given = vars(namespace).setdefault("joined_flags", {})
-        given.setdefault(self.dest, []).append(values)
-        setattr(namespace, self.dest, ",".join(given[self.dest]))
+        held = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
 
 
 class _Appended(argparse.Action):
@@ -194,20 +194,21 @@ def _help(option: EngineOption, flag: Flag, default: Any) -> str:
     return f"{text} (default: {shown})" if shown else text
 
 
-def engine_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of `Engine` from parsed flags.
+def engine_options(args: argparse.Namespace, models: Models) -> dict[str, Any]:
+    """Arguments of `Engine` from parsed flags and the models that they name.
 
     Raises:
         RequestError: the chat template cannot be read.
         ConvertError, ModelError: with --auto-convert the drafter cannot be rewritten, or the target cannot be read.
     """
     options = {name: getattr(args, name) for name, option in OPTIONS.items() if option.flag}
+    options |= {"model": models.target, "drafter": models.drafter, **drafting_options(args)}
     options["mmap"] = args.load_mode in ("auto", "mmap", "mmap+mlock")
     options["mlock"] = "mlock" in args.load_mode
-    if args.auto_convert and options["drafter"]:
+    if models.auto_convert and models.drafter:
         from dflash_local.cli.flags.auto_convert import auto_convert
 
-        options["drafter"] = str(auto_convert(Path(options["drafter"]), Path(options["model"])))
+        options["drafter"] = str(auto_convert(Path(models.drafter), Path(models.target)))
     options["chat_template"] = chat_template(args)
     return options
 
@@ -234,15 +235,14 @@ def chat_template(args: argparse.Namespace) -> str | None:
 
 
 def load_engine(
-    args: argparse.Namespace, *, progress: Callable[[float], bool] | None = None, **overrides: Any
+    args: argparse.Namespace, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
 ) -> Engine:
-    """The engine that the flags describe; `overrides` are arguments of `Engine`. Downloads models given by name, unless
-    `take_models` already did. Once it is loaded, a drafter is suggested if one is known for a target without one."""
+    """The engine that the flags describe; `overrides` are arguments of `Engine`. Once it is loaded, a drafter is
+    suggested if one is known for a target without one."""
     from dflash_local.engine import Engine
 
-    take_models(args)
-    engine = Engine(**{**engine_options(args), "progress": progress, **overrides})
-    suggest(args, engine.info["target"])
+    engine = Engine(**{**engine_options(args, models), "progress": progress, **overrides})
+    suggest(models, engine.info["target"])
     return engine
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from dflash_local.cli.flags.values import truth
 
+AddFlag = Callable[..., object]  # `add_flag` of one group
 SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
 
 

@@ -201,12 +201,13 @@ class _Given(argparse.Action):
     ) -> None:
         if self.effect is REFUSED:
             raise argparse.ArgumentError(self, self.foreign.why)
-        given = vars(namespace).setdefault("foreign_flags", {})
-        given[self.foreign] = f"{name}: {self.foreign.why}" if self.effect is NONE else ""
+        note = f"{name}: {self.foreign.why}" if self.effect is NONE else ""
+        namespace.foreign_flags = {**namespace.foreign_flags, self.foreign: note}
 
 
 def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that the parser does not have."""
+    """Add the flags that the parser does not have; `foreign_flags` are those that were given, with their notes."""
+    parser.set_defaults(foreign_flags={})
     for foreign in FOREIGN:
         for names, effect in ((foreign.names, foreign.effect), (foreign.off, foreign.off_effect)):
             for name in names:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.flag import add_flag
+from dflash_local.cli.flags.flag import AddFlag, add_flag
 from dflash_local.cli.flags.values import count, json_object, read_text
 from dflash_local.errors import RequestError
 
@@ -30,7 +30,7 @@ def add_http_flags(parser: argparse.ArgumentParser) -> None:
     _add_limits(partial(add_flag, parser.add_argument_group("limits")))
 
 
-def _add_addresses(flag: Any) -> None:
+def _add_addresses(flag: AddFlag) -> None:
     flag(
         "--host", env="LLAMA_ARG_HOST", type=_hosts, default="127.0.0.1", metavar="HOST[,HOST]",
         help="addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
@@ -61,7 +61,7 @@ def _add_addresses(flag: Any) -> None:
     )  # fmt: skip
 
 
-def _add_endpoints(flag: Any) -> None:
+def _add_endpoints(flag: AddFlag) -> None:
     flag(
         "--ui", "--webui", env="LLAMA_ARG_UI", off=("--no-webui", "--no-ui"), off_help="no chat page at /",
         dest="webui", action="store_true", default=True, help="a chat page at / (default)",
@@ -102,7 +102,7 @@ def _add_endpoints(flag: Any) -> None:
     flag("--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS")
 
 
-def _add_access(flag: Any) -> None:
+def _add_access(flag: AddFlag) -> None:
     flag(
         "--api-key", env="LLAMA_API_KEY", metavar="KEY[,KEY]",
         help="keys; clients must send one of them (default: none)",
@@ -134,7 +134,7 @@ def _add_access(flag: Any) -> None:
     )  # fmt: skip
 
 
-def _add_limits(flag: Any) -> None:
+def _add_limits(flag: AddFlag) -> None:
     flag(
         "--sse-ping-interval", env="LLAMA_ARG_SSE_PING_INTERVAL", type=count(-1), default=30, metavar="SECONDS",
         help="ping a stream after this time of silence; -1: never (default: 30)",

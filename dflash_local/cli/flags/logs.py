@@ -51,7 +51,7 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def is_verbose(args: argparse.Namespace) -> bool:
-    """Is everything logged?"""
+    """Whether everything is logged."""
     return int(args.verbosity) >= _ALL
 
 

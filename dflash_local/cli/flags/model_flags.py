@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_local.cli.flags.flag import AddFlag
 from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.flags.spec_type import drafting_options
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
 
@@ -22,7 +25,7 @@ HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_AR
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
 
 
-def add_hub_flags(add_flag: Callable[..., object]) -> None:
+def add_hub_flags(add_flag: AddFlag) -> None:
     """Add the flags with `add_flag(*names, env=..., **options)`."""
     add_flag(
         "-hf", "-hfr", "--hf-repo", env=HF_REPO, metavar="USER/NAME[:QUANT]",
@@ -40,7 +43,7 @@ def add_hub_flags(add_flag: Callable[..., object]) -> None:
     add_access_flags(add_flag)
 
 
-def add_access_flags(add_flag: Callable[..., object]) -> None:
+def add_access_flags(add_flag: AddFlag) -> None:
     add_flag(
         "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",
         help="token for gated and private repositories (default: that of 'hf auth login')",
@@ -51,44 +54,60 @@ def add_access_flags(add_flag: Callable[..., object]) -> None:
     )  # fmt: skip
 
 
-def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
-    """Make `args.model` and `args.drafter` paths of local files: find the model on this disk that -m names, download
-    those of -hf and -hfd, find the drafter of a target given by -hf, and convert it if necessary. For a drafter in
-    another dialect, --auto-convert is switched on. A second call does nothing. `suggest` tells of a drafter that is
-    known for a local file.
+@dataclass
+class Models:
+    """The files of a target and its drafter.
+
+    Attributes:
+        name: what the target is called, if that is another than its file.
+        auto_convert: whether the drafter may be in another dialect, which is then rewritten.
+        may_suggest: whether `suggest` may still tell of a drafter.
+    """
+
+    target: str
+    drafter: str | None = None
+    name: str | None = None
+    auto_convert: bool = False
+    may_suggest: bool = False
+
+
+def take_models(args: argparse.Namespace, *, must_exist: bool = True, find_drafter: bool = True) -> Models:
+    """The models that the flags name: one on this disk that -m names, those of -hf and -hfd, which are downloaded, and,
+    if `find_drafter`, that of a target given by -hf, converted if necessary. A drafter from the Hub may be in another
+    dialect. `suggest` tells of a drafter that is known for a local file.
 
     Raises:
         RequestError: no target is named, or several are.
         ModelError: a named file is not a GGUF.
         DFlashError: a model cannot be fetched, or a named drafter does not fit.
     """
-    if getattr(args, "models_taken", False):
-        return
-    args.models_taken = True
     repo = target_repository(args)
-    if not repo:
-        _find_local(args)
+    target, name = ("", repo) if repo else _named_here(args.model)
+    models = Models(target, args.drafter, name, args.auto_convert)
     drafter_repo = _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL")
     if must_exist and not repo:
-        check_model_file(args.model, "-m")
+        check_model_file(models.target, "-m")
     if must_exist and args.drafter and not drafter_repo:
         check_model_file(args.drafter, "-md")
-    args.may_suggest = not (repo or drafter_repo or args.drafter or args.draft == "off")
+    drafting = drafting_options(args)
+    needs_none = args.drafter or drafting["draft"] == "off" or drafting["draft_kind"] == "lookup"
+    find_drafter = find_drafter and not needs_none
+    models.may_suggest = find_drafter and not (repo or drafter_repo)
     if repo or drafter_repo:
-        _take(args, repo, drafter_repo)
+        _fetch(models, args, repo, drafter_repo, find_drafter=find_drafter)
+    return models
 
 
-def _find_local(args: argparse.Namespace) -> None:
-    """If -m is no file, but names a model of `dflash-local models`, take that one's file; `local_name` is then its
-    name. Raises RequestError if it could be several."""
+def _named_here(text: str) -> tuple[str, str | None]:
+    """The file of -m, and its name if it is named as `dflash-local models` lists it. Raises RequestError if it could be
+    several."""
     from dflash_local.hub.local_models import find_models
 
-    path = Path(args.model)
-    if path.suffix == ".gguf" or path.is_absolute() or path.exists():
-        return
-    if model := find_models().named(args.model):
-        args.model, args.local_name = str(model.path), model.name
-        note(f"model: {model.name}, {model.path} ({model.program})")
+    path = Path(text)
+    if path.suffix == ".gguf" or path.is_absolute() or path.exists() or not (model := find_models().named(text)):
+        return text, None
+    note(f"model: {model.name}, {model.path} ({model.program})")
+    return str(model.path), model.name
 
 
 def target_repository(args: argparse.Namespace) -> str | None:
@@ -112,7 +131,9 @@ def _is_typed(value: Any, env: str) -> bool:
     return os.environ.get(env) != value
 
 
-def _take(args: argparse.Namespace, repo: str | None, drafter_repo: str | None) -> None:
+def _fetch(
+    models: Models, args: argparse.Namespace, repo: str | None, drafter_repo: str | None, *, find_drafter: bool
+) -> None:
     from dflash_local.hub.pairing import Pairing
     from dflash_local.hub.selection import Name
 
@@ -120,20 +141,20 @@ def _take(args: argparse.Namespace, repo: str | None, drafter_repo: str | None) 
         if repo:
             pairing.hub_target(Name.parse(repo), args.hf_file)
         else:
-            pairing.local_target(Path(args.model))
+            pairing.local_target(Path(models.target))
         if drafter_repo:
             pairing.hub_drafter(Name.parse(drafter_repo), args.drafter)
-        elif repo and not args.drafter and args.draft != "off":
-            pairing.find_drafter()
-        model, drafter = pairing.fetch()
+        elif repo and find_drafter:
+            pairing.find_drafter(drafting_options(args)["draft_kind"])
+        target, drafter = pairing.fetch()
         if repo:
-            args.model = str(model)
+            models.target = str(target)
         if drafter:
-            args.drafter, args.auto_convert = str(drafter), True
+            models.drafter, models.auto_convert = str(drafter), True
             note(f"drafter: {pairing.drafter}")
 
 
-def suggest(args: argparse.Namespace, facts: Mapping[str, Any] | None = None) -> None:
+def suggest(models: Models, facts: Mapping[str, Any] | None = None) -> None:
     """Note the drafter that is known for the target, once, if it is a local file without one.
 
     Args:
@@ -142,17 +163,17 @@ def suggest(args: argparse.Namespace, facts: Mapping[str, Any] | None = None) ->
     """
     from dflash_local.hub import registry
 
-    if not getattr(args, "may_suggest", False):
+    if not models.may_suggest:
         return
-    args.may_suggest = False
+    models.may_suggest = False
     with suppress(DFlashError):  # the engine reports what is wrong with the file
-        if facts and not registry.may_know(args.model, {"architecture": facts["arch"], "n_embd": facts["n_embd"]}):
+        if facts and not registry.may_know(models.target, {"architecture": facts["arch"], "n_embd": facts["n_embd"]}):
             return
         from dflash_local.hub.client import Hub
         from dflash_local.hub.pairing import Pairing
 
         with Pairing(Hub(offline=True)) as pairing:
-            pairing.local_target(Path(args.model))
+            pairing.local_target(Path(models.target))
             if line := pairing.suggestion():
                 note(line)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.engine_flags import sampling_options
-from dflash_local.cli.flags.flag import add_flag
+from dflash_local.cli.flags.flag import AddFlag, add_flag
 from dflash_local.cli.flags.logs import is_verbose
 from dflash_local.cli.flags.values import count, json_object, on_off_auto, one_of, read_text
 from dflash_local.errors import RequestError
@@ -42,7 +42,7 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     _add_constraints(flag)
 
 
-def _add_chat(flag: Any) -> None:
+def _add_chat(flag: AddFlag) -> None:
     flag(
         "--reasoning-format", env="LLAMA_ARG_THINK", type=one_of(*REASONING_FORMATS), default="auto",
         metavar="none|auto|deepseek", help="format of the reasoning; none leaves it in the text (default: auto)",
@@ -80,7 +80,7 @@ def _add_chat(flag: Any) -> None:
     )  # fmt: skip
 
 
-def _add_constraints(flag: Any) -> None:
+def _add_constraints(flag: AddFlag) -> None:
     flag("--grammar", metavar="GBNF", help="grammar that answers follow")
     flag("--grammar-file", type=Path, metavar="FILE", help="the same from a file")
     flag("-j", "--json-schema", metavar="JSON", help="JSON schema that answers follow")

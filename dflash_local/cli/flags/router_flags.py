@@ -61,7 +61,7 @@ def add_router_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def is_router(args: argparse.Namespace) -> bool:
-    """Does this command line start a router? Typed flags take precedence over variables.
+    """Whether this command line starts a router. Typed flags take precedence over variables.
 
     Raises:
         RequestError: both a single model and several models are named.

@@ -12,7 +12,7 @@ from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.embedding_flags import embedding_settings, writes_no_text
 from dflash_local.cli.flags.engine_flags import chat_template, load_engine
 from dflash_local.cli.flags.http_flags import http_settings, port_of
-from dflash_local.cli.flags.model_flags import take_models, target_repository
+from dflash_local.cli.flags.model_flags import Models, take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.errors import RequestError
 
@@ -40,43 +40,40 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
     from dflash_local.server.app import create_app
 
     writes = not writes_no_text(args)
-    if args.spec_type == "none" or not writes:
-        args.draft = "off"
-    repository = target_repository(args) if writes or args.embedding or args.rerank else None
+    has_target = writes or args.embedding or args.rerank
+    if has_target:
+        target_repository(args)  # for its refusals
     settings = make_settings(args)
     load()  # so that a missing library is reported before a download and before the socket is open
     chat_template(args)  # likewise a broken template
-    if repository or args.model:
-        take_models(args)
-    own_name = repository or getattr(args, "local_name", None) or Path(args.model or "").name
-    names = settings.aliases or (own_name,)
-    settings = replace(
-        settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
-    )
+    models = take_models(args, find_drafter=writes) if has_target else Models("")
+    names = settings.aliases or (models.name or Path(models.target).name,)
+    embeddings = embedding_settings(args, models.target, names[0])
+    settings = replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
     set_log_level(native_level)
-    return create_app(_loader(args, settings) if writes else None, settings)
+    return create_app(_loader(args, models, settings) if writes else None, settings)
 
 
-def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
+def _loader(args: argparse.Namespace, models: Models, settings: Settings) -> Loader:
     def load(progress: Callable[[float], bool]) -> Engine:
-        engine = load_engine(args, progress=progress, max_queue=args.max_queue)
+        engine = load_engine(args, models, progress=progress, max_queue=args.max_queue)
         try:
             check_chat_flags(engine, settings.defaults.chat)
         except RequestError:
             engine.close()
             raise
         if args.record:
-            _record(engine, args)
+            _record(engine, models.target, args)
         return engine
 
     return load
 
 
-def _record(engine: Engine, args: argparse.Namespace) -> None:
+def _record(engine: Engine, target: str, args: argparse.Namespace) -> None:
     from dflash_local.train.answer_record import AnswerRecord
 
     try:
-        record = AnswerRecord(args.record, Path(args.model), args.record_limit << 20)
+        record = AnswerRecord(args.record, Path(target), args.record_limit << 20)
     except RequestError:
         engine.close()
         raise

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from dflash_local.server.ray_app import ReplicaOptions
+    from dflash_local.server.security.limits import Limits
+
 log = logging.getLogger(__name__)
 
 # Arguments that stay in this process: only needed here, or impossible to pickle.
@@ -66,7 +69,7 @@ def _make_app(values: Mapping[str, Any]) -> FastAPI:
     return make_app(args, set_up_logs(args))
 
 
-def _options(args: argparse.Namespace, limits: Any) -> Any:
+def _options(args: argparse.Namespace, limits: Limits) -> ReplicaOptions:
     from dflash_local.server.ray_app import ReplicaOptions
 
     return ReplicaOptions(

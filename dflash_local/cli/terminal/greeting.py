@@ -57,7 +57,7 @@ def _next(is_built: bool, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
         yield rows[0].command, "serve it: chat page and OpenAI endpoint"
         yield shlex.join(("dflash-local", "chat", *rows[0].flags)), "chat here"
     yield _DEMO
-    if not (rows and rows[0].drafting.drafter):
+    if not (rows and rows[0].drafting.way in ("drafter", "mtp")):
         yield _PULL
         yield "dflash-local pairs", "models that a drafter is known for"
     yield "dflash-local doctor", "is everything as it should be?"

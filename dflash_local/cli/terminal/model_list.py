@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from dflash_local.cli.terminal.notes import visible
 from dflash_local.words import file_size_text
@@ -53,14 +53,14 @@ class Row:
             "drafting": drafting.way,
             "drafter": drafting.drafter or None,
             "drafter_is_here": drafting.is_here,
-            "unused_next_token_layers": drafting.next_token_layers,
+            "next_token_layers": drafting.next_token_layers,
             "serve": self.command,
         }
 
 
 def rows_of(found: LocalModels) -> list[Row]:
-    """Models with a drafter first, among them those whose drafter is here, then models for `-hf`. If the user's list of
-    pairs is wrong, which `pairs` reports, only ours counts."""
+    """Models with a drafter first, among them those whose drafter is here, then models with MTP layers, and of equals
+    models for `-hf`. If the user's list of pairs is wrong, which `pairs` reports, only ours counts."""
     from dflash_local.errors import HubError
     from dflash_local.hub.local_pairs import LocalPairs
 
@@ -72,7 +72,9 @@ def rows_of(found: LocalModels) -> list[Row]:
 
 
 def _order(row: Row) -> tuple[object, ...]:
-    way = ("drafter", "lookup", "none").index(row.drafting.way)
+    from dflash_local.hub.local_pairs import Way
+
+    way = get_args(Way).index(row.drafting.way)
     return way, not row.drafting.is_here, not row.model.is_named, row.model.name.lower()
 
 

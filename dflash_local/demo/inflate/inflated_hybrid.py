@@ -70,7 +70,7 @@ class InflatedHybrid(InflatedTarget):
         return result
 
     def is_recurrent(self, index: int) -> bool:
-        """Is the layer a delta-net layer?"""
+        """Whether the layer is a delta-net layer."""
         return index < self.n_layer and (index + 1) % self.interval != 0
 
     def tensors(self) -> Iterator[OutputTensor]:

@@ -1,14 +1,19 @@
 // How tokens and shares are written.
 
 import type { NodeAnswer } from "../server/answers";
+import { draftsByLayers } from "../server/facts";
 import { guessed, type Pass, UNKNOWN } from "./pass";
 
-export const ORIGIN_WORDS: Record<NodeAnswer["by"], string> = {
+const ORIGIN_WORDS: Record<NodeAnswer["by"], string> = {
   target: "the model itself",
   draft: "drafter",
   lookup: "prompt lookup",
   prediction: "prediction",
 };
+
+export function originWord(by: NodeAnswer["by"]): string {
+  return by === "draft" && draftsByLayers() ? "MTP layers" : ORIGIN_WORDS[by];
+}
 
 /** A token with its blanks visible, cut to a number of characters. */
 export function visible(text: string, length = Infinity): string {

@@ -50,6 +50,8 @@ export async function learnFacts(): Promise<void> {
     const props = await getJson<ServerProps>("props");
     if (props.role === "router") await learnModels();
     facts.value = { state: "ready", props };
+    // Their tokens have a colour of their own.
+    document.documentElement.toggleAttribute("data-mtp", draftsByLayers());
   } catch (error) {
     facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
   }
@@ -78,6 +80,11 @@ async function askHealth(): Promise<Partial<Health & ErrorAnswer> | null> {
 
 export function props(): ServerProps | null {
   return facts.value.state === "ready" ? facts.value.props : null;
+}
+
+/** Whether next-token (MTP) layers draft. */
+export function draftsByLayers(): boolean {
+  return props()?.dflash?.drafter?.kind === "mtp";
 }
 
 /** Defaults of requests; for a router's model only while it is loaded. */

@@ -17,10 +17,15 @@ export function Welcome() {
       <h1>{model}</h1>
       <p>
         {defaults.n_ctx.toLocaleString("en")} tokens of context,{" "}
-        {dflash?.drafter ? "drafted by a DFlash drafter" : "without a drafter"}. Everything stays on this machine.
+        {drafting(dflash?.drafter?.kind)}. Everything stays on this machine.
       </p>
     </div>
   );
+}
+
+function drafting(kind: string | undefined): string {
+  if (!kind) return "without a drafter";
+  return kind === "mtp" ? "drafted by MTP layers" : "drafted by a DFlash drafter";
 }
 
 function Several() {

@@ -3,7 +3,7 @@
 import { ORIGINS } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { reasonOf } from "../../drafts/reasons";
-import { ORIGIN_WORDS } from "../../drafts/words";
+import { originWord } from "../../drafts/words";
 
 /** The tints of the proposers. */
 export function OriginLegend() {
@@ -12,7 +12,7 @@ export function OriginLegend() {
       {ORIGINS.map((origin) => (
         <li key={origin}>
           <span class={`swatch ${origin}`} />
-          {ORIGIN_WORDS[origin]}
+          {originWord(origin)}
           {origin === "draft" && <small>stronger: deeper</small>}
         </li>
       ))}

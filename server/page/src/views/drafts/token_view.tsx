@@ -5,7 +5,7 @@ import { putCursor } from "../../drafts/ghost";
 import { guessed, ORIGINS, type Pass } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { placeOf, type TokenPlace, TokenText } from "../../drafts/token_text";
-import { ORIGIN_WORDS, percent, visible } from "../../drafts/words";
+import { originWord, percent, visible } from "../../drafts/words";
 
 interface Props {
   passes: Passes;
@@ -92,9 +92,9 @@ function Tip({ passes, pointed, onOpen }: { passes: Passes; pointed: Pointed; on
     <div class="token-tip" role="status" ref={box}>
       <strong class={`swatch-text ${origin}`}>{visible(pass.texts[pointed.token]!, 24)}</strong>
       <span>
-        {origin === "target" ? "said by the model itself" : `guessed by the ${ORIGIN_WORDS[origin]} at depth ${depth}`}
+        {origin === "target" ? "said by the model itself" : `guessed by the ${originWord(origin)} at depth ${depth}`}
       </span>
-      {prob >= 0 && <span>the drafter gave it {percent(prob)}</span>}
+      {prob >= 0 && <span>the {originWord("draft")} gave it {percent(prob)}</span>}
       <span>pass {pass.number}{whatOf(pass)}</span>
       {pass.tree && <button type="button" onClick={onOpen}>Show its tree</button>}
     </div>

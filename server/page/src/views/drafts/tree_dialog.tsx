@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import type { Pass } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { reasonOf } from "../../drafts/reasons";
-import { milliseconds, plural } from "../../drafts/words";
+import { milliseconds, originWord, plural } from "../../drafts/words";
 import { Dialog } from "../dialog";
 import { IconButton } from "../icon";
 import { Figure } from "./draft_figures";
@@ -41,8 +41,8 @@ export function TreeDialog({ passes, first, onClose }: Props) {
         {pass.tree && (
           <>
             <p class="note">
-              Below each token: the probability that the drafter gave it after its parent, and the chance that the walk
-              gets there, corrected by what was accepted before. Struck through: refused.
+              Below each token: the probability that the {originWord("draft")} gave it after its parent, and the chance
+              that the walk gets there, corrected by what was accepted before. Struck through: refused.
             </p>
             <OriginLegend />
           </>

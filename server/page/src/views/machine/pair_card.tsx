@@ -1,4 +1,4 @@
-// The pair: target and drafter, and which of the target's layers the drafter reads.
+// The pair: target and what drafts for it, and which of the target's layers a drafter reads.
 
 import type { Machine, MachineDrafter, MachineModel } from "../../server/answers";
 import { useWidth } from "../../charts/width";
@@ -8,7 +8,7 @@ import { Card, Values } from "./card";
 export function PairCard({ pair, context }: Pick<Machine, "pair" | "context">) {
   const { target, drafter } = pair;
   return (
-    <Card id="pair" title="Models" aside={drafter ? "target and drafter" : "without a drafter"}>
+    <Card id="pair" title="Models" aside={aside(drafter)}>
       <div class="models">
         <div>
           <h3>{target.name}</h3>
@@ -17,11 +17,16 @@ export function PairCard({ pair, context }: Pick<Machine, "pair" | "context">) {
         {drafter && (
           <div>
             <h3>{drafter.name}</h3>
-            <Values values={[["role", `drafter (${drafter.kind})`], ...common(drafter), ...own(drafter)]} />
+            <Values values={[["role", role(drafter)], ...common(drafter), ...own(drafter)]} />
           </div>
         )}
       </div>
-      {drafter && target.n_layer !== undefined && <Taps layers={target.n_layer} tapped={drafter.target_layers} />}
+      {drafter && drafter.target_layers.length > 0 && target.n_layer !== undefined && (
+        <Taps layers={target.n_layer} tapped={drafter.target_layers} />
+      )}
+      {drafter?.kind === "mtp" && (
+        <p class="note">MTP layers read the target’s last hidden state, and take a pass for each token that they draft.</p>
+      )}
       {pair.no_tree && <p class="note">Drafts are chains: {pair.no_tree}.</p>}
       {drafter?.no_draft && <p class="error">It cannot draft: {drafter.no_draft}.</p>}
       <p class="note">
@@ -42,9 +47,18 @@ function common(model: MachineModel): [string, string][] {
   return values;
 }
 
-function own({ block_size, top_k, lattice, draft_ctx }: MachineDrafter): [string, string][] {
+function aside(drafter: MachineDrafter | null): string {
+  if (!drafter) return "without a drafter";
+  return drafter.kind === "mtp" ? "target and MTP layers" : "target and drafter";
+}
+
+function role({ kind }: MachineDrafter): string {
+  return kind === "mtp" ? "next-token (MTP) layers" : `drafter (${kind})`;
+}
+
+function own({ kind, block_size, top_k, lattice, draft_ctx }: MachineDrafter): [string, string][] {
   const values: [string, string][] = [];
-  if (block_size) values.push(["block", `${block_size} tokens`]);
+  if (block_size) values.push(kind === "mtp" ? ["draft", `at most ${block_size - 1} tokens`] : ["block", `${block_size} tokens`]);
   if (top_k) values.push(["candidates", `${top_k} a place${lattice ? ", scored in pairs" : ""}`]);
   if (draft_ctx) values.push(["looks back", `${whole(draft_ctx)} tokens`]);
   return values;

@@ -1,0 +1,58 @@
+"""Next-token (MTP) layers of a target, in its own file or split off into one of their own: can they draft for it?
+
+What the engine says of them (ggml_ops/target/model_pair.cpp), from headers, before anything is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dflash_local.convert.gguf_glance import Glance
+from dflash_local.convert.gguf_metadata import read_metadata, read_model
+from dflash_local.convert.target import Target
+from dflash_local.diagnose.architectures import no_mtp
+from dflash_local.diagnose.finding import Finding, fail, ok
+from dflash_local.errors import ModelError
+
+_TAKE_ITS_OWN = "take the MTP layers of this target"
+
+
+def is_split_off(drafter: Path, target: Path) -> bool:
+    """Whether a drafter's file has MTP layers of the target's architecture. False if one of them cannot be read."""
+    try:
+        return Glance.of(drafter).architecture == Glance.of(target).architecture and has_layers(drafter)
+    except ModelError:
+        return False
+
+
+def has_layers(path: Path) -> bool:
+    """Whether a file says that it has MTP layers. Raises ModelError."""
+    return any(key.endswith(".nextn_predict_layers") and value.data for key, value in read_metadata(path).items())
+
+
+def unused_layers(target: Target) -> str:
+    """Why the MTP layers in the target's own file cannot draft; "" if they can. Raises ModelError."""
+    if why := no_mtp(target.arch, target.n_next_token_layers):
+        return why
+    has_layers = any(name.endswith(".nextn.eh_proj.weight") for name in read_model(target.path)[1])
+    return "" if has_layers else no_mtp(target.arch, 0)
+
+
+def compare_layers(target: Target, layers: Target) -> Iterator[Finding]:
+    """All findings about a target and the MTP layers of another file that their headers allow, one per subject."""
+    arch = target.arch
+    if why := no_mtp(layers.arch, layers.n_next_token_layers):
+        yield fail("layers", f"{layers.path.name}: {why}", "run it without -md", f"{arch}.nextn_predict_layers")
+    else:
+        yield ok("layers", f"{layers.n_next_token_layers} of type MTP, {arch}")
+    if layers.n_embd != target.n_embd:
+        what = f"the MTP layers are {layers.n_embd} wide, the target {target.n_embd}: they are another model's"
+        yield fail("width", what, _TAKE_ITS_OWN, f"{arch}.embedding_length")
+    else:
+        yield ok("width", f"{target.n_embd}")
+    if layers.n_vocab != target.n_vocab:
+        what = f"{layers.n_vocab} tokens in the file of the MTP layers, {target.n_vocab} in the target's"
+        yield fail("vocabulary", what, _TAKE_ITS_OWN, "tokenizer.ggml.tokens")
+    else:
+        yield ok("vocabulary", f"{target.n_vocab} tokens")
