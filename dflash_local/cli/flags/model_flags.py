@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.flag import AddFlag
 from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
 
@@ -228,8 +228,3 @@ def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
             note(text)
 
         yield Hub(token=args.hf_token, offline=args.offline, progress=progress, note=tell)
-
-
-def note(text: str) -> None:
-    """Print a note to the user on standard error."""
-    print(f"note: {text}", file=sys.stderr, flush=True)

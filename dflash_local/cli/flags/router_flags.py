@@ -203,7 +203,7 @@ class ServeFlags:
         return tuple(sorted({name.strip() for name in listed} - {""}))
 
     def has_model(self, options: Options) -> bool:
-        """Do they name a model?"""
+        """Whether they name a model."""
         return any(place in options for place in _TARGETS)
 
     def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
