@@ -122,14 +122,14 @@ def target_repository(args: argparse.Namespace) -> str | None:
     return repo
 
 
-def _typed(value: str | None, env: str, other: Any, other_env: str) -> str | None:
+def _typed(value: str | None, env: str, other: str | None, other_env: str) -> str | None:
     """`value`, unless it comes from the environment and `other` was typed."""
     if value and other and not _is_typed(value, env) and _is_typed(other, other_env):
         return None
     return value
 
 
-def _is_typed(value: Any, env: str) -> bool:
+def _is_typed(value: str | None, env: str) -> bool:
     return os.environ.get(env) != value
 
 
