@@ -224,7 +224,7 @@ def _gemma4_scales(
 
 
 def _is_speculators(keys: Keys) -> bool:
-    """Was the drafter trained by the speculators library?"""
+    """Whether the drafter was trained by the speculators library."""
     return keys.find("speculators_model_type")[1] is not None
 
 

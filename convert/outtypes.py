@@ -68,7 +68,7 @@ class Outtype:
 
     @property
     def needs_ggml(self) -> bool:
-        """Must rows be quantized by ggml itself? The gguf package has no k-quants."""
+        """Whether ggml itself must quantize rows: the gguf package has no k-quants."""
         return self.matrix in _BELOW_8_BITS
 
 

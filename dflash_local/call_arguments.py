@@ -62,7 +62,7 @@ def _with_usable(function: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_object(text: str) -> bool:
-    """Do libdflash and llama.cpp read it as an object?"""
+    """Whether libdflash and llama.cpp read it as an object."""
     try:
         value = json.loads(text, parse_constant=no_constant, parse_float=_finite)
         json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates

@@ -56,7 +56,7 @@ def cache_root() -> Path:
 
 
 def is_repository(name: str) -> bool:
-    """Can `name` be USER/NAME?"""
+    """Whether `name` can be USER/NAME."""
     return len(name) <= 256 and _REPOSITORY.fullmatch(name) is not None
 
 

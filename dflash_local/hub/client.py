@@ -31,7 +31,7 @@ _GO_ONLINE = "run it once without --offline and HF_HUB_OFFLINE"
 
 
 def is_offline() -> bool:
-    """Do huggingface_hub's variables forbid the network?"""
+    """Whether huggingface_hub's variables forbid the network."""
     return any(os.environ.get(name, "").lower() in _ON for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
 
 

@@ -38,7 +38,7 @@ class Fitted:
 
     @property
     def fits(self) -> bool:
-        """Do all devices keep their margins?"""
+        """Whether all devices keep their margins."""
         return self.plan.fits(self.margins)
 
 
@@ -142,7 +142,7 @@ class _Fit:
     # ---- places ----
 
     def may_move(self) -> bool:
-        """Was no placement given by the user?"""
+        """Whether the user gave no placement."""
         whole = self.options.split_mode in (None, "layer", "none")
         return whole and all(getattr(self.options, name) == DEFAULTS[name] for name in _LAYOUT)
 

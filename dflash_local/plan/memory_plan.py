@@ -89,7 +89,7 @@ class MemoryPlan:
         return {d.name: d.free - margins.get(d.name, 0) - self.need(d.name) for d in self.devices if d.free}
 
     def fits(self, margins: Mapping[str, int]) -> bool:
-        """Do all devices keep their margins?"""
+        """Whether all devices keep their margins."""
         return min(self.headroom(margins).values(), default=0) >= 0
 
     @property

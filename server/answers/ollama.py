@@ -10,6 +10,8 @@ from dflash_local.server.answers.answer import Answer, about
 from dflash_local.server.answers.probs import TokenAnswer
 from dflash_local.server.answers.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
+Capability = Literal["completion", "tools", "thinking", "insert", "embedding"]
+
 
 class OllamaError(Answer):
     """What went wrong; in the middle of a stream its last line."""
@@ -157,5 +159,5 @@ class OllamaModel(Answer):
     template: str
     details: OllamaDetails
     model_info: Annotated[dict[str, Any], about("the keys of its GGUF; context_length is what a request may use here")]
-    capabilities: list[Literal["completion", "tools", "thinking", "insert", "embedding"]]
+    capabilities: list[Capability]
     modified_at: str

@@ -15,6 +15,7 @@ import numpy as np
 from dflash_local import native
 from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.errors import ComputeError, ContextLengthError, ModelError
+from dflash_local.server.embeddings.embedding_facts import EmbeddingFacts
 from dflash_local.server.embeddings.options import POOLINGS, ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens
 
@@ -65,7 +66,7 @@ class EmbeddingModel:
         llama_cpp.llama_free(self._context)
         llama_cpp.llama_model_free(self._model)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> EmbeddingFacts:
         description = ctypes.create_string_buffer(256)
         llama_cpp.llama_model_desc(self._model, description, 256)
         return {

@@ -16,6 +16,7 @@ from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, Mode
 from dflash_local.native import check_embedding_gguf
 from dflash_local.server.children import frames
 from dflash_local.server.children.child import Child, reason
+from dflash_local.server.embeddings.embedding_facts import EmbeddingFacts
 from dflash_local.server.embeddings.options import ModelOptions
 
 log = logging.getLogger(__name__)
@@ -38,14 +39,11 @@ class Scores:
 
 
 class EmbeddingProcess:
-    """A worker that is started when it is needed, and again if it died; for one event loop.
-
-    `facts` are the model's, known once it has been loaded.
-    """
+    """A worker that is started when it is needed, and again if it died; for one event loop."""
 
     def __init__(self, options: ModelOptions, *, nice: int = 0, max_queue: int = 64) -> None:
         self.options = options
-        self.facts: dict[str, Any] = {}
+        self.facts: EmbeddingFacts = {}
         self.n_requests = 0
         self.n_tokens = 0
         self.n_passes = 0

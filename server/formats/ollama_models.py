@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.errors import ModelError
 from dflash_local.sampling import SamplingParams
-from dflash_local.server.answers.ollama import OllamaDetails, OllamaLoaded, OllamaModel, OllamaTag
+from dflash_local.server.answers.ollama import Capability, OllamaDetails, OllamaLoaded, OllamaModel, OllamaTag
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.formats.ollama import tag, timestamp
 
@@ -73,11 +73,11 @@ class ModelFacts:
         }
 
     @property
-    def capabilities(self) -> list[Any]:
+    def capabilities(self) -> list[Capability]:
         """What can be asked of it; media are not."""
         if f"{self.arch}.pooling_type" in self.keys:
             return ["embedding"]
-        found = ["completion"]
+        found: list[Capability] = ["completion"]
         if re.search(r"\btools\b", self.template):
             found.append("tools")
         if _THINKS.search(self.template):

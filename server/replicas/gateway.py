@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,15 +26,25 @@ TRIES = 3
 LOST = HTTPError(503, "the replica that wrote this answer is gone: ask again", code="replica_lost")
 
 
+class Messages(Protocol):
+    """What a replica sends; `cancel` lets it end."""
+
+    def __aiter__(self) -> AsyncIterator[list[Message]]: ...
+
+    def __anext__(self) -> Awaitable[list[Message]]: ...
+
+    def cancel(self) -> object: ...
+
+
 class Gateway(HTTPMiddleware):
     """ASGI middleware, which answers every HTTP request itself.
 
     Args:
-        answer: asks a replica: an iterator over lists of messages, with a method `cancel`.
+        answer: asks a replica.
         patience: seconds that a request waits for a replica that takes it.
     """
 
-    def __init__(self, app: ASGIApp, answer: Callable[[Asked], Any], patience: float) -> None:
+    def __init__(self, app: ASGIApp, answer: Callable[[Asked], Messages], patience: float) -> None:
         super().__init__(app)
         self._answer, self._patience = answer, patience
 
@@ -77,7 +87,7 @@ class _Answer:
         self._streams = False
         self.begun = False
 
-    async def follow(self, messages: Any, patience: float) -> None:
+    async def follow(self, messages: Messages, patience: float) -> None:
         """Pass its messages on. Raises what Ray raises if the replica ends."""
         try:
             try:

@@ -61,7 +61,7 @@ class Flags(Protocol):
         """The value of a flag; None if it is not given."""
 
     def has_model(self, options: Options) -> bool:
-        """Do they say which model is meant?"""
+        """Whether they say which model is meant."""
 
     def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
         """Flags that name a target and its drafter."""

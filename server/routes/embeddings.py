@@ -10,6 +10,7 @@ from starlette.responses import Response
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.embeddings import EmbeddingList, NativeEmbedding, RankList, TeiRank
 from dflash_local.server.connected import while_connected
+from dflash_local.server.embeddings.embedding_facts import EmbeddingFacts
 from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.fields.embeddings import (
     EmbeddingFields,
@@ -22,6 +23,8 @@ from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
+POOLING_HINT = "start the server with --pooling mean, cls or last, whichever the model was trained with"
+
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Embeddings, and ranks of documents."""
@@ -29,17 +32,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def openai_handler(request: Request, body: EmbeddingRequest) -> Response:
         """Embeddings of texts, in OpenAI's format."""
         facts = service.embedder.facts
-        if body.dimensions not in (None, facts["n_embd"]):
-            raise RequestError(
-                f"dimensions: the model's vectors have {facts['n_embd']}, not {body.dimensions}", param="dimensions"
-            )
+        check_dimensions(facts, body.dimensions)
         if body.input is None:  # "content" is llama-server's
             return await _native(request, body, service)
         if facts["pooling"] == "none":
             raise RequestError(
                 "Pooling type 'none' is not OAI compatible. Please use a different pooling type",
                 param="input",
-                hint="start the server with --pooling mean, cls or last, whichever the model was trained with",
+                hint=POOLING_HINT,
             )
         base64 = body.encoding_format == "base64"
         answer = await _embed(request, body, service, base64=base64)
@@ -70,6 +70,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
     )
     paths = ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking")
     add_endpoint(app, paths, rerank_handler, answer=RankList | list[TeiRank], needs=reranker, wakes=False)
+
+
+def check_dimensions(facts: EmbeddingFacts, dimensions: int | None) -> None:
+    """Raise RequestError unless vectors have the wanted length."""
+    if dimensions not in (None, facts["n_embd"]):
+        raise RequestError(
+            f"dimensions: the model's vectors have {facts['n_embd']}, not {dimensions}", param="dimensions"
+        )
 
 
 async def _native(request: Request, body: EmbeddingFields, service: Service) -> Response:

@@ -34,6 +34,7 @@ from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.http_errors import JSON, HTTPError, not_supported
 from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond
+from dflash_local.server.routes.embeddings import POOLING_HINT, check_dimensions
 from dflash_local.server.routes.endpoint import add_endpoint, nothing
 from dflash_local.server.service import Service
 from dflash_local.server.submission import start_chat, start_completion
@@ -157,11 +158,8 @@ class Ollama:
 
     async def embed(self, request: Request, body: OllamaEmbedRequest) -> Response:
         """Embeddings of texts, in Ollama's format."""
-        clock, n_embd = _clock(request), self._service.embedder.facts["n_embd"]
-        if body.dimensions not in (None, n_embd):
-            raise RequestError(
-                f"dimensions: the model's vectors have {n_embd}, not {body.dimensions}", param="dimensions"
-            )
+        clock = _clock(request)
+        check_dimensions(self._service.embedder.facts, body.dimensions)
         answer = await self._embed(request, body.input, "input") if body.input else Embeddings([], 0)
         name = self._service.embedder.options.name
         head = {"model": _named(body.model, name), **clock.durations(), "prompt_eval_count": answer.n_tokens}
@@ -178,7 +176,7 @@ class Ollama:
             raise RequestError(
                 "the model gives a vector for each token",
                 param=param,
-                hint="start the server with --pooling mean, cls or last, whichever the model was trained with",
+                hint=POOLING_HINT,
             )
         work = service.embedder.embed(texts, normalize=service.settings.embd_normalize, base64=False, param=param)
         return await while_connected(request.receive, work)

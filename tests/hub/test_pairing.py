@@ -461,7 +461,8 @@ def test_a_hint_for_a_local_target(tmp_path: Path, pocket: dict[str, Path], caps
     note = f"note: a drafter is known for Pocket: add -hfd {DRAFTER}@v1\n"
     assert noted(local) == noted(local, facts={"arch": "qwen3", "n_embd": 256}) == note
     assert noted(local, facts={"arch": "qwen3", "n_embd": 512}) == ""
-    assert noted(local, "--draft", "off") == noted(local, "-md", str(pocket["dflash"])) == ""
+    for flags in (("--draft", "off"), ("--spec-type", "none"), ("-md", str(pocket["dflash"]))):
+        assert noted(local, *flags) == ""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     assert noted(str(broken)) == ""  # the engine will say

@@ -11,7 +11,7 @@ from typing import Any
 
 from dflash_local.cli.chat.backends import Backend, Message
 from dflash_local.cli.terminal.answer_view import AnswerView
-from dflash_local.cli.terminal.notes import note
+from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import DFlashError, RequestError
 
 HELP = """\
@@ -38,7 +38,7 @@ class Chat:
         """Read and answer until the end. Returns 1 if the last answer failed."""
         if sys.stdin.isatty():
             _enable_line_editing()
-            note("/help shows the commands")
+            aside("/help shows the commands")
             if self.shows_drafts:
                 self.show_drafts(True)
         status = 0
@@ -54,27 +54,27 @@ class Chat:
 
     def obey(self, command: str, rest: str) -> None:
         if command == "/help":
-            note(HELP)
+            aside(HELP)
         elif command == "/reset":
             self.messages.clear()
-            note("starting over")
+            aside("starting over")
         elif command == "/system":
             self.system = rest or None
             self.messages.clear()
-            note(f"system prompt: {self.system}")
+            aside(f"system prompt: {self.system}")
         elif command == "/drafts":
             self.show_drafts(not self.shows_drafts)
         elif command == "/set":
             self.set(*rest.split(None, 1))
         else:
-            note(f"there is no {command}; /help shows the commands")
+            aside(f"there is no {command}; /help shows the commands")
 
     def set(self, name: str = "", value: str | None = None) -> None:
         """Check and change a setting; without a value, show all."""
         from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 
         if value is None:
-            note("\n".join(f"{name} = {value}" for name, value in self.settings.items()))
+            aside("\n".join(f"{name} = {value}" for name, value in self.settings.items()))
             return
         try:
             parsed = json.loads(value)
@@ -86,13 +86,13 @@ class Chat:
             try:
                 SamplingParams(**{name: parsed})
             except RequestError as error:
-                note(error.message)
+                aside(error.message)
                 return
             self.settings[name] = parsed
         else:
-            note(f"cannot set {name} to {value}; names are max_tokens and those of llama-server's sampling fields")
+            aside(f"cannot set {name} to {value}; names are max_tokens and those of llama-server's sampling fields")
             return
-        note(f"{name} = {parsed}")
+        aside(f"{name} = {parsed}")
 
     def answer(self, text: str) -> int:
         """Stream one answer. Returns 0, or 1 if it failed."""
@@ -121,7 +121,7 @@ class Chat:
             changes.close()  # cancels what still runs
             view.end()
         if ended:
-            note(ended)
+            aside(ended)
         if timings:
             view.figures(timings)
         if reply["content"]:  # also of a stopped answer
@@ -138,7 +138,7 @@ class Chat:
     def show_drafts(self, shown: bool) -> None:
         self.shows_drafts = shown
         if not shown:
-            note("drafts are not shown")
+            aside("drafts are not shown")
             return
         from dflash_local.cli.drafts.draft_view import legend
 
@@ -161,7 +161,7 @@ def lines() -> Iterator[str]:
             return
         except KeyboardInterrupt:
             begun.clear()
-            note("\n/exit or Ctrl-D leaves")
+            aside("\n/exit or Ctrl-D leaves")
             continue
         if line.endswith("\\"):
             begun.append(line[:-1])

@@ -10,7 +10,7 @@ from dflash_local.cli.chat.repl import HELP, Chat
 from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine, sampling_options
 from dflash_local.cli.flags.model_flags import NO_MODEL, take_models
 from dflash_local.cli.flags.values import count
-from dflash_local.cli.terminal.notes import note
+from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 
@@ -49,6 +49,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
     models = take_models(args)
-    note("loading ...")
+    aside("loading ...")
     with load_engine(args, models) as engine:
         return Chat(local(engine), settings, args.system, args.show == "drafts").loop()

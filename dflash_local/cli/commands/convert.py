@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.flag import add_flag
-from dflash_local.cli.flags.model_flags import add_access_flags, local_header, local_target, note
+from dflash_local.cli.flags.model_flags import add_access_flags, local_header, local_target
 from dflash_local.cli.flags.values import count, numbers
+from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES

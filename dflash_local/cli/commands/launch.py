@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_local.cli.commands.serve import add_serve_flags
 from dflash_local.cli.flags.http_flags import port_of
 from dflash_local.cli.launch.program import PROGRAMS, Program
-from dflash_local.cli.terminal.notes import note
+from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import DFlashError, RequestError
 
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.cli.launch.launched_server import LaunchedServer
 
     with _ended_by_signals(), LaunchedServer(flags) as server:
-        note(f"starting 'dflash-local serve {shlex.join(flags)}'; its log is {server.log}")
+        aside(f"starting 'dflash-local serve {shlex.join(flags)}'; its log is {server.log}")
         facts = server.wait(url, key)
         return _run(program, executable, _place(program, facts, url, key, args), args.passed)
 
@@ -149,7 +149,7 @@ def _running(url: str, key: str) -> ServerFacts | None:
     from dflash_local.cli.launch.server_facts import ServerFacts
 
     if isinstance(found := ServerFacts.at(url, key), float):
-        note(f"waiting for the server at {url}, which loads its model ({found:.0%})")
+        aside(f"waiting for the server at {url}, which loads its model ({found:.0%})")
     while isinstance(found, float):
         time.sleep(0.5)
         found = ServerFacts.at(url, key)

@@ -68,7 +68,7 @@ class Tints:
 
     @property
     def all_taken(self) -> bool:
-        """Was all text of the passes shown?"""
+        """Whether all text of the passes was shown."""
         return not self._pending
 
     def _cut(self, length: int) -> list[Tinted]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir
+from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.gguf_parts import part_paths
@@ -54,8 +55,8 @@ def _key(relabelling: Relabelling) -> str:
 
 def _write(relabelling: Relabelling, path: Path) -> None:
     print(f"rewriting {relabelling.source.name} (dialect {relabelling.dialect.name}) as {path}", file=sys.stderr)
-    for note in relabelling.notes:
-        print(f"note: {note}", file=sys.stderr)
+    for text in relabelling.notes:
+        note(text)
     try:
         with Progress() as progress:
             relabelling.write(path, progress)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_local.cli.flags.flag import AddFlag
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.flags.spec_type import drafting_options
+from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
 
@@ -120,14 +120,14 @@ def target_repository(args: argparse.Namespace) -> str | None:
     return repo
 
 
-def _typed(value: str | None, env: str, other: Any, other_env: str) -> str | None:
+def _typed(value: str | None, env: str, other: str | None, other_env: str) -> str | None:
     """`value`, unless it comes from the environment and `other` was typed."""
     if value and other and not _is_typed(value, env) and _is_typed(other, other_env):
         return None
     return value
 
 
-def _is_typed(value: Any, env: str) -> bool:
+def _is_typed(value: str | None, env: str) -> bool:
     return os.environ.get(env) != value
 
 
@@ -226,8 +226,3 @@ def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
             note(text)
 
         yield Hub(token=args.hf_token, offline=args.offline, progress=progress, note=tell)
-
-
-def note(text: str) -> None:
-    """Print a note to the user on standard error."""
-    print(f"note: {text}", file=sys.stderr, flush=True)

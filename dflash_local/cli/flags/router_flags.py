@@ -6,7 +6,7 @@ import argparse
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from dflash_local.cli.flags.flag import SILENT, add_flag
 from dflash_local.cli.flags.values import count, truth
@@ -203,7 +203,7 @@ class ServeFlags:
         return tuple(sorted({name.strip() for name in listed} - {""}))
 
     def has_model(self, options: Options) -> bool:
-        """Do they name a model?"""
+        """Whether they name a model."""
         return any(place in options for place in _TARGETS)
 
     def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
@@ -216,7 +216,7 @@ def _place(action: argparse.Action) -> str:
     return action.option_strings[0] if action.dest == SILENT and action.option_strings else action.dest
 
 
-def _variables(action: Any) -> tuple[str, ...]:
+def _variables(action: argparse.Action) -> tuple[str, ...]:
     return getattr(action, "variables", ())
 
 

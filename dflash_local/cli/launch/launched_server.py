@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dflash_local.cli.launch.server_facts import ServerFacts
-from dflash_local.cli.terminal.notes import note
+from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.terminal.progress import StatusLine
 from dflash_local.errors import DFlashError
 
@@ -45,7 +45,7 @@ class LaunchedServer:
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         if self._process.poll() is not None:
             if kind is None:
-                note(f"the server ended before the program did; its log is {self.log}")
+                aside(f"the server ended before the program did; its log is {self.log}")
             return
         for end in (self._process.terminate, self._process.terminate, self._process.kill):  # the second one hurries it
             end()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from dflash_local.cli.terminal.notes import note, visible
+from dflash_local.cli.terminal.notes import aside, visible
 
 
 class AnswerView:
@@ -37,13 +37,13 @@ class AnswerView:
     def figures(self, timings: Mapping[str, Any]) -> None:
         """Print a line with the answer's speed, if known."""
         length = timings.get("acceptance_length")
-        note(
+        aside(
             f"[{timings['predicted_per_second']:.1f} tok/s, AL {'-' if length is None else format(length, '.2f')}, "
             f"{timings['predicted_n']} tokens]"
         )
 
     def _show_thought(self, text: str) -> None:
-        note(visible(text) if sys.stderr.isatty() else text, end="")
+        aside(visible(text) if sys.stderr.isatty() else text, end="")
 
     def _show(self, text: str) -> None:
         print(visible(text) if sys.stdout.isatty() else text, end="", flush=True)

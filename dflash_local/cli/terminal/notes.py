@@ -19,8 +19,13 @@ def visible(text: str) -> str:
     return text.translate(_PICTURES)
 
 
-def note(text: str, end: str = "\n") -> None:
-    """Print a note to standard error, dimmed on a terminal."""
+def note(text: str) -> None:
+    """Print a note to the user on standard error."""
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def aside(text: str, end: str = "\n") -> None:
+    """Print a text to standard error beside answers, dimmed on a terminal."""
     dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
     sys.stdout.flush()
     print(f"{dim}{text}{plain}", end=end, file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from typing import Any
+from typing import TextIO
 
 from dflash_local.words import file_size_text
 
@@ -13,7 +13,7 @@ from dflash_local.words import file_size_text
 class StatusLine:
     """The last line of a terminal, which is rewritten; elsewhere every line stays."""
 
-    def __init__(self, stream: Any = None) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self.is_live = self._stream.isatty()
         self._open = False
@@ -46,7 +46,7 @@ class Progress:
     the name of the work, its bytes so far and in total. Another name or total, or fewer bytes, begin a new line. A
     context manager, which closes the line; `quiet`: shows nothing."""
 
-    def __init__(self, stream: Any = None, *, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._line, self._quiet = StatusLine(stream), quiet
         self._last: tuple[int, int] | None = None  # done, total
         self._began = (0.0, 0)  # time, and bytes done then
