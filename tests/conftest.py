@@ -106,9 +106,10 @@ def repo() -> Path:
 
 @pytest.fixture(scope="session")
 def pocket() -> dict[str, Path]:
-    """The pocket models: `target` with its drafters, `hybrid-target` and `hybrid-dflash`."""
+    """The pocket models: `target` with its drafters, `hybrid-target` with `hybrid-dflash` and `hybrid-mtp`, its MTP layer
+    in a file of its own."""
     folder = ROOT / "dflash_local" / "demo"
-    names = ("target", *DRAFTERS, "hybrid-target", "hybrid-dflash")
+    names = ("target", *DRAFTERS, "hybrid-target", "hybrid-dflash", "hybrid-mtp")
     files = {name: folder / f"pocket-{name}.gguf" for name in names}
     missing = [path.name for path in files.values() if not path.is_file()]
     assert not missing, f"{folder} lacks {missing}"

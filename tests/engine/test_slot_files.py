@@ -24,11 +24,13 @@ PROMPT = "<|im_start|>user\nWhat is {} plus 24?<|im_end|>\n<|im_start|>assistant
 Make = Callable[..., Engine]
 
 # The beginning of a file (ggml_ops/cache/slot_file.cpp).
-HEAD = struct.Struct("<8s7Q10i")
+HEAD = struct.Struct("<8s4Q4i")
 FIELDS = [
-    "magic", "file_size", "target", "drafter", "state_size", "ring_size", "n_taps", "segment_size",
-    "n_tokens", "n_asked", "n_checkpoints", "past_begin", "n_segments", "ring_begin", "ring_end",
-    "taps_pos", "taps_rows", "zero",
+    "magic", "file_size", "target", "drafter", "state_size", "n_tokens", "n_asked", "n_checkpoints", "n_drafts",
+]  # fmt: skip
+DRAFT_HEAD = struct.Struct("<3Q6i")  # before what a drafter holds
+DRAFT_FIELDS = [
+    "context_size", "n_taps", "segment_size", "past_begin", "n_segments", "begin", "end", "taps_pos", "taps_rows",
 ]  # fmt: skip
 
 
@@ -41,6 +43,7 @@ def make(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> I
     def create(name: str = "", **options: Any) -> Engine:
         target = pocket[f"{name}target"] if name in ("", "hybrid-") else models.write(name, folder / f"{name}.gguf")
         drafter = pocket[f"{name}dflash"] if name in ("", "hybrid-") else None
+        drafter = pocket[options.pop("drafter")] if isinstance(options.get("drafter"), str) else drafter
         settings: dict[str, Any] = {"n_ctx": 1024, "n_slots": 2, "kv_unified": True, "n_threads": 1, "warmup": False}
         engines.append(Engine(target, options.pop("drafter", drafter), **{**settings, **options}))
         return engines[-1]
@@ -109,7 +112,7 @@ def test_what_the_drafter_has_not_read_comes_back(make: Make, tmp_path: Path) ->
     engines[0].save_slot(0, tmp_path / "slot")
     fresh = make()
     fresh.restore_slot(1, tmp_path / "slot")
-    assert head_of(tmp_path / "slot")["taps_rows"] > 0
+    assert draft_of(tmp_path / "slot")["taps_rows"] > 0
     turn = first + words(fresh, 10)
     stayed, back = say(engines[1], turn, id_slot=0, budget=16), say(fresh, turn, id_slot=1, budget=16)
     assert back.tokens == stayed.tokens and back.acceptance_lengths == stayed.acceptance_lengths
@@ -222,25 +225,39 @@ def test_a_memory_that_cannot_be_checked_is_not_saved(make: Make, tmp_path: Path
 # ---- files that lie ----
 
 
-def head_of(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return dict(zip(FIELDS, HEAD.unpack(file.read(HEAD.size)), strict=True))
+def head_from(content: bytes) -> dict[str, Any]:
+    return dict(zip(FIELDS, HEAD.unpack_from(content), strict=True))
+
+
+def before_drafts(content: bytes) -> list[int]:
+    """Sizes of the parts up to those of the drafters."""
+    head = head_from(content)
+    sizes = [HEAD.size, 4 * head["n_tokens"], head["state_size"]]
+    for _ in range(head["n_checkpoints"]):
+        sizes += [16, struct.unpack_from("<Q", content, sum(sizes) + 8)[0]]
+    return sizes
+
+
+def draft_from(content: bytes, at: int) -> dict[str, Any]:
+    return dict(zip(DRAFT_FIELDS, DRAFT_HEAD.unpack_from(content, at), strict=True))
+
+
+def draft_of(path: Path) -> dict[str, Any]:
+    """What the file says of its first drafter."""
+    content = path.read_bytes()
+    return draft_from(content, sum(before_drafts(content)))
 
 
 def signed(content: bytes) -> bytes:
     """With the checksum and the size that belong to it: nothing but what it says is wrong. `content` has neither."""
     content = content[:8] + struct.pack("<Q", len(content) + 8) + content[16:]
-    head = head_from(content)
-    cuts = [HEAD.size, 4 * head["n_tokens"], head["state_size"]]
+    sizes = before_drafts(content)
+    for _ in range(head_from(content)["n_drafts"]):
+        draft = draft_from(content, sum(sizes))
+        segments = [draft["segment_size"]] * min(draft["n_segments"], len(content))
+        sizes += [DRAFT_HEAD.size, *segments, draft["context_size"], 4 * draft["n_taps"]]
     parts, at = [], 0
-    for size in cuts:
-        parts.append(content[at : at + size])
-        at += size
-    for _ in range(head["n_checkpoints"]):
-        size = struct.unpack_from("<Q", content, at + 8)[0]
-        parts += [content[at : at + 16], content[at + 16 : at + 16 + size]]
-        at += 16 + size
-    for size in (*[head["segment_size"]] * min(head["n_segments"], len(content)), head["ring_size"], len(content)):
+    for size in sizes:
         parts.append(content[at : at + size])
         at += size
     value = 0xCBF29CE484222325
@@ -250,10 +267,6 @@ def signed(content: bytes) -> bytes:
             value = ((value ^ word) * 0x100000001B3) & (2**64 - 1)
             value ^= value >> 29
     return content + struct.pack("<Q", value)
-
-
-def head_from(content: bytes) -> dict[str, Any]:
-    return dict(zip(FIELDS, HEAD.unpack_from(content), strict=True))
 
 
 def test_the_checksum_here_is_that_of_the_files(make: Make, tmp_path: Path) -> None:
@@ -328,10 +341,14 @@ def test_files_that_lie(make: Make, name: str, tmp_path: Path) -> None:
     check_mutations(make, name, tmp_path, 60)
 
 
+def test_files_with_mtp_layers_that_lie(make: Make, tmp_path: Path) -> None:
+    check_mutations(make, "hybrid-", tmp_path, 60, drafter="hybrid-mtp")
+
+
 def test_files_that_lie_about_the_history(make: Make, tmp_path: Path) -> None:
     """Of a drafter that sees less than the text."""
     check_mutations(make, "", tmp_path, 60, n_words=400, draft_ctx=16)
-    assert head_of(tmp_path / "sound")["n_segments"] > 1
+    assert draft_of(tmp_path / "sound")["n_segments"] > 1
 
 
 @pytest.mark.slow

@@ -1,0 +1,152 @@
+"""The pocket hybrid with its trained MTP layer: alone, in a file of its own, and beside a DFlash drafter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.demo.pocket import join_mtp
+from dflash_local.engine import Completion, Engine, SamplingParams
+from dflash_local.errors import PairError, RequestError
+
+GREEDY = SamplingParams(temperature=0)
+SEEDED = SamplingParams(temperature=1, seed=3)
+Make = Callable[..., Engine]
+
+
+@pytest.fixture(scope="module")
+def joined(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The target with its layer in one file."""
+    return join_mtp(pocket["hybrid-target"], pocket["hybrid-mtp"], tmp_path_factory.mktemp("mtp") / "joined.gguf")
+
+
+@pytest.fixture(scope="module")
+def make(joined: Path) -> Iterator[Make]:
+    """Engines over the joined file, closed at the end."""
+    engines: list[Engine] = []
+
+    def create(drafter: Path | None = None, model: Path = joined, **options: Any) -> Engine:
+        settings: dict[str, Any] = {"n_ctx": 1024, "n_threads": 1, "warmup": False, "lookup": False}
+        engines.append(Engine(model, drafter, **{**settings, **options}))
+        return engines[-1]
+
+    yield create
+    for engine in engines:
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def questions(repo: Path) -> list[list[dict[str, str]]]:
+    lines = (repo / "benchmarks" / "prompts.jsonl").read_text().splitlines()[:4]
+    return [json.loads(line)["messages"] for line in lines]
+
+
+def answers(
+    engine: Engine, questions: list[list[dict[str, str]]], sampling: SamplingParams = GREEDY, **options: Any
+) -> list[Completion]:
+    prompts = [engine.apply_chat({"messages": question}).prompt for question in questions]
+    return [engine.generate(prompt, sampling, max_tokens=80, **options) for prompt in prompts]
+
+
+def tokens(completions: list[Completion]) -> list[list[int]]:
+    return [completion.tokens for completion in completions]
+
+
+def acceptance(completions: list[Completion]) -> float:
+    steps, passes = (sum(getattr(c.timings, name) for c in completions) for name in ("n_steps", "n_passes"))
+    return steps / passes
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
+def test_the_text_is_plain_text(make: Make, questions: list[list[dict[str, str]]], sampling: SamplingParams) -> None:
+    engine = make()
+    assert engine.info["drafter"]["kind"] == "mtp"
+    plain = tokens(answers(engine, questions, sampling, draft="off"))
+    for options in ({"budget": 4}, {"budget": 16}, {"budget": 16, "draft": "chain"}, {}):
+        assert tokens(answers(engine, questions, sampling, **options)) == plain, options
+    assert engine.stats()["drafter_failure"] == ""
+
+
+def test_acceptance(make: Make, questions: list[list[dict[str, str]]]) -> None:
+    """As trained: with chains of 12, a mean of 8.1 over 40 prompts."""
+    engine = make()
+    for least, options in ((6, {"budget": 16}), (6, {"budget": 16, "draft": "chain"}), (2.5, {"budget": 4})):
+        assert acceptance(answers(engine, questions, **options)) > least, options
+
+
+def test_a_file_of_its_own(make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]]) -> None:
+    whole, split = make(), make(pocket["hybrid-mtp"], pocket["hybrid-target"])
+    both = [answers(engine, questions, budget=16) for engine in (whole, split)]
+    assert tokens(both[0]) == tokens(both[1]) and acceptance(both[0]) == acceptance(both[1])
+    assert split.info["drafter"]["kind"] == "mtp" and len(split.info["drafters"]) == 1
+
+
+def test_two_drafters_take_turns(make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]]) -> None:
+    """A fixed budget is the first drafter's; without one both are tried, and one of them drafts most."""
+    engine = make(pocket["hybrid-dflash"], n_slots=2, kv_unified=True, warmup=True, cost_cache=False)
+    assert [drafter["kind"] for drafter in engine.info["drafters"]] == ["dflash", "mtp"]
+    alone = {kind: make(pocket["hybrid-dflash"] if kind == "dflash" else None) for kind in ("dflash", "mtp")}
+    plain = tokens(answers(engine, questions, draft="off"))
+    assert acceptance(answers(engine, questions, budget=16)) == acceptance(answers(alone["dflash"], questions, budget=16))
+    assert engine.stats()["choices"]["drafters"]["mtp"] == 0
+    for _ in range(3):
+        assert tokens(answers(engine, questions)) == plain
+    used = engine.stats()["choices"]["drafters"]
+    assert used["dflash"] > 0 and used["mtp"] > 0
+    prompts = [engine.apply_chat({"messages": question}).prompt for question in questions]
+    together = [engine.submit(engine.tokenize(prompt), GREEDY, max_tokens=80) for prompt in prompts]
+    assert [generation.result(60).tokens for generation in together] == plain
+
+
+def test_conversations_keep_both_contexts(
+    make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]], tmp_path: Path
+) -> None:
+    """In the host cache and in slot files: a conversation that comes back is drafted for as one that stayed."""
+    options = {"n_slots": 2, "kv_unified": True}
+    stays, moves, fresh = (make(pocket["hybrid-dflash"], **options) for _ in range(3))
+    prompt = stays.apply_chat({"messages": questions[0]}).prompt
+
+    def say(engine: Engine, text: str, slot: int = 0) -> Completion:
+        return engine.generate(text, GREEDY, max_tokens=60, budget=12, id_slot=slot)
+
+    for engine in (stays, moves):
+        first = say(engine, prompt)
+    moves.save_slot(0, tmp_path / "slot")
+    fresh.restore_slot(1, tmp_path / "slot")
+    turn = prompt + first.text + "\nNow "
+    expected = say(stays, turn)
+    for engine, slot in ((moves, 0), (fresh, 1)):
+        again = say(engine, turn, slot)
+        assert again.cached_tokens == expected.cached_tokens > 0
+        assert again.tokens == expected.tokens and again.acceptance_lengths == expected.acceptance_lengths
+    with pytest.raises(RequestError, match="drafter"):
+        make(**options).restore_slot(0, tmp_path / "slot")
+
+
+def test_a_part_of_the_head(make: Make, questions: list[list[dict[str, str]]]) -> None:
+    """Fewer tokens may be proposed; which ones follows the texts."""
+    whole, part = make(), make(draft_vocab=400)
+    assert part.info["drafter"]["n_vocab_draft"] == 400 < whole.info["drafter"]["n_vocab_draft"]
+    both = [answers(engine, questions * 2, budget=8) for engine in (whole, part)]
+    assert tokens(both[0]) == tokens(both[1])
+    assert acceptance(both[1][4:]) > 0.8 * acceptance(both[0][4:])
+
+
+def test_kinds_that_are_not_there(make: Make, pocket: dict[str, Path]) -> None:
+    assert make(draft_kind="lookup", lookup=True).info["drafter"] is None
+    dflash, mtp = pocket["hybrid-dflash"], pocket["hybrid-mtp"]
+    for drafter, model, kind, why in (
+        (None, pocket["hybrid-target"], "mtp", "has no MTP layers"),
+        (dflash, None, "mtp", "has no MTP layers of the target"),
+        (mtp, None, "dflash", "has MTP layers of the target"),
+    ):
+        with pytest.raises(PairError, match=why):
+            make(drafter, **({"model": model} if model else {}), draft_kind=kind)
+    with pytest.raises(RequestError, match="there is no drafter"):
+        make(draft_kind="dflash")
+    with pytest.raises(RequestError, match="lookup is off"):
+        make(draft_kind="lookup")
