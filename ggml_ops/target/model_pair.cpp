@@ -62,15 +62,26 @@ llama_model * load_model(
 
 std::string arch_of(const gguf_file & file) { return file.find("general.architecture")->text; }
 
-// Whether the drafter's file has MTP layers of this target. Throws status_error if draft_kind wants another drafter.
+// Whether the drafter's file has MTP layers of this target. Throws status_error if it has some that cannot draft, or
+// draft_kind wants another drafter.
 bool is_mtp_file(const dflash_engine_params & p, const gguf_file & target) {
     const gguf_file file = check_gguf(p.drafter);
-    const bool      mtp  = arch_of(file) == arch_of(target) && no_mtp(file).empty();
-    if (p.draft_kind == (mtp ? DFLASH_KIND_DFLASH : DFLASH_KIND_MTP)) {
-        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is ", mtp ? "dflash" : "mtp", ", but ", p.drafter,
-            mtp ? " has MTP layers" : " is a drafter with layers of its own", ": leave the file out, or draft_kind at auto");
+    if (arch_of(file) != arch_of(target)) {
+        if (p.draft_kind == DFLASH_KIND_MTP) {
+            throw status_error(DFLASH_ERROR_PAIR, "draft_kind is mtp, but ", p.drafter, " has the architecture ",
+                gguf_printable(arch_of(file)), ", not the target's: leave the file out, or draft_kind at auto");
+        }
+        return false;
     }
-    return mtp;
+    const std::string why = no_mtp(file);
+    if (!why.empty()) {
+        throw status_error(DFLASH_ERROR_PAIR, p.drafter, " has the target's architecture, but cannot draft: ", why);
+    }
+    if (p.draft_kind == DFLASH_KIND_DFLASH) {
+        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is dflash, but ", p.drafter,
+            " has MTP layers: leave the file out, or draft_kind at auto");
+    }
+    return true;
 }
 
 // Whether the target's own MTP layers are to draft. Throws status_error if they must, and cannot.

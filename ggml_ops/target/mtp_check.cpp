@@ -50,7 +50,8 @@ class mtp_check {
     // i: of an array, which has a value for each layer
     int64_t number(const char * suffix, int64_t otherwise, int64_t i = 0) const {
         const gguf_value * value = file_.find(arch_ + suffix);
-        return value && value->is_integer() && (uint64_t) i < value->count ? value->integer(i) : otherwise;
+        const bool         known = value && value->is_integer() && !value->bytes.empty() && (uint64_t) i < value->count;
+        return known ? value->integer(i) : otherwise;
     }
 
     bool has(int64_t layer, const std::string & part) const {
@@ -72,7 +73,7 @@ class mtp_check {
                 return ".attention.q_lora_rank";
             }
             const gguf_value * scale = file_.find(arch_ + ".attention.temperature_scale");
-            return scale && scale->real() != 0.0 ? ".attention.temperature_scale" : "";
+            return scale && !scale->bytes.empty() && scale->real() != 0.0 ? ".attention.temperature_scale" : "";
         }
         if (is({ "glm4moe" }) && number(".rope.dimension_sections", 0) > 0 &&
             number(".rope.dimension_sections", 0, 1) > 0) {
@@ -94,7 +95,7 @@ class mtp_check {
                 std::find_if(parts.begin(), parts.end(), [&](const char * part) { return !has(layer, part); });
             return missing == parts.end() ? "" : *missing;
         };
-        const std::string missing = first_of({ "nextn.eh_proj", "nextn.enorm", "nextn.hnorm" });
+        std::string missing = first_of({ "nextn.eh_proj", "nextn.enorm", "nextn.hnorm" });
         if (!missing.empty()) {
             return missing;
         }

@@ -53,10 +53,10 @@ def fill(tensor: int, file: int) -> None:
         ggml.gguf_add_tensor(file, tensor)
 
 
-def make(keys: Path, path: Path) -> None:
-    """Write the model at `path` whose metadata is in the file `keys`."""
+def make(keys: Path, path: Path, mtp: bool = False) -> None:
+    """Write the model at `path` whose metadata is in the file `keys`; with `mtp` its MTP layers, too."""
     params = llama.llama_model_default_params()
-    params.use_extra_bufts = False
+    params.use_extra_bufts, params.load_mtp = False, mtp
     file = ctypes.c_void_p(ggml.gguf_init_from_file(str(keys).encode(), InitParams(True, None)))
     callback = llama.llama_model_set_tensor_data_t(fill)
     model = llama.llama_model_init_from_user(file, callback, file, params)

@@ -40,10 +40,10 @@ N_VOCAB = 128
 WINDOW = 32  # of every sliding window here (the fuzzer's gpt-oss too)
 
 
-def tokenizer() -> Image:
-    """A byte-pair tokenizer of N_VOCAB words without merges, the last one the end of text."""
-    words = [f"w{i}" for i in range(N_VOCAB - 1)] + ["<end>"]
-    kinds = [1] * (N_VOCAB - 1) + [3]
+def tokenizer(n_vocab: int = N_VOCAB) -> Image:
+    """A byte-pair tokenizer without merges, its last word the end of text."""
+    words = [f"w{i}" for i in range(n_vocab - 1)] + ["<end>"]
+    kinds = [1] * (n_vocab - 1) + [3]
     return Image(
         [
             pair("tokenizer.ggml.model", "gpt2"),
@@ -51,8 +51,8 @@ def tokenizer() -> Image:
             Pair(b"tokenizer.ggml.tokens", ARRAY, array(STRING, [text(word.encode()) for word in words])),
             Pair(b"tokenizer.ggml.token_type", ARRAY, array(I32, [number(I32, kind) for kind in kinds])),
             Pair(b"tokenizer.ggml.merges", ARRAY, array(STRING, [text(b"w 0")])),
-            pair("tokenizer.ggml.eos_token_id", N_VOCAB - 1),
-            pair("tokenizer.ggml.bos_token_id", N_VOCAB - 1),
+            pair("tokenizer.ggml.eos_token_id", n_vocab - 1),
+            pair("tokenizer.ggml.bos_token_id", n_vocab - 1),
             pair("tokenizer.ggml.add_bos_token", False),
         ]
     )

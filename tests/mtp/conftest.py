@@ -1,0 +1,52 @@
+"""The tiny models as files, and what llama.cpp itself drafts with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from dflash_local.native import library_path
+
+from .models import NAMES, WITHOUT_GRAPH
+
+
+class Reference(NamedTuple):
+    """A greedy text behind PROMPT, and for each of its tokens what is drafted behind it: by position the likeliest
+    tokens with their probabilities."""
+
+    text: list[int]
+    drafts: list[list[dict[int, float]]]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mtp")
+
+
+@pytest.fixture(scope="session")
+def references(folder: Path, repo: Path) -> dict[str, Reference]:
+    """By name. One that ended the process, and all behind it, are missing."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.mtp.probe", str(folder), *NAMES, *(f"{arch}-1" for arch in WITHOUT_GRAPH)],
+        cwd=repo, capture_output=True, text=True, env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
+    )  # fmt: skip
+    if run.returncode != 0:
+        print(run.stderr[-2000:])
+    found = {}
+    for line in (json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")):
+        drafts = [[{int(token): prob for token, prob in at.items()} for at in draft] for draft in line["drafts"]]
+        found[line["name"]] = Reference(line["text"], drafts)
+    return found
+
+
+@pytest.fixture
+def model(references: dict[str, Reference], folder: Path) -> Callable[[str], Path]:
+    """The file of a name in NAMES."""
+    return lambda name: folder / f"{name}.gguf"
