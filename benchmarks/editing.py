@@ -32,7 +32,7 @@ PLACES = {
     "server/formats/responses.py": (0.5,),
     "server/page/src/chat/answer.ts": (0.5,),
     "ggml_ops/draft/quotation.cpp": (0.8,),
-    "ggml_ops/draft/drafter.cpp": (0.7,),
+    "ggml_ops/draft/block_drafter.cpp": (0.7,),
 }
 
 

@@ -145,7 +145,8 @@ class EngineOptions:
         }
     )
     drafter: Path | None = _option(
-        help="its DFlash drafter, a GGUF file made by 'dflash-local convert'; without one, decoding is plain",
+        help="its DFlash drafter, a GGUF file made by 'dflash-local convert', or MTP layers that were split off it; "
+        "without one, its own MTP layers and prompt lookup draft",
         native_type=c_char_p,
         native_value=_optional_path,
         flag=_flag(_MODELS, "-md --model-draft --spec-draft-model", env="SPEC_DRAFT_MODEL", metavar="GGUF"),

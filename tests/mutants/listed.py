@@ -54,7 +54,7 @@ ENGINE = [
     ),
     *mutants_of(
         "ggml_ops/cache/draft_memory.cpp",
-        ("drafter_->ring().put(to, drafter_->ring().take(from, n_past));", ";"),
+        ("drafter_->context().put(to, drafter_->context().take(from, n_past));", ";"),
         ("taps_.clear(p.id, end);", ";"),
         tests=("tests/lossless/test_tokens.py", "tests/rpc/test_rpc.py -k drafter_that_fails", *CACHE),
     ),
@@ -253,14 +253,14 @@ DRAFT = [
         tests=BLOCKS,
     ),
     *mutants_of(
-        "ggml_ops/draft/drafter.cpp",
+        "ggml_ops/draft/block_drafter.cpp",
         ("cells.push_back(kv_->block_cell(job.slot, i));", "cells.push_back(kv_->block_cell(jobs[0].slot, i));"),
         ("        next_ids += n_ids;", "        ;"),
         ("masked.push_back(tokens.back() == mask_token_ ? 1.0f : 0.0f);", "masked.push_back(1.0f);"),
         tests=DRAFTS,
     ),
     *mutants_of(
-        "ggml_ops/draft/drafter.cpp",
+        "ggml_ops/draft/block_drafter.cpp",
         ("newest.push_back(i + 1 == job.n_inject ?", "newest.push_back(i == 0 ?"),
         tests=("tests/parity/test_lilicorr.py",),
     ),
