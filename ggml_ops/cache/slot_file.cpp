@@ -17,9 +17,9 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MAX_DRAFTS    = 8;
+constexpr int32_t MAX_DRAFTS      = 8;
 constexpr char    CONTRADICTION[] = "is damaged: its counts contradict each other";
-constexpr char MAGIC[8] = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '3' };
+constexpr char    MAGIC[8]        = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '3' };
 
 struct head {
     char     magic[8];
@@ -166,8 +166,7 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
 void check(const draft_head & h, int32_t n_tokens) {
     const bool sound = h.past_begin >= 0 && h.past_begin <= h.end && h.n_segments >= 0 &&
                        h.n_segments <= n_tokens / kv_history::STEP + 1 && h.begin >= 0 && h.begin <= h.end &&
-                       h.end <= n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 &&
-                       h.taps_pos <= n_tokens - h.taps_rows;
+                       h.end <= n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 && h.taps_pos <= n_tokens - h.taps_rows;
     refuse_file_if(!sound, CONTRADICTION);
 }
 

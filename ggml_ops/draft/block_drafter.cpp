@@ -170,8 +170,9 @@ int32_t block_drafter::reduced_size(bool shares) const {
 void block_drafter::copy_head(const llama_model * target, bool shares) {
     const ggml_tensor * weight = model_.layers[0].wk;
     if (const int32_t n = reduced_size(shares); n > 0) {
-        head_       = std::make_unique<shared_head>(model_.output, n, weight);
-        vocabulary_ = std::make_unique<draft_vocabulary>(model_.n_candidates, n, text_ends(llama_model_get_vocab(target), n));
+        head_ = std::make_unique<shared_head>(model_.output, n, weight);
+        vocabulary_ =
+            std::make_unique<draft_vocabulary>(model_.n_candidates, n, text_ends(llama_model_get_vocab(target), n));
         if (model_.output->data) {   // else a memory plan: only the size is known
             read_head();
         }

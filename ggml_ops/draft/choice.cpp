@@ -148,8 +148,7 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
 
 const length_choice & drafter_turns::choose(const std::vector<length_choice> & best) {
     const auto known = [](const length_choice & a, const length_choice & b) { return a.rate < b.rate; };
-    const auto fresh =
-        std::find_if(best.begin(), best.end(), [](const length_choice & c) { return c.rate == 0; });
+    const auto fresh = std::find_if(best.begin(), best.end(), [](const length_choice & c) { return c.rate == 0; });
     const length_choice & top    = *std::max_element(best.begin(), best.end(), known);
     const length_choice * chosen = fresh != best.end() ? &*fresh : &top;
     for (const length_choice & c : best) {

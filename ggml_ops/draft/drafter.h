@@ -38,13 +38,13 @@ class drafter {
     drafter(const drafter &) = delete;
     virtual ~drafter()       = default;
 
-    virtual const drafter_kind & kind() const      = 0;
-    virtual tap_source           taps() const      = 0;
-    virtual int32_t              tap_size() const  = 0;   // floats
-    virtual int32_t              n_ctx() const     = 0;   // newest positions that a pass attends to
+    virtual const drafter_kind & kind() const       = 0;
+    virtual tap_source           taps() const       = 0;
+    virtual int32_t              tap_size() const   = 0;   // floats
+    virtual int32_t              n_ctx() const      = 0;   // newest positions that a pass attends to
     virtual int32_t              max_length() const = 0;   // the anchor and the tokens of the longest draft
-    virtual int32_t              top_k() const     = 0;   // candidates of a position
-    virtual bool                 on_device() const = 0;
+    virtual int32_t              top_k() const      = 0;   // candidates of a position
+    virtual bool                 on_device() const  = 0;
     // What it holds of the slots. run() adds to it.
     virtual draft_context &       context()       = 0;
     virtual const draft_context & context() const = 0;

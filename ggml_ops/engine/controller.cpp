@@ -140,7 +140,7 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots, const ste
         set_reason(any_quotes(slots) ? reason::quotes : reason::no_drafter);
         return 1;
     }
-    int32_t                            n_drafting = 0, fixed_length = 1, max_length = 1;
+    int32_t                   n_drafting = 0, fixed_length = 1, max_length = 1;
     std::vector<const slot *> automatic;   // those that leave their budget to the controller
     for (const slot & s : slots) {
         if (!s.writing() || max_nodes(s, choice) == 1) {
@@ -182,8 +182,8 @@ bool controller::may_draft(int32_t drafter, const std::vector<slot> & slots) con
                                              [](const slot & s) { return s.writing() && s.request.block_accept; });
 }
 
-// The drafter and its best length, into last_choice_. Without slots that leave this to the controller, the first drafter
-// that can.
+// The drafter and its best length, into last_choice_. Without slots that leave this to the controller, the first
+// drafter that can.
 void controller::choose_drafter(const std::vector<slot> & slots, const std::vector<const slot *> & automatic,
     int32_t max_length, const step_choice & choice) {
     std::vector<length_choice> best;
@@ -195,8 +195,8 @@ void controller::choose_drafter(const std::vector<slot> & slots, const std::vect
     last_choice_ = automatic.empty() ? best.front() : turns_.choose(best);
 }
 
-length_choice controller::best_of(int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length,
-    const step_choice & choice) const {
+length_choice controller::best_of(
+    int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length, const step_choice & choice) const {
     std::vector<const value_profile *> profiles;
     for (const slot * s : slots) {
         profiles.push_back(&s->learned.drafters[drafter].values);
@@ -230,9 +230,8 @@ bool controller::quotes_suffice(const std::vector<slot> & slots, const step_choi
     const auto rate = [&](const std::vector<std::vector<float>> & values, double draft_ms) {
         return best_nodes(values, costs_.verify, choice.n_attended, draft_ms + costs_.other_ms, choice.tree_rows).rate;
     };
-    return n_quoted > 0 &&
-           rate(quoted, 0) >
-               rate(better, costs_.drafts[last_choice_.drafter].at((int32_t) better.size() * last_choice_.length));
+    return n_quoted > 0 && rate(quoted, 0) > rate(better, costs_.drafts[last_choice_.drafter].at(
+                                                              (int32_t) better.size() * last_choice_.length));
 }
 
 // The length of last_choice_, or 1 where plain decoding is faster or must be measured.

@@ -80,8 +80,8 @@ class controller {
     // milliseconds that count.
     double observe_draft(
         const pass_record & last, const step_choice & choice, int32_t n_slots, int32_t n_injected, double ms);
-    void   observe_failure(const std::string & why);   // of the drafter's pass
-    void   observe_other(double ms);                   // time of a step beyond its passes
+    void observe_failure(const std::string & why);   // of the drafter's pass
+    void observe_other(double ms);                   // time of a step beyond its passes
 
     pass_costs &       costs() { return costs_; }
     const pass_costs & costs() const { return costs_; }
@@ -107,22 +107,22 @@ class controller {
     dflash::reason       reason_of(const slot & s, const step_choice & choice) const;
     std::vector<int32_t> block_lengths(int32_t n_max, int32_t drafter) const;
     bool                 may_draft(int32_t drafter, const std::vector<slot> & slots) const;
-    length_choice        best_of(int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length,
-               const step_choice & choice) const;
-    void                 choose_drafter(const std::vector<slot> & slots, const std::vector<const slot *> & automatic,
-                        int32_t max_length, const step_choice & choice);
-    int32_t              auto_length(int32_t n_drafting, double n_attended);
-    int32_t              choose_any_length(const std::vector<slot> & slots, const step_choice & choice);
-    int32_t              padded_length(const step_choice & choice);
-    int32_t              tree_outputs(const std::vector<slot> & slots) const;
-    bool                 quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const;
-    void                 learn_values(slot & s) const;
+    length_choice        best_of(
+               int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length, const step_choice & choice) const;
+    void    choose_drafter(const std::vector<slot> & slots, const std::vector<const slot *> & automatic,
+           int32_t max_length, const step_choice & choice);
+    int32_t auto_length(int32_t n_drafting, double n_attended);
+    int32_t choose_any_length(const std::vector<slot> & slots, const step_choice & choice);
+    int32_t padded_length(const step_choice & choice);
+    int32_t tree_outputs(const std::vector<slot> & slots) const;
+    bool    quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const;
+    void    learn_values(slot & s) const;
 
-    const pass_limits & limits_;
+    const pass_limits &         limits_;
     std::vector<drafter_traits> drafters_;
-    bool                pads_blocks_ = false;
-    pass_costs          costs_;
-    experience          last_learned_[2];   // of the last answers, sampled and greedy
+    bool                        pads_blocks_ = false;
+    pass_costs                  costs_;
+    experience                  last_learned_[2];   // of the last answers, sampled and greedy
 
     int32_t      last_rows_ = 0;   // of the last target pass, whose graph is kept
     tree_padding padding_{ limits_, costs_ };

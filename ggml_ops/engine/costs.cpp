@@ -144,8 +144,8 @@ bool pass_costs::read(const std::string & path, size_t n_drafters) {
     if (path.empty() || !in) {
         return false;
     }
-    const json j = json::parse_no_throw({ std::istreambuf_iterator<char>(in), {} });
-    cost_curve verify_read;
+    const json              j = json::parse_no_throw({ std::istreambuf_iterator<char>(in), {} });
+    cost_curve              verify_read;
     std::vector<cost_curve> drafts_read(n_drafters);
     if (!j.is_object() || j.value("format", json()) != COST_FORMAT ||
         !read_curve(j.value("verify_ms", json()), verify_read) ||
@@ -171,9 +171,9 @@ void pass_costs::write(const std::string & path) const {
     for (const cost_curve & draft : drafts) {
         by_drafter.push_back(curve_json(draft));
     }
-    const json j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify) }, { "drafts_ms", by_drafter },
-        { "rebuild_ms", rebuild_ms }, { "cell_ms", verify.per_cell() } };
-    const auto now         = std::chrono::steady_clock::now().time_since_epoch();
+    const json        j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify) }, { "drafts_ms", by_drafter },
+               { "rebuild_ms", rebuild_ms }, { "cell_ms", verify.per_cell() } };
+    const auto        now  = std::chrono::steady_clock::now().time_since_epoch();
     const std::string part = path + "." + std::to_string(now.count()) + ".part";
     {
         std::ofstream out(file_path(part));

@@ -22,8 +22,8 @@ struct timed_passes {
 
 // Bounds of an engine's passes.
 struct pass_shapes {
-    int32_t              n_slots    = 1;
-    std::vector<int32_t> max_lengths;   // of each drafter's drafts
+    int32_t              n_slots = 1;
+    std::vector<int32_t> max_lengths;      // of each drafter's drafts
     int32_t              n_rows_max = 1;   // widest target pass to measure
 };
 

@@ -66,8 +66,7 @@ std::vector<std::unique_ptr<drafter>> load_drafters(const model_pair & models, t
             loaded.push_back(load_block_drafter(models, target));
         }
         if (models.mtp()) {
-            loaded.push_back(
-                pair_error([&] { return std::make_unique<mtp_drafter>(models, target); }));
+            loaded.push_back(pair_error([&] { return std::make_unique<mtp_drafter>(models, target); }));
         }
         if (models.plans() || models.on_devices()) {   // on the host memory is taken when it is used
             for (const auto & drafter : loaded) {

@@ -42,9 +42,9 @@ static std::vector<drafter_traits> traits_of(const draft_memories & drafts) {
 
 engine::engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user) :
     given_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
-    models_(given_, { progress, user }), target_(given_, models_),
-    drafts_(target_, load_drafters(models_, target_)), cache_(target_.params(), models_, target_, drafts_),
-    limits_(target_.limits()), answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
+    models_(given_, { progress, user }), target_(given_, models_), drafts_(target_, load_drafters(models_, target_)),
+    cache_(target_.params(), models_, target_, drafts_), limits_(target_.limits()),
+    answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
     if (given_.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafts_.first());

@@ -43,9 +43,9 @@ class inspector {
     tree              check_tree(const dflash_tree_rows & rows, int32_t index);
     std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);
 
-    target &       target_;
+    target &         target_;
     draft_memories & drafts_;
-    cache &        cache_;
+    cache &          cache_;
 };
 
 // The target's KV cells, as JSON.

@@ -243,14 +243,14 @@ std::string info_json(const engine & e) {
 }
 
 std::string plan_json(const dflash_engine_params & given, const std::vector<ggml_backend_dev_t> & stand_ins) {
-    const log_silence              silence;
-    const plan_scope               scope;
-    const dflash_engine_params     checked = resolve_params(given);
-    const model_pair               models(checked, { nullptr, nullptr, true, stand_ins });
-    target                         target(checked, models);
-    const dflash_engine_params &   params  = target.params();
-    const auto                     loaded  = load_drafters(models, target);
-    drafter_list                   drafters;
+    const log_silence            silence;
+    const plan_scope             scope;
+    const dflash_engine_params   checked = resolve_params(given);
+    const model_pair             models(checked, { nullptr, nullptr, true, stand_ins });
+    target                       target(checked, models);
+    const dflash_engine_params & params = target.params();
+    const auto                   loaded = load_drafters(models, target);
+    drafter_list                 drafters;
     for (const auto & drafter : loaded) {
         drafters.push_back(drafter.get());
     }
@@ -354,7 +354,8 @@ static json policy_json(const engine & e) {
         { "cost_cell_ms", costs.verify.per_cell() },
         { "cost_source", costs.source },
         { "choices", { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
-                         { "drafters", by_drafter(e, [&](int32_t i) { return json(counts.drafters[i]); }) }, { "reasons", map_json(counts.reasons) } } },
+                         { "drafters", by_drafter(e, [&](int32_t i) { return json(counts.drafters[i]); }) },
+                         { "reasons", map_json(counts.reasons) } } },
         { "drafter_failure", policy.drafter_failure() },
         { "choice", { { "length", choice.length }, { "rate", choice.rate },
                         { "plain_rate", policy.plain_rate(1, next.choice.n_attended) },

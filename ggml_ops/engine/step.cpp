@@ -363,7 +363,8 @@ void engine::draft() {
         std::vector<draft_memory::part> parts;
         int32_t                         n_denoised = 0, n_injected = 0;
         for (const slot & s : slots_) {
-            const bool    denoises  = i == choice.drafter && choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
+            const bool denoises =
+                i == choice.drafter && choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
             const int32_t n_pending = drafts_[i].taps().of(s.id).rows;
             if (denoises || n_pending >= (s.reading() && !drafts_[i].taps().store() ? FLUSH_READING : FLUSH_RESTING)) {
                 parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens });

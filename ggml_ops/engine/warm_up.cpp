@@ -56,7 +56,7 @@ static pass_shapes shapes_of(
     const pass_limits & limits = target.limits();
     const memory &      memory = target.memory();
     pass_shapes         shapes;
-    shapes.n_slots    = (int32_t) params.n_slots;
+    shapes.n_slots = (int32_t) params.n_slots;
     for (int32_t i = 0; i < drafts.size(); ++i) {
         shapes.max_lengths.push_back(drafts[i].drafter().max_length());
     }
@@ -75,9 +75,8 @@ void warm_up(const dflash_engine_params & params, const std::string & cost_cache
     timed_passes        passes;
     passes.verify = [&](int32_t n_rows) { return time_verify(target, n_rows); };
     for (int32_t i = 0; i < drafts.size(); ++i) {
-        passes.drafts.push_back(
-            [&drafter = drafts[i].drafter(), bos = llama_vocab_bos(target.vocab())](
-                int32_t n_slots, int32_t length) { return time_draft(drafter, bos, n_slots, length); });
+        passes.drafts.push_back([&drafter = drafts[i].drafter(), bos = llama_vocab_bos(target.vocab())](int32_t n_slots,
+                                    int32_t length) { return time_draft(drafter, bos, n_slots, length); });
     }
     if (target.logits()) {   // as greedy passes do; a pass on an RPC server is over when something of it has been read
         target.logits()->wanted = best_logits::largest;

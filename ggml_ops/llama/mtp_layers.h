@@ -47,7 +47,7 @@ struct mtp_projection {
 };
 // Null where a hidden state of the layer's graph is not all that the logits depend on, or there are several heads.
 LLAMA_API mtp_projection access_mtp_projection(const llama_model * model);
-LLAMA_API bool    access_mtp_crops(const llama_model * model);
+LLAMA_API bool           access_mtp_crops(const llama_model * model);
 
 // What the layers of a target take of its file. Layers that were split off are a file of their own.
 struct mtp_size {

@@ -18,12 +18,12 @@ namespace dflash {
 // ---- construction ----
 
 static llama_context_ptr make_context(llama_model * model, const target & target) {
-    const dflash_engine_params & p         = target.params();
-    const uint32_t               n_drafted = p.n_slots * (uint32_t) access_mtp_length(model);
-    llama_context_params         cp        = llama_context_default_params();
-    cp.ctx_type                            = LLAMA_CONTEXT_TYPE_MTP;
-    cp.ctx_other                           = target.context();
-    cp.n_ctx                               = p.n_ctx + GGML_PAD(n_drafted, 256);
+    const dflash_engine_params & p = target.params();
+    const uint32_t       n_drafted = GGML_PAD((uint32_t) access_mtp_length(model), 256);   // beside each slot's text
+    llama_context_params cp        = llama_context_default_params();
+    cp.ctx_type                    = LLAMA_CONTEXT_TYPE_MTP;
+    cp.ctx_other                   = target.context();
+    cp.n_ctx                       = (p.n_ctx / p.n_slots + n_drafted) * p.n_slots;
     cp.n_batch = cp.n_ubatch = (uint32_t) std::max(target.limits().n_rows, 64);
     cp.n_outputs_max         = p.n_slots;
     cp.n_seq_max             = p.n_slots;
@@ -59,15 +59,14 @@ static std::unique_ptr<mtp_head> make_head(const model_pair & models, const dfla
     const mtp_projection projection = access_mtp_projection(models.mtp());
     const int32_t        part       = part_of(projection, models.mtp_head(), p.draft_vocab);
     return part == 0 ? nullptr
-                     : std::make_unique<mtp_head>(projection, models.mtp_head(), part, text_ends(models.vocab(), part),
-                           p.n_threads_batch);
+                     : std::make_unique<mtp_head>(
+                           projection, models.mtp_head(), part, text_ends(models.vocab(), part), p.n_threads_batch);
 }
 
 mtp_drafter::mtp_drafter(const model_pair & models, dflash::target & target) :
-    n_embd_(llama_model_n_embd_out(models.mtp())),
-    n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(models.mtp()))), max_length_(access_mtp_length(models.mtp())),
-    n_heads_(access_mtp_heads(models.mtp())), on_device_(access_on_devices(models.mtp())),
-    crops_(access_mtp_crops(models.mtp())),
+    n_embd_(llama_model_n_embd_out(models.mtp())), n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(models.mtp()))),
+    max_length_(access_mtp_length(models.mtp())), n_heads_(access_mtp_heads(models.mtp())),
+    on_device_(access_on_devices(models.mtp())), crops_(access_mtp_crops(models.mtp())),
     context_(make_context(models.mtp(), target), models.rpc(), (int32_t) target.params().n_slots, n_embd_),
     batch_(llama_batch_ext_init(context_.ctx())), head_(make_head(models, target.params())) {
     const llama_model * of_target = target.model();

@@ -11,7 +11,7 @@ mtp_head::mtp_head(const mtp_projection & projection, const gguf_tensor & whole,
     whole_(whole), head_(projection.head, part, projection.beside),
     vocabulary_((int32_t) projection.head->ne[1], part, std::move(always)) {
     ggml_backend_dev_t device = device_of(head_.tensor());
-    device = device ? device : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    device                    = device ? device : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     backend_.reset(ggml_backend_dev_init(device, nullptr));
     fail_if(!backend_, "a backend for the MTP layers' output projection could not be initialized");
     set_threads(device, backend_.get(), n_threads);

@@ -1,5 +1,5 @@
-// A part of the output projection that MTP layers use: of the tokens that the texts consist of. The whole one costs more
-// than the layer itself, and a draft multiplies with it once for each token.
+// A part of the output projection that MTP layers use: of the tokens that the texts consist of. The whole one costs
+// more than the layer itself, and a draft multiplies with it once for each token.
 
 #pragma once
 

@@ -38,11 +38,11 @@ class model_pair {
     // Throws status_error that names the field or the file.
     model_pair(const dflash_engine_params & params, const load_options & options);
 
-    llama_model *       target() const { return target_.get(); }
-    llama_model *       drafter() const { return is_mtp_file_ ? nullptr : file_.get(); }   // null: none
+    llama_model * target() const { return target_.get(); }
+    llama_model * drafter() const { return is_mtp_file_ ? nullptr : file_.get(); }   // null: none
     // The model whose MTP layers draft: the target itself, or that of a file with them alone; null: none do.
-    llama_model * mtp() const { return !uses_mtp_ ? nullptr : is_mtp_file_ ? file_.get() : target_.get(); }
-    bool          drafts() const { return file_ || uses_mtp_; }
+    llama_model *       mtp() const { return !uses_mtp_ ? nullptr : is_mtp_file_ ? file_.get() : target_.get(); }
+    bool                drafts() const { return file_ || uses_mtp_; }
     const llama_vocab * vocab() const { return llama_model_get_vocab(target_.get()); }
     const rpc_servers & rpc() const { return rpc_; }
     bool                plans() const { return plans_; }
@@ -63,18 +63,18 @@ class model_pair {
     double spare_memory() const;
 
   private:
-    void place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
-    void load(const dflash_engine_params & params, const load_options & options);
-    void load_drafter(const dflash_engine_params & params, const load_options & options);
+    void    place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
+    void    load(const dflash_engine_params & params, const load_options & options);
+    void    load_drafter(const dflash_engine_params & params, const load_options & options);
     void    find_heads(const gguf_file & target);
     int32_t longest_draft() const;
-    void check_target(const dflash_engine_params & params) const;
+    void    check_target(const dflash_engine_params & params) const;
 
     rpc_servers     rpc_;
     bool            plans_;
     uint64_t        host_memory_;                    // bytes, 0: what the system says
     placement       target_place_, drafter_place_;   // what the models borrow
-    llama_model_ptr target_, file_;   // file_: beside the target's
+    llama_model_ptr target_, file_;                  // file_: beside the target's
     gguf_tensor     head_, mtp_head_;
     buffer_bytes    target_weights_, drafter_weights_;
     bool            uses_mtp_ = false, is_mtp_file_ = false;

@@ -91,7 +91,9 @@ def test_two_drafters_take_turns(make: Make, pocket: dict[str, Path], questions:
     assert [drafter["kind"] for drafter in engine.info["drafters"]] == ["dflash", "mtp"]
     alone = {kind: make(pocket["hybrid-dflash"] if kind == "dflash" else None) for kind in ("dflash", "mtp")}
     plain = tokens(answers(engine, questions, draft="off"))
-    assert acceptance(answers(engine, questions, budget=16)) == acceptance(answers(alone["dflash"], questions, budget=16))
+    assert acceptance(answers(engine, questions, budget=16)) == acceptance(
+        answers(alone["dflash"], questions, budget=16)
+    )
     assert engine.stats()["choices"]["drafters"]["mtp"] == 0
     for _ in range(3):
         assert tokens(answers(engine, questions)) == plain

@@ -208,7 +208,7 @@ static void the_better_of_two_drafters() {
     set_costs(c, 2);
     c.costs().drafts[1].set(4, 0.8);
     c.costs().drafts[1].set(16, 1.0);
-    c.costs().fixed           = true;
+    c.costs().fixed         = true;
     std::vector<slot> slots = { writer(0) };
     pass_record       next;
     for (int i = 0; i < 64; ++i) {
@@ -432,7 +432,8 @@ static void memory() {
     c.begin_answer(next);
     c.begin_answer(greedy);
     CHECK(next.learned.drafters[0].calibration.apply(0.9f, true, 1) < 0.5f);
-    CHECK(next.learned.drafters[0].calibration.apply(0.9f, true, 1) > s.learned.drafters[0].calibration.apply(0.9f, true, 1));
+    CHECK(next.learned.drafters[0].calibration.apply(0.9f, true, 1) >
+          s.learned.drafters[0].calibration.apply(0.9f, true, 1));
     CHECK(std::fabs(greedy.learned.drafters[0].calibration.apply(0.9f, true, 1) - 0.9f) < 1e-6);
 }
 

@@ -26,9 +26,11 @@ static void only_nodes_below_reached_ones_are_tested() {
         accepted.observe(chain_of_three(), { 0, 1 }, 0);
     }
     for (const int32_t depth : { 1, 2, 3 }) {
-        CHECK(of_chain.drafters[0].calibration.apply(0.9f, true, depth) == of_first_node.drafters[0].calibration.apply(0.9f, true, depth));
+        CHECK(of_chain.drafters[0].calibration.apply(0.9f, true, depth) ==
+              of_first_node.drafters[0].calibration.apply(0.9f, true, depth));
     }
-    CHECK(accepted.drafters[0].calibration.apply(0.9f, true, 1) > accepted.drafters[0].calibration.apply(0.9f, true, 2));
+    CHECK(
+        accepted.drafters[0].calibration.apply(0.9f, true, 1) > accepted.drafters[0].calibration.apply(0.9f, true, 2));
 }
 
 // A step without a drafter pass must not grow the last pass's drafts again.

@@ -31,7 +31,7 @@ static conversation talk() {
         c.checkpoints.push_back({ at, state });
     }
     c.drafts.resize(2);   // the second is empty
-    draft_copy & d = c.drafts[0];
+    draft_copy & d  = c.drafts[0];
     d.context.begin = 1;
     d.context.end   = 3;
     d.context.data.resize(16);
@@ -73,7 +73,8 @@ static void what_is_written_comes_back(const std::string & path) {
     size_t             read    = 0;
     const conversation back    = read_slot_file(path, OWNER, 5, read);
     CHECK(written == read && read == fs::file_size(path));
-    CHECK(back.tokens == c.tokens && back.n_asked == c.n_asked && back.drafts.size() == 2 && back.drafts[1].bytes() == 0);
+    CHECK(
+        back.tokens == c.tokens && back.n_asked == c.n_asked && back.drafts.size() == 2 && back.drafts[1].bytes() == 0);
     const draft_copy & d = back.drafts[0];
     CHECK(back.state == c.state && d.context.data == c.drafts[0].context.data && d.taps.data == c.drafts[0].taps.data);
     CHECK(d.context.begin == 1 && d.context.end == 3 && d.taps.pos == 3 && d.taps.rows == 2);
