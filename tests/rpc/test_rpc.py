@@ -19,7 +19,7 @@ import pytest
 from benchmarks.rpc_proxy import RPCProxy
 from dflash_local.engine import Engine, SamplingParams
 from dflash_local.errors import EngineLostError, RequestError, RPCError
-from tests.engine.test_slot_files import head_of
+from tests.engine.test_slot_files import draft_of
 from tests.patience import PATIENCE, wait_until
 from tests.rpc.rpc_servers import RPCServer, addresses, device_names, free_port, rpc_servers
 from tests.server.live import serving
@@ -193,7 +193,7 @@ def test_a_drafter_that_fails_keeps_nothing_that_it_may_have_read(
             proxy.lies = False
             assert engine.stats()["drafter_failure"] and answer.timings.draft_n == 0
             engine.save_slot(0, tmp_path / "slot")
-            head = head_of(tmp_path / "slot")
+            head = draft_of(tmp_path / "slot")
             assert head["ring_end"] - head["ring_begin"] + head["taps_rows"] <= 2  # what followed the last failure
             assert engine.generate(prompt + answer.tokens, max_tokens=40, **ask).timings.draft_n > 0
 
