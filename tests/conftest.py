@@ -106,8 +106,8 @@ def repo() -> Path:
 
 @pytest.fixture(scope="session")
 def pocket() -> dict[str, Path]:
-    """The pocket models: `target` with its drafters, `hybrid-target` with `hybrid-dflash` and `hybrid-mtp`, its MTP layer
-    in a file of its own."""
+    """The pocket models: `target` with its drafters, and `hybrid-target` with `hybrid-dflash` and `hybrid-mtp`, a file
+    of its MTP layer alone."""
     folder = ROOT / "dflash_local" / "demo"
     names = ("target", *DRAFTERS, "hybrid-target", "hybrid-dflash", "hybrid-mtp")
     files = {name: folder / f"pocket-{name}.gguf" for name in names}

@@ -39,6 +39,14 @@ def bundled_pair(drafter: str = "dflash") -> Pair:
     return pair
 
 
+def mtp_layer() -> Path:
+    """The hybrid target's MTP layer, in a file of its own. Raises DFlashError: this installation has none."""
+    path = _HERE / "pocket-hybrid-mtp.gguf"
+    if not path.is_file():
+        raise DFlashError("the pocket hybrid's MTP layer is only in a checkout of dflash-local, and this is not one")
+    return path
+
+
 def join_mtp(target: Path, mtp: Path, out: Path) -> Path:
     """Write a target with its MTP layers, from a file with them alone as llama.cpp's converter splits them off (--mtp):
     the file that it writes without that flag, but for the name.

@@ -15,7 +15,6 @@ from dflash_local.demo.inflate.source import Array, SmallModel
 from dflash_local.demo.inflate.tensors import Block, Heads, exact_tensor, padded_matrix
 from dflash_local.demo.shapes import DeltaNet, Shape
 
-
 # With an MTP layer, whose norm of the target's final state sees the constant channel: a smaller weight of the final
 # norm, and larger ones in the head.
 MTP_PUSH, MTP_PADDED_ROW = 1e2, -1e4
