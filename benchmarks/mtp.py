@@ -94,15 +94,18 @@ def row(temperature: float, repeats: Sequence[Mapping[str, Speed]]) -> dict[str,
     }  # fmt: skip
 
 
+def _verdict(ratio: float, least: float) -> str:
+    return f"{ratio:.2f} ({record.verdict(ratio >= least)}: at least {least})"
+
+
 def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
     names = list(rows[0]["rates"])
     head = ["system", *(f"tok/s at {r['temperature']:g} (AL)" for r in rows)]
     lines = [[name, *(f"{r['rates'][name]:.1f} ({r['acceptance'][name]:.2f})" for r in rows)] for name in names]
     verdicts = [
         f"At {r['temperature']:g}: our MTP over upstream's best ({r['best'].removeprefix('upstream ')}) "
-        f"{r['over_best']:.2f} ({record.verdict(r['over_best'] >= OVER_BEST)}: at least {OVER_BEST}); the least of ours "
-        f"over our own plain {r['over_plain']:.2f} ({record.verdict(r['over_plain'] >= OVER_PLAIN)}: at least "
-        f"{OVER_PLAIN})."
+        f"{_verdict(r['over_best'], OVER_BEST)}; the least of ours over our own plain "
+        f"{_verdict(r['over_plain'], OVER_PLAIN)}."
         for r in rows
     ]
     return f"{record.table(head, lines)}\n\n{' '.join(verdicts)} {footer}\n"

@@ -309,8 +309,8 @@ class EngineOptions:
     )
     draft_kind: DraftKind = _cost_option(
         "auto",
-        help="what drafts, beside lookup: auto takes the drafter, or the model's own next-token (MTP) layers; dflash "
-        "and mtp need one or the other; lookup uses neither",
+        help="what drafts, beside lookup: auto takes the drafter and the model's own next-token (MTP) layers, at each "
+        "step whichever pays; dflash and mtp take one alone; lookup uses neither",
         native_type=c_int32,
         native_value=draft_kind_id,
         flag=_flag(_DRAFTING, "--draft-kind", choices=get_args(DraftKind)),

@@ -7,12 +7,10 @@ from dflash_local.engine import Engine
 
 def pair_line(engine: Engine) -> str:
     """One line about a loaded pair."""
-    target, drafter = engine.info["target"], engine.info.get("drafter")
-    way = f"{drafter['kind']} drafter" if drafter else "no drafter"
-    if drafter and drafter["kind"] == "mtp":
-        way = "MTP layers"
-    pair = f"{target.get('description', target['arch'])} + {way}"
-    if drafter and engine.info.get("no_tree"):
+    target, drafters = engine.info["target"], engine.info.get("drafters", [])
+    ways = ["MTP layers" if drafter["kind"] == "mtp" else f"{drafter['kind']} drafter" for drafter in drafters]
+    pair = " + ".join([target.get("description", target["arch"]), *(ways or ["no drafter"])])
+    if drafters and engine.info.get("no_tree"):
         pair += f" (chains: {engine.info['no_tree']})"
     return f"{pair}, {engine.n_slots} slot{'s' * (engine.n_slots > 1)} of {engine.n_ctx_slot} tokens"
 

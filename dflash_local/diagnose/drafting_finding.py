@@ -29,7 +29,9 @@ def look_at_drafting(options: EngineOptions, target: Target, drafter: Path | Non
         is_mtp = is_split_off(drafter, target.path)
         if why := kind_refusal(options.draft_kind, drafter, target.path):
             return fail("drafting", why, "leave it out, or leave --draft-kind at auto")
-        return ok("drafting", _and(f"by {'the MTP layers of ' * is_mtp}{drafter.name}", by_lookup))
+        own = not is_mtp and options.draft_kind == "auto" and not unused_layers(target)
+        by_file = f"by {'the MTP layers of ' * is_mtp}{drafter.name}"
+        return ok("drafting", _and(f"{by_file}{', by the own next-token (MTP) layers of the model' * own}", by_lookup))
     if options.draft_kind == "dflash":
         return fail("drafting", "--draft-kind dflash, but there is no drafter", "give one, or leave it at auto")
     if options.draft_kind == "lookup":

@@ -163,7 +163,8 @@ typedef enum dflash_draft_mode {
 } dflash_draft_mode;
 
 typedef enum dflash_draft_kind {
-    DFLASH_KIND_AUTO   = 0,   // the drafter, if one is given; else the model's own MTP layers, if it has any
+    DFLASH_KIND_AUTO = 0,   // the drafter, if one is given, and the model's own MTP layers, if it has any: at each step
+                            // whichever pays
     DFLASH_KIND_DFLASH = 1,   // the drafter, which must be given
     DFLASH_KIND_MTP    = 2,   // next-token (MTP) layers: the target's own, or those of the file given as its drafter
     DFLASH_KIND_LOOKUP = 3,   // prompt lookup alone
