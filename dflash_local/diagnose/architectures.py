@@ -31,8 +31,8 @@ NO_LOOKUP = NO_ROLLBACK | {
 # Those whose next-token (MTP) layers llama.cpp computes (ggml_ops/llama/mtp_layers.h), and those of them that may have
 # several, each of which proposes one position.
 MTP_ARCHS = frozenset({
-    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "glm5-next", "hy_v3",
-    "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
+    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "hy_v3", "mimo2",
+    "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
 })  # fmt: skip
 MTP_CHAINS = frozenset({"hy_v3", "mimo2", "step35"})
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dflash_local.diagnose.architectures import MTP_ARCHS, MTP_CHAINS
 from dflash_local.drafting import DraftKind, draft_kind_id
 from dflash_local.errors import ModelError, PairError
 from dflash_local.native import NativeEngine
@@ -96,7 +97,8 @@ def apart(made: Image) -> None:
 
 def test_all_architectures_are_tried(repo: Path) -> None:
     known = (repo / "ggml_ops/llama/mtp_layers.h").read_text()
-    assert re.findall(r'\{ "([\w-]+)", (?:true|false), ', known) == sorted(ARCHS)
+    assert re.findall(r'\{ "([\w-]+)", (?:true|false), ', known) == sorted(ARCHS) == sorted(MTP_ARCHS)
+    assert {arch for arch, made in ARCHS.items() if len(made.heads) > 1} == MTP_CHAINS
 
 
 @pytest.mark.parametrize("arch", WITHOUT_GRAPH)
