@@ -18,7 +18,7 @@ from dflash_local.token_probs import TokenProb
 
 # What `Timings.drafting` has under the same names.
 _SHOWN = (
-    "nodes_mean", "depth_mean", "denoised_mean", "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
+    "nodes_mean", "depth_mean", "denoised_mean", "mtp_n", "mtp_n_accepted", "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
     "answers_n", "answers_n_accepted", "reason",
 )  # fmt: skip
 _CORPUS, _ANSWERS = QUOTE_SOURCES.index("corpus"), QUOTE_SOURCES.index("answers")
@@ -97,6 +97,8 @@ class Timings:
     n_passes: int = 0  # target passes after the prompt's
     n_steps: int = 0  # tokens after the first
     n_plain: int = 0  # passes without a draft
+    mtp_n: int = 0  # draft tokens that MTP layers proposed
+    mtp_n_accepted: int = 0
     lookup_n: int = 0  # draft tokens that were only quoted, from whatever source
     lookup_n_accepted: int = 0
     corpus_n: int = 0  # those of them from the user's files
@@ -131,6 +133,8 @@ class Timings:
             n_passes=stats.n_passes,
             n_steps=max(n_tokens - 1, 0),
             n_plain=stats.n_plain,
+            mtp_n=stats.n_mtp_drafted,
+            mtp_n_accepted=stats.n_mtp_accepted,
             lookup_n=stats.n_lookup_drafted,
             lookup_n_accepted=stats.n_lookup_accepted,
             corpus_n=stats.quoted_drafted[_CORPUS],

@@ -166,6 +166,8 @@ class SlotStats(ctypes.Structure):
         ("n_prediction_accepted", c_int32),
         ("quoted_drafted", c_int32 * len(QUOTE_SOURCES)),
         ("quoted_accepted", c_int32 * len(QUOTE_SOURCES)),
+        ("n_mtp_drafted", c_int32),
+        ("n_mtp_accepted", c_int32),
     ]
 
 
@@ -220,6 +222,7 @@ class Origin(IntEnum):
     PREDICTION = 3
     CORPUS = 4
     ANSWERS = 5
+    MTP = 6
 
 
 class VerifiedTree(NamedTuple):

@@ -5,20 +5,21 @@ namespace dflash {
 static_assert(DFLASH_BY_LOOKUP + (int) quote_source::prediction == DFLASH_BY_PREDICTION &&
               DFLASH_BY_LOOKUP + (int) quote_source::answers == DFLASH_BY_ANSWERS);
 
-static int32_t origin_of(const node & n, const quotation & quoted) {
+static int32_t origin_of(const node & n, int32_t drafted_by, const quotation & quoted) {
     return n.depth == 0       ? DFLASH_BY_TARGET
-           : n.candidate >= 0 ? DFLASH_BY_DRAFTER
+           : n.candidate >= 0 ? drafted_by
                               : DFLASH_BY_LOOKUP + (int32_t) quoted.entries[n.entry].kind.source;
 }
 
-void verified_tree::set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path) {
+void verified_tree::set(
+    const tree & t, int32_t drafted_by, const quotation & quoted, const std::vector<int32_t> & path) {
     clear();
     for (const node & n : t.nodes) {
         tokens_.push_back(n.token);
         parents_.push_back(n.parent);
         probs_.push_back(n.prob);
         values_.push_back(n.value);
-        origins_.push_back(origin_of(n, quoted));
+        origins_.push_back(origin_of(n, drafted_by, quoted));
     }
     path_ = path;
 }

@@ -13,8 +13,9 @@ namespace dflash {
 
 class verified_tree {
   public:
-    // quoted: the quotation that the tree was also grown from; path: the accepted nodes, the anchor first.
-    void set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path);
+    // drafted_by: the dflash_origin of candidates; quoted: the quotation that the tree was also grown from; path: the
+    // accepted nodes, the anchor first.
+    void set(const tree & t, int32_t drafted_by, const quotation & quoted, const std::vector<int32_t> & path);
     void clear() { *this = {}; }
 
     dflash_verified_tree view() const;   // valid until the next change

@@ -85,7 +85,7 @@ void slot::count_walk() {
     result.update.draft_ms   = drafts.pass_ms;
     result.update.reason     = text_of(drafts.reason);
     if (request.return_drafts) {
-        result.verified.set(t, drafts.quoted, path);
+        result.verified.set(t, drafts.drafted_by, drafts.quoted, path);
     }
     ++stats.n_passes;
     if (n_drafted == 0) {
@@ -96,7 +96,10 @@ void slot::count_walk() {
     stats.n_accepted += n_accepted;
     const std::vector<bool> reached = reached_nodes(t, path);
     for (int32_t i = 1; i < t.size(); ++i) {
-        if (t.nodes[i].candidate < 0) {
+        if (t.nodes[i].candidate >= 0 && drafts.drafted_by == DFLASH_BY_MTP) {
+            ++stats.n_mtp_drafted;
+            stats.n_mtp_accepted += reached[i];
+        } else if (t.nodes[i].candidate < 0) {
             const size_t source = (size_t) drafts.quoted.entries[t.nodes[i].entry].kind.source;
             ++stats.n_lookup_drafted;
             ++stats.quoted_drafted[source];

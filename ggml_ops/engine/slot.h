@@ -46,6 +46,7 @@ struct slot_drafts {
     drawn_chain    drawn;                                   // block verification: `tree` as it was drawn
     quotation      quoted;                                  // what followed the same tokens before, or a prediction
     int32_t        drafter    = 0;                          // that made `block`
+    int32_t        drafted_by = DFLASH_BY_DRAFTER;          // dflash_origin of its candidates
     int32_t        n_denoised = 0;                          // block length of the drafter pass behind `tree`, 0: none
     double         pass_ms    = 0;                          // of that pass
     dflash::reason reason     = dflash::reason::none_yet;   // of its size

@@ -32,7 +32,7 @@
 // A hash of the names and types of all fields of this header's structs: dflash_local/native/structs.py computes it, and
 // tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the
 // function another name.
-#define DFLASH_ABI_VERSION 0x32977e19u
+#define DFLASH_ABI_VERSION 0x9d6e7043u
 
 #ifdef __cplusplus
 extern "C" {
@@ -370,6 +370,7 @@ typedef enum dflash_origin {
     DFLASH_BY_PREDICTION = 3,
     DFLASH_BY_CORPUS     = 4,
     DFLASH_BY_ANSWERS    = 5,   // earlier ones of the same owner
+    DFLASH_BY_MTP        = 6,   // among the candidates of MTP layers, even if a quotation proposed it too
 } dflash_origin;
 
 // A verified tree and its accepted path. Node 0 is the anchor.
@@ -433,6 +434,8 @@ typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_prediction_accepted;              // prediction tokens that the answer contains
     int32_t quoted_drafted[4];    // n_lookup_drafted by source, in the order of dflash_origin from DFLASH_BY_LOOKUP on
     int32_t quoted_accepted[4];   // the same of n_lookup_accepted
+    int32_t n_mtp_drafted;        // draft tokens that MTP layers proposed
+    int32_t n_mtp_accepted;
 } dflash_slot_stats;
 
 DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);

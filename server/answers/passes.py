@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from dflash_local.server.answers.answer import Answer, about
 
-Proposer = Literal["target", "draft", "lookup", "prediction"]
+Proposer = Literal["target", "draft", "mtp", "lookup", "prediction"]
 
 
 class NodeAnswer(Answer):

@@ -74,6 +74,8 @@ class DraftingAnswer(Answer, _Pass):
     nodes_mean: Annotated[float | None, about("nodes per pass, the anchor counted")]
     depth_mean: Annotated[float | None, about("depth of the trees, over passes with a draft")]
     denoised_mean: Annotated[float | None, about("block length, over drafter passes")]
+    mtp_n: Annotated[int, about("draft tokens that next-token (MTP) layers proposed")]
+    mtp_n_accepted: int
     lookup_n: Annotated[int, about("draft tokens that were only quoted, from whatever source")]
     lookup_n_accepted: int
     corpus_n: Annotated[int, about("those of them from the files of --lookup-corpus")]

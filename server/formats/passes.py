@@ -14,6 +14,7 @@ from dflash_local.server.answers.passes import NodeAnswer, PassAnswer, Proposer
 _BY: dict[int, Proposer] = {
     Origin.TARGET.value: "target",
     Origin.DRAFTER.value: "draft",
+    Origin.MTP.value: "mtp",
     Origin.LOOKUP.value: "lookup",
     Origin.PREDICTION.value: "prediction",
     Origin.CORPUS.value: "lookup",

@@ -12,6 +12,7 @@ import pytest
 from dflash_local.demo.pocket import join_mtp
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import PairError, RequestError
+from dflash_local.native import Origin
 
 GREEDY = SamplingParams(temperature=0)
 SEEDED = SamplingParams(temperature=1, seed=3)
@@ -127,6 +128,18 @@ def test_conversations_keep_both_contexts(
         assert again.tokens == expected.tokens and again.acceptance_lengths == expected.acceptance_lengths
     with pytest.raises(RequestError, match="drafter"):
         make(**options).restore_slot(0, tmp_path / "slot")
+
+
+def test_who_drafted_is_told(make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]]) -> None:
+    """By timings, and by the origin of each node of a tree."""
+    for drafter, origin in ((None, Origin.MTP), (pocket["hybrid-dflash"], Origin.DRAFTER)):
+        (answer,) = answers(make(drafter), questions[:1], budget=8, return_drafts=True, trace=True)
+        nodes = [by for step in answer.steps if step.tree for by in step.tree.origins[1:]]
+        by_layers = origin is Origin.MTP
+        assert set(nodes) == {origin}
+        assert answer.timings.mtp_n == (answer.timings.draft_n if by_layers else 0)
+        assert answer.timings.mtp_n_accepted == (answer.timings.draft_n_accepted if by_layers else 0)
+        assert answer.timings.draft_n_accepted > 0
 
 
 def test_a_part_of_the_head(make: Make, questions: list[list[dict[str, str]]]) -> None:

@@ -20,7 +20,7 @@ int main() {
     verified_tree told;
     CHECK(told.view().n_nodes == 0 && told.view().n_path == 0);
     quotation quoted = chain_quotation({ 8, 9 }, 0.5f);
-    told.set(example(), quoted, { 0, 1, 2 });
+    told.set(example(), DFLASH_BY_DRAFTER, quoted, { 0, 1, 2 });
     const dflash_verified_tree view = told.view();
     CHECK(view.n_nodes == 4 && view.n_path == 3);
     const int32_t tokens[] = { 7, 8, 9, 5 }, parents[] = { -1, 0, 1, 0 };
@@ -35,7 +35,7 @@ int main() {
     }
     for (const auto & [source, origin] : { std::pair{ quote_source::prediction, DFLASH_BY_PREDICTION },
              { quote_source::corpus, DFLASH_BY_CORPUS }, { quote_source::answers, DFLASH_BY_ANSWERS } }) {
-        told.set(example(), chain_quotation({ 8, 9 }, 0.5f, source), { 0 });
+        told.set(example(), DFLASH_BY_DRAFTER, chain_quotation({ 8, 9 }, 0.5f, source), { 0 });
         CHECK(told.view().origins[2] == origin && told.view().n_nodes == 4 && told.view().n_path == 1);
     }
     told.clear();

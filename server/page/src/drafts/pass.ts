@@ -4,7 +4,7 @@
 import type { NodeAnswer, PassAnswer } from "../server/answers";
 
 /** Who proposed a token. Kept as an index into this list. */
-export const ORIGINS = ["target", "draft", "lookup", "prediction"] as const satisfies NodeAnswer["by"][];
+export const ORIGINS = ["target", "draft", "lookup", "prediction", "mtp"] as const satisfies NodeAnswer["by"][];
 
 /** In place of a probability: the drafter did not propose it. */
 export const UNKNOWN = -1;

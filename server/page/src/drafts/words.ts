@@ -1,18 +1,23 @@
 // How tokens and shares are written.
 
 import type { NodeAnswer } from "../server/answers";
-import { draftsByLayers } from "../server/facts";
-import { guessed, type Pass, UNKNOWN } from "./pass";
+import { guessed, ORIGINS, type Pass, UNKNOWN } from "./pass";
 
 const ORIGIN_WORDS: Record<NodeAnswer["by"], string> = {
   target: "the model itself",
   draft: "drafter",
+  mtp: "MTP layers",
   lookup: "prompt lookup",
   prediction: "prediction",
 };
 
 export function originWord(by: NodeAnswer["by"]): string {
-  return by === "draft" && draftsByLayers() ? "MTP layers" : ORIGIN_WORDS[by];
+  return ORIGIN_WORDS[by];
+}
+
+/** Who drafted, of tokens with these origins. */
+export function drafterWord(origins: number[]): string {
+  return originWord(origins.includes(ORIGINS.indexOf("mtp")) ? "mtp" : "draft");
 }
 
 /** A token with its blanks visible, cut to a number of characters. */

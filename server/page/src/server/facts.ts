@@ -10,7 +10,7 @@ import { getJson, Refusal, stopAsking } from "./requests";
 export type ServerProps = Partial<Omit<Props, "dflash">> & {
   role?: RouterProps["role"];
   /** `not_bit_exact`: why drafted text might not be plain text, bit for bit; empty: it is. */
-  dflash?: { drafter?: { kind?: string } | null; not_bit_exact?: string };
+  dflash?: { drafters?: { kind?: string }[]; not_bit_exact?: string };
 };
 
 export type Facts =
@@ -50,8 +50,6 @@ export async function learnFacts(): Promise<void> {
     const props = await getJson<ServerProps>("props");
     if (props.role === "router") await learnModels();
     facts.value = { state: "ready", props };
-    // Their tokens have a colour of their own.
-    document.documentElement.toggleAttribute("data-mtp", draftsByLayers());
   } catch (error) {
     facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
   }
@@ -82,9 +80,9 @@ export function props(): ServerProps | null {
   return facts.value.state === "ready" ? facts.value.props : null;
 }
 
-/** Whether next-token (MTP) layers draft. */
-export function draftsByLayers(): boolean {
-  return props()?.dflash?.drafter?.kind === "mtp";
+/** Whether next-token (MTP) layers draft, or a drafter. */
+export function drafts(by: "mtp" | "draft"): boolean {
+  return props()?.dflash?.drafters?.some(({ kind }) => (kind === "mtp") === (by === "mtp")) ?? false;
 }
 
 /** Defaults of requests; for a router's model only while it is loaded. */

@@ -17,15 +17,15 @@ export function Welcome() {
       <h1>{model}</h1>
       <p>
         {defaults.n_ctx.toLocaleString("en")} tokens of context,{" "}
-        {drafting(dflash?.drafter?.kind)}. Everything stays on this machine.
+        {drafting(dflash?.drafters ?? [])}. Everything stays on this machine.
       </p>
     </div>
   );
 }
 
-function drafting(kind: string | undefined): string {
-  if (!kind) return "without a drafter";
-  return kind === "mtp" ? "drafted by MTP layers" : "drafted by a DFlash drafter";
+function drafting(drafters: { kind?: string }[]): string {
+  const names = drafters.map(({ kind }) => (kind === "mtp" ? "MTP layers" : "a DFlash drafter"));
+  return names.length ? `drafted by ${names.join(" and ")}` : "without a drafter";
 }
 
 function Several() {

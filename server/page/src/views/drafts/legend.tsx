@@ -4,16 +4,18 @@ import { ORIGINS } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { reasonOf } from "../../drafts/reasons";
 import { originWord } from "../../drafts/words";
+import { drafts } from "../../server/facts";
 
-/** The tints of the proposers. */
+/** The tints of the proposers; of drafters, those that are there. */
 export function OriginLegend() {
+  const absent = drafts("mtp") ? (drafts("draft") ? null : "draft") : "mtp";
   return (
     <ul class="legend" aria-label="Who proposed a token">
-      {ORIGINS.map((origin) => (
+      {ORIGINS.filter((origin) => origin !== absent).map((origin) => (
         <li key={origin}>
           <span class={`swatch ${origin}`} />
           {originWord(origin)}
-          {origin === "draft" && <small>stronger: deeper</small>}
+          {(origin === "draft" || origin === "mtp") && <small>stronger: deeper</small>}
         </li>
       ))}
     </ul>

@@ -5,7 +5,7 @@ import { putCursor } from "../../drafts/ghost";
 import { guessed, ORIGINS, type Pass } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { placeOf, type TokenPlace, TokenText } from "../../drafts/token_text";
-import { originWord, percent, visible } from "../../drafts/words";
+import { drafterWord, originWord, percent, visible } from "../../drafts/words";
 
 interface Props {
   passes: Passes;
@@ -94,7 +94,7 @@ function Tip({ passes, pointed, onOpen }: { passes: Passes; pointed: Pointed; on
       <span>
         {origin === "target" ? "said by the model itself" : `guessed by the ${originWord(origin)} at depth ${depth}`}
       </span>
-      {prob >= 0 && <span>the {originWord("draft")} gave it {percent(prob)}</span>}
+      {prob >= 0 && <span>the {drafterWord(pass.origins)} gave it {percent(prob)}</span>}
       <span>pass {pass.number}{whatOf(pass)}</span>
       {pass.tree && <button type="button" onClick={onOpen}>Show its tree</button>}
     </div>

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import type { Pass } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { reasonOf } from "../../drafts/reasons";
-import { milliseconds, originWord, plural } from "../../drafts/words";
+import { drafterWord, milliseconds, plural } from "../../drafts/words";
 import { Dialog } from "../dialog";
 import { IconButton } from "../icon";
 import { Figure } from "./draft_figures";
@@ -41,7 +41,7 @@ export function TreeDialog({ passes, first, onClose }: Props) {
         {pass.tree && (
           <>
             <p class="note">
-              Below each token: the probability that the {originWord("draft")} gave it after its parent, and the chance
+              Below each token: the probability that the {drafterWord(pass.tree.origins)} gave it after its parent, and the chance
               that the walk gets there, corrected by what was accepted before. Struck through: refused.
             </p>
             <OriginLegend />

@@ -2,7 +2,7 @@
 
 import { ORIGINS, type Pass, type Tree, UNKNOWN } from "../../drafts/pass";
 import { layoutOf, type Place } from "../../drafts/tree_layout";
-import { originWord, percent, visible } from "../../drafts/words";
+import { drafterWord, originWord, percent, visible } from "../../drafts/words";
 
 const BOX_WIDTH = 92, BOX_HEIGHT = 38, GAP_X = 34, GAP_Y = 12, MARGIN = 10;
 const TEXT_LENGTH = 11;
@@ -60,7 +60,7 @@ function titleOf(tree: Tree, node: number): string {
   const text = visible(tree.texts[node]!);
   if (node === 0) return `${text}: the anchor, the last token before this pass`;
   const by = originWord(ORIGINS[tree.origins[node]!]!);
-  const drafter = originWord("draft");
+  const drafter = drafterWord(tree.origins);
   const prob = tree.probs[node]!;
   const given = prob === UNKNOWN ? `the ${drafter} did not propose it` : `the ${drafter} gave it ${percent(prob)}`;
   return `${text}: by the ${by}; ${given}; chance to get here ${percent(tree.values[node]!)}`;
