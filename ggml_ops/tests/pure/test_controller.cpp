@@ -21,9 +21,13 @@ static pass_limits limits() {
     return l;
 }
 
+static void set_drafters(controller & c, int32_t n = 1) {
+    c.set_drafters(std::vector<drafter_traits>(n, { 16, false }));
+}
+
 // A pass costs 10 ms plus 1 ms per row, a drafter pass 5 ms.
 static void set_costs(controller & c, int32_t n_drafters = 1) {
-    c.set_drafters(std::vector<drafter_traits>(n_drafters, { 16, false }));
+    set_drafters(c, n_drafters);
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
         c.costs().verify.set(rows, 10.0 + rows);
     }
@@ -56,6 +60,7 @@ static slot writer(int32_t id, int32_t budget = 0, int32_t n_past = 100) {
 
 // A drafter pass of `length` tokens with one candidate of this probability per position, and the tree from it.
 static void draft_chain(controller & c, const step_choice & choice, slot & s, int32_t length, float prob) {
+    s.drafts.drafter      = choice.drafter;
     s.drafts.block.length = length;
     s.drafts.block.top_k  = 1;
     s.drafts.block.ids.assign(length - 1, 3);
@@ -87,6 +92,7 @@ static void verify(controller & c, std::vector<slot> & slots, pass_record pass, 
 static void bounds() {
     const pass_limits l = limits();
     controller        c(l);
+    set_drafters(c);
     std::vector<slot> slots    = { writer(0), writer(1, 1), writer(2, 5), writer(3, 0, 990), slot() };
     slots[0].request.n_predict = 4;
     step_choice choice         = c.choose_length(slots);
@@ -100,6 +106,7 @@ static void bounds() {
     pass_limits few = l;
     few.n_outputs   = 12;   // four slots write, and one may reach its prompt's end
     controller narrow(few);
+    set_drafters(narrow);
     choice = narrow.choose_length(slots);
     CHECK(narrow.max_nodes(slots[0], choice) == 11);
     choice = c.choose_length(slots, 9);   // cells are scarce
@@ -262,6 +269,7 @@ static void drafts_that_lose() {
 static void refreshes(bool on_device) {
     const pass_limits l = limits();
     controller        c(l);
+    set_drafters(c);
     c.costs().verify.set_padded(on_device);
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
         c.costs().verify.set(rows, 2.0 + 8.0 * rows);
