@@ -298,7 +298,7 @@ ACCEPT = [
     *mutants_of(
         "ggml_ops/accept/verified_tree.cpp",
         ("probs_.push_back(n.prob);", "probs_.push_back(n.value);"),
-        (": n.candidate >= 0 ? DFLASH_BY_DRAFTER", ": n.candidate > 0 ? DFLASH_BY_DRAFTER"),
+        (": n.candidate >= 0 ? drafted_by", ": n.candidate > 0 ? drafted_by"),
         tests=("native verified_tree",),
     ),
     *mutants_of(
