@@ -28,7 +28,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
-        engine, fields = service.engine, parse_fields(body, settings.defaults)
+        engine, fields = service.engine, parse_fields(body, service.settings.defaults)
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> ChatReply:
             counts = [partial(engine.tokens_through, generation=generation) for generation in generations]

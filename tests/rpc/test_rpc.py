@@ -194,7 +194,7 @@ def test_a_drafter_that_fails_keeps_nothing_that_it_may_have_read(
             assert engine.stats()["drafter_failure"] and answer.timings.draft_n == 0
             engine.save_slot(0, tmp_path / "slot")
             head = draft_of(tmp_path / "slot")
-            assert head["ring_end"] - head["ring_begin"] + head["taps_rows"] <= 2  # what followed the last failure
+            assert head["end"] - head["begin"] + head["taps_rows"] <= 2  # what followed the last failure
             assert engine.generate(prompt + answer.tokens, max_tokens=40, **ask).timings.draft_n > 0
 
 
