@@ -147,10 +147,12 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
 // ---- drafter_turns ----
 
 const length_choice & drafter_turns::choose(const std::vector<length_choice> & best) {
-    const auto known = [](const length_choice & a, const length_choice & b) { return a.rate < b.rate; };
+    const auto rate  = [&](const length_choice & c) { return c.rate * (c.drafter == current_ ? GAIN : 1.0); };
     const auto fresh = std::find_if(best.begin(), best.end(), [](const length_choice & c) { return c.rate == 0; });
-    const length_choice & top    = *std::max_element(best.begin(), best.end(), known);
+    const length_choice & top = *std::max_element(
+        best.begin(), best.end(), [&](const length_choice & a, const length_choice & b) { return rate(a) < rate(b); });
     const length_choice * chosen = fresh != best.end() ? &*fresh : &top;
+    current_                     = top.drafter;
     for (const length_choice & c : best) {
         turn & t = turns_[c.drafter];
         if (chosen == &top && c.drafter != top.drafter && t.n_since >= t.wait) {

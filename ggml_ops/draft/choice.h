@@ -71,8 +71,9 @@ struct length_choice {
 length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
     const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows);
 
-// Which of several drafters drafts: the one whose best length has the highest rate. The others draft for one step from
-// time to time, at growing intervals while they lose, so that their rates stay known.
+// Which of several drafters drafts: the one whose best length has the highest rate. Another one has to be better by a
+// tenth, since it must read first what it has missed. The others draft for one step from time to time, at growing
+// intervals while they lose, so that their rates stay known.
 class drafter_turns {
   public:
     // best: of each drafter that may draft, in order of preference. At least one.
@@ -81,10 +82,12 @@ class drafter_turns {
 
   private:
     static constexpr int32_t MIN_WAIT = 16, MAX_WAIT = 512;   // drafted steps
+    static constexpr double  GAIN = 1.1;                      // for which drafters change
     struct turn {
         int32_t n_since = 0, wait = MIN_WAIT;
     };
     std::map<int32_t, turn> turns_;   // by drafter
+    int32_t                 current_ = -1;
 };
 
 // Whether to draft at all: compares the expected yield of drafts, corrected by what was accepted so far, with the yield

@@ -274,7 +274,8 @@ static void drafters_take_turns() {
     for (int32_t i = 0; i < 1000; ++i) {
         n_worse += turns.choose({ of_drafter(0, 1), of_drafter(1, 2) }).drafter == 0;
     }
-    CHECK(n_worse >= 4 && n_worse <= 6);   // after 16 steps, 32, 64 ...
+    CHECK(n_worse >= 4 && n_worse <= 6);                                          // after 16 steps, 32, 64 ...
+    CHECK(turns.choose({ of_drafter(0, 2.1), of_drafter(1, 2) }).drafter == 1);   // by too little
     CHECK(turns.choose({ of_drafter(0, 3), of_drafter(1, 2) }).drafter == 0);
     turns.new_text();
     n_worse = 0;
