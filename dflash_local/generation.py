@@ -18,7 +18,8 @@ from dflash_local.token_probs import TokenProb
 
 # What `Timings.drafting` has under the same names.
 _SHOWN = (
-    "nodes_mean", "depth_mean", "denoised_mean", "mtp_n", "mtp_n_accepted", "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
+    "nodes_mean", "depth_mean", "denoised_mean", "mtp_n", "mtp_n_accepted",
+    "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
     "answers_n", "answers_n_accepted", "reason",
 )  # fmt: skip
 _CORPUS, _ANSWERS = QUOTE_SOURCES.index("corpus"), QUOTE_SOURCES.index("answers")
