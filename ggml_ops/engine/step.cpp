@@ -400,8 +400,7 @@ void engine::draft_with(
             slot_drafts & next = slots_[parts[i].id].drafts;
             next.block         = std::move(blocks[i]);
             next.drafter       = choice.drafter;
-            next.drafted_by =
-                drafts.drafter().kind().id == drafter_kind::MTP ? DFLASH_BY_MTP : DFLASH_BY_DRAFTER;
+            next.drafted_by    = drafts.drafter().kind().id == drafter_kind::MTP ? DFLASH_BY_MTP : DFLASH_BY_DRAFTER;
             next.n_denoised    = choice.length;
             next.pass_ms       = pass_ms;
         }

@@ -20,17 +20,17 @@ namespace dflash {
 // Cells for the drafts of each slot beside its text, up to the length that the model was trained with.
 static uint32_t n_cells(const llama_model * model, const dflash_engine_params & p) {
     const uint32_t n_drafted = GGML_PAD((uint32_t) access_mtp_length(model), 256);
-    const uint32_t n_seqs    = p.kv_unified ? 1 : p.n_slots, n_seq = p.n_ctx / n_seqs;
-    const uint32_t wanted    = n_seq + n_drafted * p.n_slots / n_seqs;
+    const uint32_t n_seqs = p.kv_unified ? 1 : p.n_slots, n_seq = p.n_ctx / n_seqs;
+    const uint32_t wanted = n_seq + n_drafted * p.n_slots / n_seqs;
     return std::max(n_seq, std::min(wanted, (uint32_t) llama_model_n_ctx_train(model))) * n_seqs;
 }
 
 static llama_context_ptr make_context(llama_model * model, const target & target) {
-    const dflash_engine_params & p = target.params();
-    llama_context_params cp        = llama_context_default_params();
-    cp.ctx_type                    = LLAMA_CONTEXT_TYPE_MTP;
-    cp.ctx_other                   = target.context();
-    cp.n_ctx                       = n_cells(model, p);
+    const dflash_engine_params & p  = target.params();
+    llama_context_params         cp = llama_context_default_params();
+    cp.ctx_type                     = LLAMA_CONTEXT_TYPE_MTP;
+    cp.ctx_other                    = target.context();
+    cp.n_ctx                        = n_cells(model, p);
     cp.n_batch = cp.n_ubatch = (uint32_t) std::max(target.limits().n_rows, 64);
     cp.n_outputs_max         = p.n_slots;
     cp.n_seq_max             = p.n_slots;
