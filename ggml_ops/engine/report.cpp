@@ -102,29 +102,6 @@ memory_table allocated(const model_pair & models, const target & target, const d
     return table;
 }
 
-// What differs between drafters with layers of their own and a target's MTP layers.
-json describe_kind(const drafter & drafter, const model_pair & models) {
-    if (const auto * block = dynamic_cast<const block_drafter *>(&drafter)) {
-        const drafter_model & model = block->model();
-        return {
-            { "block_size", model.block_size },
-            { "anchor_first", model.anchor_first },
-            { "keeps_block", model.keeps_block() },
-            { "n_vocab_draft", model.n_logits() },
-            { "target_layers", model.target_layers },
-            { "mask_token", llama_vocab_mask(llama_model_get_vocab(models.drafter())) },
-        };
-    }
-    return {
-        { "block_size", drafter.max_length() },
-        { "anchor_first", false },
-        { "keeps_block", false },
-        { "n_vocab_draft", static_cast<const mtp_drafter &>(drafter).n_logits() },
-        { "target_layers", json::array() },
-        { "mask_token", nullptr },
-    };
-}
-
 // MTP layers in the target's own file.
 json describe_own_layers(const llama_model * target) {
     const mtp_size size = access_mtp_size(target);
@@ -135,25 +112,43 @@ json describe_own_layers(const llama_model * target) {
     return d;
 }
 
+// What differs between drafters with layers of their own and a target's MTP layers.
+json describe_layers(const drafter & drafter, const model_pair & models) {
+    if (const auto * block = dynamic_cast<const block_drafter *>(&drafter)) {
+        const drafter_model & model = block->model();
+        json                  d     = describe(models.drafter());
+        d["block_size"]             = model.block_size;
+        d["anchor_first"]           = model.anchor_first;
+        d["keeps_block"]            = model.keeps_block();
+        d["n_vocab_draft"]          = model.n_logits();
+        d["target_layers"]          = model.target_layers;
+        d["mask_token"]             = llama_vocab_mask(llama_model_get_vocab(models.drafter()));
+        return d;
+    }
+    const bool own     = models.mtp() == models.target();
+    json       d       = own ? describe_own_layers(models.mtp()) : describe(models.mtp());
+    d["block_size"]    = drafter.max_length();
+    d["anchor_first"]  = false;
+    d["keeps_block"]   = false;
+    d["n_vocab_draft"] = static_cast<const mtp_drafter &>(drafter).n_logits();
+    d["target_layers"] = json::array();
+    d["mask_token"]    = nullptr;
+    return d;
+}
+
 // Positions of a text that a drafter's pass attends to; MTP layers have cells for drafts beyond it, too.
 int32_t draft_ctx(const drafter & drafter, const target & target) {
     return std::min(drafter.n_ctx(), (int32_t) target.limits().n_ctx_slot);
 }
 
 json describe_drafter(const drafter & drafter, const model_pair & models, const target & target) {
-    const bool own  = drafter.kind().id == drafter_kind::MTP && models.mtp() == models.target();
-    json       d    = own ? describe_own_layers(models.target())
-                          : describe(drafter.kind().id == drafter_kind::MTP ? models.mtp() : models.drafter());
-    d["kind"]       = drafter.kind().name;
-    d["top_k"]      = drafter.top_k();
-    d["lattice"]    = drafter.kind().lattice;
-    d["draft_ctx"]  = draft_ctx(drafter, target);
-    d["no_draft"]   = target.no_draft();
-    d["taps_on"]    = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
-    const json kind = describe_kind(drafter, models);
-    for (const auto & [key, value] : kind.items()) {
-        d[key] = value;
-    }
+    json d         = describe_layers(drafter, models);
+    d["kind"]      = drafter.kind().name;
+    d["top_k"]     = drafter.top_k();
+    d["lattice"]   = drafter.kind().lattice;
+    d["draft_ctx"] = draft_ctx(drafter, target);
+    d["no_draft"]  = target.no_draft();
+    d["taps_on"]   = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
     return d;
 }
 

@@ -83,7 +83,7 @@ static void verify(controller & c, std::vector<slot> & slots, pass_record pass, 
             s.pass.walked.path.push_back(i);
             s.pass.walked.tokens.push_back(3);
         }
-        s.count_walk();
+        s.count_walk(DFLASH_BY_DRAFTER);
         c.observe_walk(s);
     }
     c.observe_verify(slots, pass);
