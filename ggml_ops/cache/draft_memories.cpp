@@ -8,6 +8,14 @@ draft_memories::draft_memories(target & target, std::vector<std::unique_ptr<draf
     }
 }
 
+drafter_list draft_memories::drafters() const {
+    drafter_list drafters;
+    for (const auto & memory : all_) {
+        drafters.push_back(&memory->drafter());
+    }
+    return drafters;
+}
+
 void draft_memories::keep_taps(int32_t id, int32_t row, int32_t n) {
     for (const auto & memory : all_) {
         memory->taps().keep(id, row, n);

@@ -20,9 +20,7 @@ class draft_memories {
     bool                 empty() const { return all_.empty(); }
     draft_memory &       operator[](int32_t i) { return *all_[i]; }
     const draft_memory & operator[](int32_t i) const { return *all_[i]; }
-    // The first, null: there is none.
-    drafter *       first() { return empty() ? nullptr : &all_[0]->drafter(); }
-    const drafter * first() const { return empty() ? nullptr : &all_[0]->drafter(); }
+    drafter_list         drafters() const;
 
     // Keeps the taps of rows [row, row + n) of the target's last pass, or of those on a path from `first_row`.
     void keep_taps(int32_t id, int32_t row, int32_t n);

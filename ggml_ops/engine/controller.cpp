@@ -125,7 +125,7 @@ step_choice controller::choose_length(const std::vector<slot> & slots, int32_t r
         last_choice_   = choose_drafter(slots, drafting, choice);
         choice.drafter = last_choice_.drafter;
         choice.length  = wanted_length(drafting, last_choice_, choice);
-        if (pads_blocks_ && choice.length > 1) {
+        if (drafters_[choice.drafter].pads && choice.length > 1) {
             choice.length = padded_length(choice.length, choice.drafter);
         }
     }

@@ -47,6 +47,7 @@ struct drafting_slots {
 struct drafter_traits {
     int32_t max_length = 1;       // of its drafts, with the anchor
     bool    lattice    = false;   // it can draft for block verification
+    bool    pads       = false;   // its blocks come in few lengths, as a device wants them
 };
 
 class controller {
@@ -55,8 +56,6 @@ class controller {
     explicit controller(const pass_limits & limits) : limits_(limits) {}
     // At most MAX_DRAFTERS, in order of preference. Once.
     void set_drafters(std::vector<drafter_traits> drafters);
-    // Whether blocks come in few lengths, as a drafter on a device wants them.
-    void pad_blocks(bool pads) { pads_blocks_ = pads; }
 
     // an answer
     void begin_answer(slot & s);   // starts with what the last one of its kind learned
@@ -127,7 +126,6 @@ class controller {
 
     const pass_limits &         limits_;
     std::vector<drafter_traits> drafters_;
-    bool                        pads_blocks_ = false;
     pass_costs                  costs_;
     experience                  last_learned_[2];   // of the last answers, sampled and greedy
 

@@ -93,7 +93,7 @@ void inspector::spread_logits(
 void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
     cache_.idle(id);
-    auto * drafter = dynamic_cast<block_drafter *>(drafts_.first());
+    auto * drafter = drafts_.empty() ? nullptr : dynamic_cast<block_drafter *>(&drafts_[0].drafter());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
     check_tokens(tokens, n, target_);
     const drafter_model & model  = drafter->model();

@@ -77,8 +77,6 @@ memory_use used_memory(const target & target) {
     return use;
 }
 
-using drafter_list = std::vector<const drafter *>;
-
 memory_table allocated(const model_pair & models, const target & target, const drafter_list & drafters) {
     memory_table table;
     auto [context, compute]  = used_memory(target);
@@ -162,14 +160,6 @@ void add_drafters(json & j, const drafter_list & drafters, const model_pair & mo
     j["drafters"] = all;
 }
 
-drafter_list list_of(const draft_memories & drafts) {
-    drafter_list drafters;
-    for (int32_t i = 0; i < drafts.size(); ++i) {
-        drafters.push_back(&drafts[i].drafter());
-    }
-    return drafters;
-}
-
 json describe_devices(const llama_model * model) {
     json devices = json::array();
     for (const ggml_backend_dev_t device : access_devices(model)) {
@@ -220,7 +210,7 @@ std::string info_json(const engine & e) {
         j["memory"]["slot_tape"]  = bytes.tape;
         j["tape_rows"]            = memory.tape_rows();
     }
-    const drafter_list drafters = list_of(e.drafts());
+    const drafter_list drafters = e.drafts().drafters();
     add_drafters(j, drafters, models, target);
     if (!drafters.empty()) {
         size_t copied = 0, context = 0;
@@ -250,7 +240,7 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
         drafters.push_back(drafter.get());
     }
     if (params.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafters.empty() ? nullptr : drafters[0]);
+        require_lattice(drafters);
     }
     {
         const abort_guard guard(abort_guard::phase::load);
@@ -375,7 +365,7 @@ static json cache_json(const cache & cache) {
 std::string stats_json(const engine & e) {
     int64_t n_built = 0, n_reused = 0;
     size_t  history = 0, limit = 0;
-    for (const drafter * drafter : list_of(e.drafts())) {
+    for (const drafter * drafter : e.drafts().drafters()) {
         n_built += drafter->n_graphs_built;
         n_reused += drafter->n_graphs_reused;
         history += drafter->context().history_bytes();

@@ -309,8 +309,8 @@ static void fixed_costs() {
 static void block_lengths() {
     const pass_limits l = limits();
     controller        c(l);
-    c.pad_blocks(true);
     set_costs(c);   // 16 tokens cost a millisecond more than 4
+    c.set_drafters({ { 16, false, true } });
     std::vector<slot> slots  = { writer(0, 5) };
     const auto        length = [&](int32_t depth) {
         slots[0].request.max_children = 1;
