@@ -25,7 +25,7 @@ class draft_memories {
     // Keeps the taps of rows [row, row + n) of the target's last pass, or of those on a path from `first_row`.
     void keep_taps(int32_t id, int32_t row, int32_t n);
     void keep_taps(int32_t id, int32_t first_row, const std::vector<int32_t> & path);
-    // Before each pass of the target (draft_memory::free_tap_cells).
+    // Before each pass of the target, after target::end_pass() (draft_memory::free_tap_cells).
     void free_tap_cells();
     // Tokens of a text, from the first-th on, for what the drafters may propose.
     void count_text(const std::vector<int32_t> & tokens, size_t first = 0);
@@ -43,7 +43,6 @@ class draft_memories {
     std::string refusal(const conversation & c) const;
 
   private:
-    target &                                   target_;
     std::vector<std::unique_ptr<draft_memory>> all_;
 };
 

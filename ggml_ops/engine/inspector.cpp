@@ -39,6 +39,7 @@ void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t widt
             for (int32_t k = 0; k < n_rows; ++k) {
                 rows.add_row(id, tokens[from + k], from + k, from + k >= first_output || k == n_rows - 1);
             }
+            target_.end_pass();
             drafts_.free_tap_cells();
             target_.process(what);
             each_pass(from, n_rows);
@@ -306,6 +307,7 @@ double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tr
         forms[i].open        = target_.opens(checked[i], trees[i].n_path < trees[i].n_nodes);
         first_rows.push_back(target_.rows().add_tree(slot, checked[i], cache_.at(slot).n_past(), forms[i]));
     }
+    target_.end_pass();
     drafts_.free_tap_cells();
     const stopwatch watch;
     target_.process("tree_pass");

@@ -174,6 +174,7 @@ void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
 bool engine::verify() {
     const stopwatch watch;
     target_.clear_interrupt();
+    target_.end_pass();   // the inspector's, or that of a step that threw
     drafts_.free_tap_cells();
     const int rc = target_.process();
     if (rc == 0) {
