@@ -169,6 +169,7 @@ void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t
     const int32_t n_vocab = target_.n_vocab();
     refuse_if(n_layers < 1 || !layers || k < 0 || k > n_vocab, "n_layers must be at least 1 and k 0..", n_vocab);
     refuse_if(first < 0 || first > n, "first must be 0..", n);
+    refuse_if(k > 0 && (!ids || !log_probs), "ids and log_probs are needed where k is not 0");
     for (int32_t i = 0; i < n_layers; ++i) {
         refuse_if(!offers_tap(target_.model(), layers[i]), "layers has ", layers[i], ", which the target (",
             access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),

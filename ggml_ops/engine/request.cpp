@@ -68,6 +68,7 @@ static void check_request(const dflash_request & r, const target & target, const
     check_probs(r, target.n_vocab());
     check_range("n_prediction", r.n_prediction, 0, target.limits().n_ctx_slot);
     if (r.n_prediction > 0) {
+        refuse_if(!r.prediction, "prediction is NULL");
         check_vocabulary("prediction", r.prediction, r.n_prediction, target.n_vocab());
     }
 }

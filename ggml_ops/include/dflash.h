@@ -12,6 +12,9 @@
 // NULL; dflash_last_error() then returns one sentence that names the field and the fix. Strings are UTF-8; each `char
 // *` that a function returns is the caller's, to release with dflash_free(). Structs are passed by pointer and start
 // from their *_default(), so that fields can be appended.
+//
+// NULL: an error (DFLASH_ERROR_ARG) where no comment allows it. What has no error to return must not get it:
+// *_default(), dflash_engine_interrupt(), dflash_token_is_eog(), dflash_vocab_get(). What releases something takes it.
 
 #pragma once
 
