@@ -231,7 +231,7 @@ function(dflash_add_targets)
     set(vendor ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 
     # Code that uses llama.cpp's internals is part of libllama, because platforms other than ELF hide them.
-    dflash_join(llama GLOB llama)
+    dflash_join(llama GLOB llama ${DFLASH_DIR}/include)
     dflash_join(llama-common GLOB schema ${vendor})
     dflash_join(llama-common GLOB thin_common ${vendor})
     dflash_join_ggml(${vendor}/ggml)

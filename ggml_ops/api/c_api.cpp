@@ -61,12 +61,17 @@ template <class F> int32_t attempt_number(F && f) {
     return rc == DFLASH_OK ? n : rc;
 }
 
-// Throws where a caller gave NULL.
-template <class T> const T & given(const T * params) {
-    refuse_if(!params, "params is NULL");
-    return *params;
+// What a caller gave; throws where that is NULL.
+template <class T> T & given(T * what, const char * name) {
+    refuse_if(!what, name, " is NULL");
+    return *what;
 }
-std::string given(const char * text, const char * name) { return text ? text : throw field_error(name, "is NULL"); }
+std::string given(const char * text, const char * name) { return &given<const char>(text, name); }
+// Of an array, which may be NULL if it is empty.
+template <class T> T * given(T * values, int32_t n, const char * name) {
+    refuse_if(!values && n > 0, name, " is NULL");
+    return values;
+}
 
 const char * device_type(ggml_backend_dev_t dev) {
     switch (ggml_backend_dev_type(dev)) {
@@ -242,7 +247,7 @@ dflash_engine * dflash_engine_create(
     const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status) {
     const auto create = [&] {
         backends_init();
-        return new dflash_engine(given(params), progress, user);
+        return new dflash_engine(given(params, "params"), progress, user);
     };
     return attempt_new(create, status);
 }
@@ -254,21 +259,21 @@ void dflash_engine_destroy(dflash_engine * e) {
 char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status) {
     const auto plan = [&] {
         backends_init();
-        return plan_json(given(params), parse_devices(devices));
+        return plan_json(given(params, "params"), parse_devices(devices));
     };
     return attempt_string(plan, status);
 }
 
 char * dflash_engine_info(const dflash_engine * e) {
-    return attempt_string([&] { return info_json(*e); });
+    return attempt_string([&] { return info_json(given(e, "engine")); });
 }
 
 char * dflash_engine_stats(const dflash_engine * e) {
-    return attempt_string([&] { return stats_json(*e); });
+    return attempt_string([&] { return stats_json(given(e, "engine")); });
 }
 
 int dflash_engine_rpc_check(const dflash_engine * e) {
-    return attempt([&] { e->models().rpc().check(); });
+    return attempt([&] { given(e, "engine").models().rpc().check(); });
 }
 
 void dflash_engine_interrupt(dflash_engine * e) { e->interrupt(); }
@@ -299,7 +304,7 @@ void dflash_rpc_server_params_default(dflash_rpc_server_params * p) {
 int dflash_rpc_serve(const dflash_rpc_server_params * p) {
     return attempt([&] {
         backends_init();
-        rpc_serve(given(p));
+        rpc_serve(given(p, "params"));
     });
 }
 
@@ -341,7 +346,7 @@ void dflash_tune_params_default(dflash_tune_params * p) {
 char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status) {
     const auto run = [&] {
         backends_init();
-        return tune(given(params), progress, user);
+        return tune(given(params, "params"), progress, user);
     };
     return attempt_string(run, status);
 }
@@ -360,23 +365,26 @@ void dflash_request_default(dflash_request * r) {
 char * dflash_sampling_fields(void) { return attempt_string(sampling_fields); }
 
 int dflash_request_prepare(const dflash_engine * e, const dflash_request * r, dflash_prepared ** prepared) {
-    int status = DFLASH_OK;
-    *prepared  = attempt_new([&] { return e->prepare(*r).release(); }, &status);
-    return status;
+    return attempt([&] {
+        given(prepared, "prepared") = nullptr;
+        *prepared                   = given(e, "engine").prepare(given(r, "request")).release();
+    });
 }
 
 int dflash_corpus_set(dflash_engine * e, const int32_t * tokens, int32_t n_tokens, uint64_t * n_bytes) {
     return attempt([&] {
+        engine & owner = given(e, "engine");
         check_range("n_tokens", n_tokens, 0, corpus::MAX_TOKENS);
+        given(tokens, n_tokens, "tokens");
         std::vector<int32_t> texts(tokens, tokens + n_tokens);
         for (const int32_t token : texts) {
-            check_range("tokens", token, corpus::NO_TOKEN, e->target().n_vocab() - 1);
+            check_range("tokens", token, corpus::NO_TOKEN, owner.target().n_vocab() - 1);
         }
         refuse_if(!texts.empty() && texts.back() != corpus::NO_TOKEN,
             "tokens must end with -1: it ends each text, the last one too");
-        e->set_corpus(corpus(std::move(texts)));
+        owner.set_corpus(corpus(std::move(texts)));
         if (n_bytes) {
-            *n_bytes = e->corpus().bytes();
+            *n_bytes = owner.corpus().bytes();
         }
     });
 }
@@ -384,73 +392,85 @@ int dflash_corpus_set(dflash_engine * e, const int32_t * tokens, int32_t n_token
 void dflash_prepared_free(dflash_prepared * prepared) { delete prepared; }
 
 int32_t dflash_has_room(const dflash_engine * e, const dflash_prepared * prepared) {
-    return attempt_number([&] { return e->has_room(prepared->request); });
+    return attempt_number([&] { return given(e, "engine").has_room(given(prepared, "prepared").request); });
 }
 
 int32_t dflash_slot_choose(
     const dflash_engine * e, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots) {
-    return attempt_number([&] { return e->cache().choose(prepared->request.prompt, slots, n_slots); });
+    return attempt_number(
+        [&] { return given(e, "engine").cache().choose(given(prepared, "prepared").request.prompt, slots, n_slots); });
 }
 
 int dflash_submit(dflash_engine * e, int32_t slot, dflash_prepared * prepared) {
     return attempt([&] {
-        refuse_if(!prepared, "prepared is NULL: give what dflash_request_prepare() made");
-        e->submit(slot, *prepared);
+        given(e, "engine").submit(slot, given(prepared, "prepared"));
         delete prepared;
     });
 }
 
 int dflash_cancel(dflash_engine * e, int32_t slot) {
-    return attempt([&] { e->cancel(slot); });
+    return attempt([&] { given(e, "engine").cancel(slot); });
 }
 
 int32_t dflash_slot_end_reasoning(dflash_engine * e, int32_t slot) {
-    return attempt_number([&] { return e->end_reasoning(slot); });
+    return attempt_number([&] { return given(e, "engine").end_reasoning(slot); });
 }
 
 int32_t dflash_slot_clear(dflash_engine * e, int32_t slot) {
     return attempt_number([&] {
-        const int32_t n = e->cache().idle(slot).n_past();
-        e->cache().forget(slot);
+        cache &       held = given(e, "engine").cache();
+        const int32_t n    = held.idle(slot).n_past();
+        held.forget(slot);
         return n;
     });
 }
 
-static void tell(const cache::file_result & moved, int32_t * n_tokens, uint64_t * n_bytes) {
-    *n_tokens = moved.n_tokens;
-    *n_bytes  = moved.n_bytes;
+// Saves or loads a slot and tells what was moved.
+template <class Move>
+static int move_slot(dflash_engine * e, const char * path, int32_t * n_tokens, uint64_t * n_bytes, Move && move) {
+    return attempt([&] {
+        int32_t &                tokens = given(n_tokens, "n_tokens");
+        uint64_t &               bytes  = given(n_bytes, "n_bytes");
+        const cache::file_result moved  = move(given(e, "engine").cache(), given(path, "path"));
+        tokens                          = moved.n_tokens;
+        bytes                           = moved.n_bytes;
+    });
 }
 
 int dflash_slot_save(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
-    return attempt([&] { tell(e->cache().save(slot, path), n_tokens, n_bytes); });
+    return move_slot(
+        e, path, n_tokens, n_bytes, [&](cache & held, const std::string & file) { return held.save(slot, file); });
 }
 
 int dflash_slot_restore(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
-    return attempt([&] { tell(e->cache().load(slot, path), n_tokens, n_bytes); });
+    return move_slot(
+        e, path, n_tokens, n_bytes, [&](cache & held, const std::string & file) { return held.load(slot, file); });
 }
 
 int32_t dflash_step(dflash_engine * e, dflash_update * updates, int32_t cap) {
-    return attempt_number([&] { return e->step(updates, cap); });
+    return attempt_number([&] { return given(e, "engine").step(updates, cap); });
 }
 
 int dflash_slot_stats_get(const dflash_engine * e, int32_t slot, dflash_slot_stats * stats) {
-    return attempt([&] { *stats = e->stats_of(slot); });
+    return attempt([&] { given(stats, "stats") = given(e, "engine").stats_of(slot); });
 }
 
 // ---- text ----
 
 int32_t dflash_tokenize(const dflash_engine * e, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap) {
-    return dflash_vocab_tokenize(e->target().vocab(), text, n_text, add_special, parse_special, tokens, cap);
+    return dflash_vocab_tokenize(
+        e ? e->target().vocab() : nullptr, text, n_text, add_special, parse_special, tokens, cap);
 }
 
 int32_t dflash_vocab_tokenize(const llama_vocab * vocab, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap) {
     return attempt_number([&] {
-        const auto ids = tokenize(
-            vocab, std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0), add_special, parse_special);
-        const int32_t n = (int32_t) ids.size();
-        std::copy_n(ids.begin(), std::max(0, std::min(n, cap)), tokens);
+        given(vocab, "engine or vocab");
+        const std::string bytes(given(text, n_text, "text") ? text : "", (size_t) std::max(0, n_text));
+        const auto        ids = tokenize(vocab, bytes, add_special, parse_special);
+        const int32_t     n   = (int32_t) ids.size();
+        std::copy_n(ids.begin(), std::max(0, std::min(n, cap)), given(tokens, cap, "tokens"));
         return n;
     });
 }
@@ -482,11 +502,11 @@ void dflash_vocab_free(dflash_vocab * vocab) { delete vocab; }
 
 int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special, char * buf, int32_t cap) {
     return attempt_number([&] {
-        refuse_if(token < 0 || token >= llama_vocab_n_tokens(e->target().vocab()), "token ", token,
-            " is outside the vocabulary");
-        const std::string piece = common_token_to_piece(e->target().vocab(), token, special);
+        const llama_vocab * vocab = given(e, "engine").target().vocab();
+        refuse_if(token < 0 || token >= llama_vocab_n_tokens(vocab), "token ", token, " is outside the vocabulary");
+        const std::string piece = common_token_to_piece(vocab, token, special);
         if ((int32_t) piece.size() <= cap) {
-            std::copy(piece.begin(), piece.end(), buf);   // without a terminating zero
+            std::copy(piece.begin(), piece.end(), given(buf, cap, "buf"));   // without a terminating zero
         }
         return (int32_t) piece.size();
     });
@@ -509,13 +529,14 @@ int dflash_check_chat_template(const char * source) {
 
 char * dflash_chat_apply(const dflash_engine * e, const char * template_override, const char * body) {
     return attempt_string([&] {
+        const engine &            owner   = given(e, "engine");
         const std::string         request = given(body, "body");
         common_chat_templates_ptr own;
         if (template_override) {
             check_chat_template(template_override);
-            own = common_chat_templates_init(e->target().model(), template_override);
+            own = common_chat_templates_init(owner.target().model(), template_override);
         }
-        return apply_chat(own ? own.get() : e->templates(), request);
+        return apply_chat(own ? own.get() : owner.templates(), request);
     });
 }
 
@@ -535,34 +556,40 @@ dflash_chat * dflash_chat_new(const dflash_engine * /*engine*/, const char * par
 void dflash_chat_delete(dflash_chat * chat) { delete chat; }
 
 char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final) {
-    return attempt_string([&] { return chat->push(given(text, "text"), is_final); });
+    return attempt_string([&] { return given(chat, "chat").push(given(text, "text"), is_final); });
 }
 
 char * dflash_chat_message(const dflash_chat * chat) {
-    return attempt_string([&] { return chat->message(); });
+    return attempt_string([&] { return given(chat, "chat").message(); });
 }
 
 // ---- inspection, for tests and training ----
 
 int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
     int32_t * best_id, float * best_logit, float * logit) {
-    return attempt([&] { e->inspector().score(slot, tokens, n, from, width, best_id, best_logit, logit); });
+    return attempt(
+        [&] { given(e, "engine").inspector().score(slot, tokens, n, from, width, best_id, best_logit, logit); });
 }
 
 int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
     float * hidden, float * logits, int32_t * ids, float * scores) {
-    return attempt([&] { e->inspector().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
+    return attempt(
+        [&] { given(e, "engine").inspector().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
 }
 
 int dflash_tap(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, const int32_t * layers,
     int32_t n_layers, int32_t k, int32_t first, float * taps, int32_t * ids, float * log_probs) {
-    return attempt([&] { e->inspector().tap(slot, tokens, n, layers, n_layers, k, first, taps, ids, log_probs); });
+    return attempt(
+        [&] { given(e, "engine").inspector().tap(slot, tokens, n, layers, n_layers, k, first, taps, ids, log_probs); });
 }
 
 int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {
-    return attempt([&] { e->add_time(e->inspector().tree_pass(trees, n_trees)); });
+    return attempt([&] {
+        engine & owner = given(e, "engine");
+        owner.add_time(owner.inspector().tree_pass(trees, n_trees));
+    });
 }
 
 char * dflash_cells(const dflash_engine * e) {
-    return attempt_string([&] { return cells_json(e->target()); });
+    return attempt_string([&] { return cells_json(given(e, "engine").target()); });
 }

@@ -2,10 +2,18 @@
 
 namespace dflash {
 
-draft_memories::draft_memories(target & target, std::vector<std::unique_ptr<drafter>> drafters) : target_(target) {
+draft_memories::draft_memories(target & target, std::vector<std::unique_ptr<drafter>> drafters) {
     for (std::unique_ptr<drafter> & drafter : drafters) {
         all_.push_back(std::make_unique<draft_memory>(target, std::move(drafter)));
     }
+}
+
+drafter_list draft_memories::drafters() const {
+    drafter_list drafters;
+    for (const auto & memory : all_) {
+        drafters.push_back(&memory->drafter());
+    }
+    return drafters;
 }
 
 void draft_memories::keep_taps(int32_t id, int32_t row, int32_t n) {
@@ -21,7 +29,6 @@ void draft_memories::keep_taps(int32_t id, int32_t first_row, const std::vector<
 }
 
 void draft_memories::free_tap_cells() {
-    target_.end_pass();
     for (const auto & memory : all_) {
         memory->free_tap_cells();
     }

@@ -20,14 +20,12 @@ class draft_memories {
     bool                 empty() const { return all_.empty(); }
     draft_memory &       operator[](int32_t i) { return *all_[i]; }
     const draft_memory & operator[](int32_t i) const { return *all_[i]; }
-    // The first, null: there is none.
-    drafter *       first() { return empty() ? nullptr : &all_[0]->drafter(); }
-    const drafter * first() const { return empty() ? nullptr : &all_[0]->drafter(); }
+    drafter_list         drafters() const;
 
     // Keeps the taps of rows [row, row + n) of the target's last pass, or of those on a path from `first_row`.
     void keep_taps(int32_t id, int32_t row, int32_t n);
     void keep_taps(int32_t id, int32_t first_row, const std::vector<int32_t> & path);
-    // Before each pass of the target (draft_memory::free_tap_cells).
+    // Before each pass of the target, after target::end_pass() (draft_memory::free_tap_cells).
     void free_tap_cells();
     // Tokens of a text, from the first-th on, for what the drafters may propose.
     void count_text(const std::vector<int32_t> & tokens, size_t first = 0);
@@ -45,7 +43,6 @@ class draft_memories {
     std::string refusal(const conversation & c) const;
 
   private:
-    target &                                   target_;
     std::vector<std::unique_ptr<draft_memory>> all_;
 };
 

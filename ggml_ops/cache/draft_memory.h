@@ -43,7 +43,8 @@ class draft_memory {
     draft_job job_of(const part & p) const;
     // Injects every sequence's pending taps.
     void inject_all();
-    // The same if the tap store has too few free cells for the rows of the target's next pass. Call it before.
+    // The same if the tap store has too few free cells for the rows of the target's next pass. Call it before that
+    // pass, after target::end_pass(): cells of the last one that no sequence keeps are free then.
     void free_tap_cells();
 
     // ---- with the target's memory ----

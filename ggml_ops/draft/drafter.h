@@ -67,4 +67,6 @@ class drafter {
     int64_t n_graphs_built = 0, n_graphs_reused = 0;
 };
 
+using drafter_list = std::vector<const drafter *>;   // in order of preference
+
 }   // namespace dflash

@@ -74,8 +74,9 @@ class kv_ring : public draft_context {
 
     std::vector<ggml_tensor *> tensors() const;   // K of every layer, then V
     raw_bytes                  read(int32_t slot, int32_t begin, int32_t end) const;
-    void                       add_segments(
-                              kv_history & past, const raw_bytes & rows, int32_t begin, int32_t end, int32_t first, int32_t last) const;
+
+    void add_segments(
+        kv_history & past, const raw_bytes & rows, int32_t begin, int32_t end, int32_t first, int32_t last) const;
     void leave(int32_t slot, int32_t begin);
     void bring_back(int32_t slot, int32_t begin, int32_t end);
     void bound_histories();

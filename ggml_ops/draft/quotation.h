@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "dflash.h"
 #include "draft/calibration.h"
 
 #include <array>
@@ -20,7 +21,7 @@ enum class quote_source : uint8_t {
     corpus,       // files of the user (corpus.h)
     answers,      // earlier answers of the server (earlier_answers.h)
 };
-inline constexpr size_t N_QUOTE_SOURCES = 4;
+inline constexpr size_t N_QUOTE_SOURCES = DFLASH_QUOTE_SOURCES;
 
 // Places whose last tokens agree with the end of a text, and what follows there.
 class continuations {

@@ -165,7 +165,8 @@ std::unique_ptr<selector> make_selector(const drafter_model & model, int32_t n_s
         case drafter_kind::DFLASH2: return std::make_unique<dflash2_selector>(model);
         case drafter_kind::DOMINO: return std::make_unique<domino_selector>(model);
         case drafter_kind::LILICORR: return std::make_unique<lilicorr_selector>(model, n_slots);
-        case drafter_kind::DFLASH: break;
+        case drafter_kind::DFLASH:
+        case drafter_kind::MTP: break;
     }
     return std::make_unique<marginals_selector>(model);
 }

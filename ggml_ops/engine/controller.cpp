@@ -115,65 +115,41 @@ step_choice controller::plain_choice(const std::vector<slot> & slots, int32_t ro
 }
 
 step_choice controller::choose_length(const std::vector<slot> & slots, int32_t room) {
-    step_choice choice = plain_choice(slots, room);
-    choice.length      = choose_any_length(slots, choice);
-    choice.drafter     = last_choice_.drafter;
-    if (pads_blocks_ && choice.length > 1) {
-        choice.length = padded_length(choice);
+    step_choice          choice   = plain_choice(slots, room);
+    const drafting_slots drafting = drafting_of(slots, choice);
+    if (drafters_.empty()) {
+        set_reason(any_quotes(slots) ? reason::quotes : reason::no_drafter);
+    } else if (drafting.all.empty()) {
+        set_reason(reason::off);
+    } else {
+        last_choice_   = choose_drafter(slots, drafting, choice);
+        choice.drafter = last_choice_.drafter;
+        choice.length  = wanted_length(drafting, last_choice_, choice);
+        if (drafters_[choice.drafter].pads && choice.length > 1) {
+            choice.length = padded_length(choice.length, choice.drafter);
+        }
     }
     return choice;
 }
 
-// Of few lengths, so that graphs can be reused.
-int32_t controller::padded_length(const step_choice & choice) {
-    const int32_t      longest = drafters_[choice.drafter].max_length;
-    const cost_curve & draft   = costs_.drafts[choice.drafter];
-    steady_size &      steady  = block_length_[choice.drafter];
-    const int32_t      narrow  = std::min(std::max(8, padded_width(choice.length)), longest);
-    const int32_t      length  = steady.choose(narrow, longest, draft, costs_.rebuild_ms);
-    steady.observe(length, narrow, draft);
-    return length;
-}
-
-int32_t controller::choose_any_length(const std::vector<slot> & slots, const step_choice & choice) {
-    if (drafters_.empty()) {
-        set_reason(any_quotes(slots) ? reason::quotes : reason::no_drafter);
-        return 1;
-    }
-    int32_t                   n_drafting = 0, fixed_length = 1, max_length = 1;
-    std::vector<const slot *> automatic;   // those that leave their budget to the controller
+drafting_slots controller::drafting_of(const std::vector<slot> & slots, const step_choice & choice) const {
+    drafting_slots drafting;
     for (const slot & s : slots) {
         if (!s.writing() || max_nodes(s, choice) == 1) {
             continue;
         }
-        ++n_drafting;
+        drafting.all.push_back(&s);
         // A tree of N nodes may be N - 1 deep, and its likeliest path often is.
         const int32_t length = 1 + std::min({ max_depth(s), s.request.depth, limits_.max_length - 1 });
-        max_length           = std::max(max_length, length);
+        drafting.max_length  = std::max(drafting.max_length, length);
         if (s.request.budget != 0) {
-            fixed_length = std::max(
-                fixed_length, std::min(length, s.request.max_children > 1 ? DFLASH_MAX_NODES : s.request.budget));
+            const int32_t n_budget = s.request.max_children > 1 ? DFLASH_MAX_NODES : s.request.budget;
+            drafting.fixed_length  = std::max(drafting.fixed_length, std::min(length, n_budget));
         } else {
-            automatic.push_back(&s);
+            drafting.automatic.push_back(&s);
         }
     }
-    if (n_drafting == 0) {
-        set_reason(reason::off);
-        return 1;
-    }
-    if (fixed_length > 1) {
-        set_reason(reason::fixed);
-    }
-    choose_drafter(slots, automatic, max_length, choice);
-    if (fixed_length > 1) {
-        const int32_t longest = drafters_[last_choice_.drafter].max_length;
-        return std::min(longest, automatic.empty() ? fixed_length : std::max(fixed_length, last_choice_.length));
-    }
-    if (quotes_suffice(slots, choice)) {
-        set_reason(reason::quotes);
-        return 1;
-    }
-    return auto_length(n_drafting, choice.n_attended);
+    return drafting;
 }
 
 // Whether all slots can take its drafts.
@@ -182,35 +158,49 @@ bool controller::may_draft(int32_t drafter, const std::vector<slot> & slots) con
                                              [](const slot & s) { return s.writing() && s.request.block_accept; });
 }
 
-// The drafter and its best length, into last_choice_. Without slots that leave this to the controller, the first
-// drafter that can.
-void controller::choose_drafter(const std::vector<slot> & slots, const std::vector<const slot *> & automatic,
-    int32_t max_length, const step_choice & choice) {
-    std::vector<length_choice> best;
-    for (int32_t drafter = 0; drafter < (int32_t) drafters_.size(); ++drafter) {
-        if (may_draft(drafter, slots)) {
-            best.push_back(best_of(drafter, automatic, max_length, choice));
-        }
-    }
-    last_choice_ = automatic.empty() ? best.front() : turns_.choose(best);
-}
-
-length_choice controller::best_of(
-    int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length, const step_choice & choice) const {
+length_choice controller::best_of(int32_t drafter, const drafting_slots & drafting, const step_choice & choice) const {
     std::vector<const value_profile *> profiles;
-    for (const slot * s : slots) {
+    for (const slot * s : drafting.automatic) {
         profiles.push_back(&s->learned.drafters[drafter].values);
     }
-    length_choice best = best_length(profiles, block_lengths(max_length, drafter), costs_.verify, choice.n_attended,
-        costs_.drafts[drafter], costs_.other_ms, choice.tree_rows);
+    length_choice best = best_length(profiles, block_lengths(drafting.max_length, drafter), costs_.verify,
+        choice.n_attended, costs_.drafts[drafter], costs_.other_ms, choice.tree_rows);
     best.drafter       = drafter;
     return best;
 }
 
-// Whether quotations alone yield more tokens per ms than with blocks of last_choice_'s length beside them. On a
+// The drafter and its best length. Without slots that leave this to the controller, the first drafter that can. One
+// can: block verification is refused where no drafter has a lattice (require_lattice()).
+length_choice controller::choose_drafter(
+    const std::vector<slot> & slots, const drafting_slots & drafting, const step_choice & choice) {
+    std::vector<length_choice> best;
+    for (int32_t drafter = 0; drafter < (int32_t) drafters_.size(); ++drafter) {
+        if (may_draft(drafter, slots)) {
+            best.push_back(best_of(drafter, drafting, choice));
+        }
+    }
+    return drafting.automatic.empty() ? best.front() : turns_.choose(best);
+}
+
+// What fixed budgets ask for; otherwise the drafter's best length, or 1 where it does not pay.
+int32_t controller::wanted_length(
+    const drafting_slots & drafting, const length_choice & best, const step_choice & choice) {
+    if (drafting.fixed_length > 1) {
+        set_reason(reason::fixed);
+        return std::min(drafters_[best.drafter].max_length, std::max(drafting.fixed_length, best.length));
+    }
+    if (quotes_suffice(drafting, best, choice)) {
+        set_reason(reason::quotes);
+        return 1;
+    }
+    return auto_length(best, plain_rate((int32_t) drafting.all.size(), choice.n_attended));
+}
+
+// Whether quotations alone yield more tokens per ms than with blocks of the drafter's best length beside them. On a
 // path, drafter and quotation mostly propose the same: a slot counts with the better of the two.
-bool controller::quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const {
-    if (last_choice_.rate == 0) {
+bool controller::quotes_suffice(
+    const drafting_slots & drafting, const length_choice & best, const step_choice & choice) const {
+    if (best.rate == 0) {
         return false;   // what the drafter is worth is not known
     }
     const auto sum = [](const std::vector<float> & values) {
@@ -218,31 +208,27 @@ bool controller::quotes_suffice(const std::vector<slot> & slots, const step_choi
     };
     std::vector<std::vector<float>> quoted, better;
     size_t                          n_quoted = 0;
-    for (const slot & s : slots) {
-        if (!s.writing() || max_nodes(s, choice) == 1) {
-            continue;
-        }
-        quoted.push_back(s.drafts.quoted.values(s.request.max_children == 1));
+    for (const slot * s : drafting.all) {
+        quoted.push_back(s->drafts.quoted.values(s->request.max_children == 1));
         n_quoted += quoted.back().size();
-        const std::vector<float> * drafted = s.learned.drafters[last_choice_.drafter].values.at(last_choice_.length);
+        const std::vector<float> * drafted = s->learned.drafters[best.drafter].values.at(best.length);
         better.push_back(drafted && sum(*drafted) > sum(quoted.back()) ? *drafted : quoted.back());
     }
     const auto rate = [&](const std::vector<std::vector<float>> & values, double draft_ms) {
         return best_nodes(values, costs_.verify, choice.n_attended, draft_ms + costs_.other_ms, choice.tree_rows).rate;
     };
-    return n_quoted > 0 && rate(quoted, 0) > rate(better, costs_.drafts[last_choice_.drafter].at(
-                                                              (int32_t) better.size() * last_choice_.length));
+    const double draft_ms = costs_.drafts[best.drafter].at((int32_t) better.size() * best.length);
+    return n_quoted > 0 && rate(quoted, 0) > rate(better, draft_ms);
 }
 
-// The length of last_choice_, or 1 where plain decoding is faster or must be measured.
-int32_t controller::auto_length(int32_t n_drafting, double n_attended) {
+// The drafter's best length, or 1 where plain decoding is faster or must be measured.
+int32_t controller::auto_length(const length_choice & best, double plain_rate) {
     if (!switch_.draft_now()) {
         n_since_plain_ = 0;
         set_reason(reason::plain);
         return 1;
     }
-    const bool gains_little =
-        last_choice_.rate > 0 && last_choice_.rate < REFRESH_GAIN * plain_rate(n_drafting, n_attended);
+    const bool gains_little = best.rate > 0 && best.rate < REFRESH_GAIN * plain_rate;
     if (gains_little && ++n_since_plain_ >= (costs_.verify.padded() ? PADDED_REFRESH_STEPS : REFRESH_STEPS)) {
         n_since_plain_ = 0;
         padding_.width().narrow_once();
@@ -250,7 +236,18 @@ int32_t controller::auto_length(int32_t n_drafting, double n_attended) {
         return 1;
     }
     set_reason(reason::pays);
-    return last_choice_.length;
+    return best.length;
+}
+
+// Of few lengths, so that graphs can be reused.
+int32_t controller::padded_length(int32_t length, int32_t drafter) {
+    const int32_t      longest = drafters_[drafter].max_length;
+    const cost_curve & draft   = costs_.drafts[drafter];
+    steady_size &      steady  = block_length_[drafter];
+    const int32_t      narrow  = std::min(std::max(8, padded_width(length)), longest);
+    const int32_t      padded  = steady.choose(narrow, longest, draft, costs_.rebuild_ms);
+    steady.observe(padded, narrow, draft);
+    return padded;
 }
 
 // ---- how many nodes ----

@@ -36,10 +36,18 @@ struct pass_record {
     double                verify_ms       = 0;
 };
 
+// The slots whose trees may have more than an anchor, and what they ask of a drafter.
+struct drafting_slots {
+    std::vector<const slot *> all, automatic;     // automatic: those that leave their budget to the controller
+    int32_t                   max_length   = 1;   // of the blocks, with the anchor, that one of them can use
+    int32_t                   fixed_length = 1;   // the longest that a fixed budget asks for, 1: there is none
+};
+
 // What the controller has to know of a drafter.
 struct drafter_traits {
     int32_t max_length = 1;       // of its drafts, with the anchor
     bool    lattice    = false;   // it can draft for block verification
+    bool    pads       = false;   // its blocks come in few lengths, as a device wants them
 };
 
 class controller {
@@ -48,8 +56,6 @@ class controller {
     explicit controller(const pass_limits & limits) : limits_(limits) {}
     // At most MAX_DRAFTERS, in order of preference. Once.
     void set_drafters(std::vector<drafter_traits> drafters);
-    // Whether blocks come in few lengths, as a drafter on a device wants them.
-    void pad_blocks(bool pads) { pads_blocks_ = pads; }
 
     // an answer
     void begin_answer(slot & s);   // starts with what the last one of its kind learned
@@ -96,7 +102,7 @@ class controller {
         std::map<dflash::reason, int64_t> reasons;
     };
     const choice_counts & counts() const { return counts_; }
-    const length_choice & last_choice() const { return last_choice_; }
+    const length_choice & last_choice() const { return last_choice_; }   // a drafter's, taken or not
     const draft_switch &  drafting() const { return switch_; }
     dflash::reason        reason() const { return reason_; }
     const std::string &   drafter_failure() const { return drafter_failure_; }
@@ -106,21 +112,20 @@ class controller {
     void                 set_reason(dflash::reason why);
     dflash::reason       reason_of(const slot & s, const step_choice & choice) const;
     std::vector<int32_t> block_lengths(int32_t n_max, int32_t drafter) const;
+    int32_t              tree_outputs(const std::vector<slot> & slots) const;
+    drafting_slots       drafting_of(const std::vector<slot> & slots, const step_choice & choice) const;
     bool                 may_draft(int32_t drafter, const std::vector<slot> & slots) const;
-    length_choice        best_of(
-               int32_t drafter, const std::vector<const slot *> & slots, int32_t max_length, const step_choice & choice) const;
-    void    choose_drafter(const std::vector<slot> & slots, const std::vector<const slot *> & automatic,
-           int32_t max_length, const step_choice & choice);
-    int32_t auto_length(int32_t n_drafting, double n_attended);
-    int32_t choose_any_length(const std::vector<slot> & slots, const step_choice & choice);
-    int32_t padded_length(const step_choice & choice);
-    int32_t tree_outputs(const std::vector<slot> & slots) const;
-    bool    quotes_suffice(const std::vector<slot> & slots, const step_choice & choice) const;
-    void    learn_values(slot & s) const;
+    length_choice        best_of(int32_t drafter, const drafting_slots & drafting, const step_choice & choice) const;
+    length_choice        choose_drafter(
+               const std::vector<slot> & slots, const drafting_slots & drafting, const step_choice & choice);
+    int32_t wanted_length(const drafting_slots & drafting, const length_choice & best, const step_choice & choice);
+    int32_t auto_length(const length_choice & best, double plain_rate);
+    int32_t padded_length(int32_t length, int32_t drafter);
+    bool quotes_suffice(const drafting_slots & drafting, const length_choice & best, const step_choice & choice) const;
+    void learn_values(slot & s) const;
 
     const pass_limits &         limits_;
     std::vector<drafter_traits> drafters_;
-    bool                        pads_blocks_ = false;
     pass_costs                  costs_;
     experience                  last_learned_[2];   // of the last answers, sampled and greedy
 

@@ -34,8 +34,8 @@ void engine::templates_deleter::operator()(common_chat_templates * t) const { co
 
 static std::vector<drafter_traits> traits_of(const draft_memories & drafts) {
     std::vector<drafter_traits> traits;
-    for (int32_t i = 0; i < drafts.size(); ++i) {
-        traits.push_back({ drafts[i].drafter().max_length(), drafts[i].drafter().kind().lattice });
+    for (const drafter * d : drafts.drafters()) {
+        traits.push_back({ d->max_length(), d->kind().lattice, d->on_device() });
     }
     return traits;
 }
@@ -47,10 +47,9 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
     answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
     if (given_.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafts_.first());
+        require_lattice(drafts_.drafters());
     }
     controller_.set_drafters(traits_of(drafts_));
-    controller_.pad_blocks(drafts_.first() && drafts_.first()->on_device());
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].id   = (int32_t) i;
         slots_[i].held = &cache_.at((int32_t) i);
@@ -72,7 +71,7 @@ engine::~engine() {
 
 std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
     return std::make_unique<dflash_prepared>(
-        dflash_prepared{ this, prepare_request(r, target_.params(), target_, drafts_.first()) });
+        dflash_prepared{ this, prepare_request(r, target_.params(), target_, drafts_.drafters()) });
 }
 
 void engine::submit(int32_t id, dflash_prepared & prepared) {

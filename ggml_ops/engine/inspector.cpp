@@ -39,6 +39,7 @@ void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t widt
             for (int32_t k = 0; k < n_rows; ++k) {
                 rows.add_row(id, tokens[from + k], from + k, from + k >= first_output || k == n_rows - 1);
             }
+            target_.end_pass();
             drafts_.free_tap_cells();
             target_.process(what);
             each_pass(from, n_rows);
@@ -93,7 +94,7 @@ void inspector::spread_logits(
 void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
     cache_.idle(id);
-    auto * drafter = dynamic_cast<block_drafter *>(drafts_.first());
+    auto * drafter = drafts_.empty() ? nullptr : dynamic_cast<block_drafter *>(&drafts_[0].drafter());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
     check_tokens(tokens, n, target_);
     const drafter_model & model  = drafter->model();
@@ -168,6 +169,7 @@ void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t
     const int32_t n_vocab = target_.n_vocab();
     refuse_if(n_layers < 1 || !layers || k < 0 || k > n_vocab, "n_layers must be at least 1 and k 0..", n_vocab);
     refuse_if(first < 0 || first > n, "first must be 0..", n);
+    refuse_if(k > 0 && (!ids || !log_probs), "ids and log_probs are needed where k is not 0");
     for (int32_t i = 0; i < n_layers; ++i) {
         refuse_if(!offers_tap(target_.model(), layers[i]), "layers has ", layers[i], ", which the target (",
             access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),
@@ -306,6 +308,7 @@ double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tr
         forms[i].open        = target_.opens(checked[i], trees[i].n_path < trees[i].n_nodes);
         first_rows.push_back(target_.rows().add_tree(slot, checked[i], cache_.at(slot).n_past(), forms[i]));
     }
+    target_.end_pass();
     drafts_.free_tap_cells();
     const stopwatch watch;
     target_.process("tree_pass");

@@ -77,8 +77,6 @@ memory_use used_memory(const target & target) {
     return use;
 }
 
-using drafter_list = std::vector<const drafter *>;
-
 memory_table allocated(const model_pair & models, const target & target, const drafter_list & drafters) {
     memory_table table;
     auto [context, compute]  = used_memory(target);
@@ -102,29 +100,6 @@ memory_table allocated(const model_pair & models, const target & target, const d
     return table;
 }
 
-// What differs between drafters with layers of their own and a target's MTP layers.
-json describe_kind(const drafter & drafter, const model_pair & models) {
-    if (const auto * block = dynamic_cast<const block_drafter *>(&drafter)) {
-        const drafter_model & model = block->model();
-        return {
-            { "block_size", model.block_size },
-            { "anchor_first", model.anchor_first },
-            { "keeps_block", model.keeps_block() },
-            { "n_vocab_draft", model.n_logits() },
-            { "target_layers", model.target_layers },
-            { "mask_token", llama_vocab_mask(llama_model_get_vocab(models.drafter())) },
-        };
-    }
-    return {
-        { "block_size", drafter.max_length() },
-        { "anchor_first", false },
-        { "keeps_block", false },
-        { "n_vocab_draft", static_cast<const mtp_drafter &>(drafter).n_logits() },
-        { "target_layers", json::array() },
-        { "mask_token", nullptr },
-    };
-}
-
 // MTP layers in the target's own file.
 json describe_own_layers(const llama_model * target) {
     const mtp_size size = access_mtp_size(target);
@@ -135,25 +110,43 @@ json describe_own_layers(const llama_model * target) {
     return d;
 }
 
+// What differs between drafters with layers of their own and a target's MTP layers.
+json describe_layers(const drafter & drafter, const model_pair & models) {
+    if (const auto * block = dynamic_cast<const block_drafter *>(&drafter)) {
+        const drafter_model & model = block->model();
+        json                  d     = describe(models.drafter());
+        d["block_size"]             = model.block_size;
+        d["anchor_first"]           = model.anchor_first;
+        d["keeps_block"]            = model.keeps_block();
+        d["n_vocab_draft"]          = model.n_logits();
+        d["target_layers"]          = model.target_layers;
+        d["mask_token"]             = llama_vocab_mask(llama_model_get_vocab(models.drafter()));
+        return d;
+    }
+    const bool own     = models.mtp() == models.target();
+    json       d       = own ? describe_own_layers(models.mtp()) : describe(models.mtp());
+    d["block_size"]    = drafter.max_length();
+    d["anchor_first"]  = false;
+    d["keeps_block"]   = false;
+    d["n_vocab_draft"] = static_cast<const mtp_drafter &>(drafter).n_logits();
+    d["target_layers"] = json::array();
+    d["mask_token"]    = nullptr;
+    return d;
+}
+
 // Positions of a text that a drafter's pass attends to; MTP layers have cells for drafts beyond it, too.
 int32_t draft_ctx(const drafter & drafter, const target & target) {
     return std::min(drafter.n_ctx(), (int32_t) target.limits().n_ctx_slot);
 }
 
 json describe_drafter(const drafter & drafter, const model_pair & models, const target & target) {
-    const bool own  = drafter.kind().id == drafter_kind::MTP && models.mtp() == models.target();
-    json       d    = own ? describe_own_layers(models.target())
-                          : describe(drafter.kind().id == drafter_kind::MTP ? models.mtp() : models.drafter());
-    d["kind"]       = drafter.kind().name;
-    d["top_k"]      = drafter.top_k();
-    d["lattice"]    = drafter.kind().lattice;
-    d["draft_ctx"]  = draft_ctx(drafter, target);
-    d["no_draft"]   = target.no_draft();
-    d["taps_on"]    = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
-    const json kind = describe_kind(drafter, models);
-    for (const auto & [key, value] : kind.items()) {
-        d[key] = value;
-    }
+    json d         = describe_layers(drafter, models);
+    d["kind"]      = drafter.kind().name;
+    d["top_k"]     = drafter.top_k();
+    d["lattice"]   = drafter.kind().lattice;
+    d["draft_ctx"] = draft_ctx(drafter, target);
+    d["no_draft"]  = target.no_draft();
+    d["taps_on"]   = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
     return d;
 }
 
@@ -165,14 +158,6 @@ void add_drafters(json & j, const drafter_list & drafters, const model_pair & mo
     }
     j["drafter"]  = all.empty() ? json(nullptr) : all.at(0);
     j["drafters"] = all;
-}
-
-drafter_list list_of(const draft_memories & drafts) {
-    drafter_list drafters;
-    for (int32_t i = 0; i < drafts.size(); ++i) {
-        drafters.push_back(&drafts[i].drafter());
-    }
-    return drafters;
 }
 
 json describe_devices(const llama_model * model) {
@@ -225,7 +210,7 @@ std::string info_json(const engine & e) {
         j["memory"]["slot_tape"]  = bytes.tape;
         j["tape_rows"]            = memory.tape_rows();
     }
-    const drafter_list drafters = list_of(e.drafts());
+    const drafter_list drafters = e.drafts().drafters();
     add_drafters(j, drafters, models, target);
     if (!drafters.empty()) {
         size_t copied = 0, context = 0;
@@ -255,7 +240,7 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
         drafters.push_back(drafter.get());
     }
     if (params.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafters.empty() ? nullptr : drafters[0]);
+        require_lattice(drafters);
     }
     {
         const abort_guard guard(abort_guard::phase::load);
@@ -380,7 +365,7 @@ static json cache_json(const cache & cache) {
 std::string stats_json(const engine & e) {
     int64_t n_built = 0, n_reused = 0;
     size_t  history = 0, limit = 0;
-    for (const drafter * drafter : list_of(e.drafts())) {
+    for (const drafter * drafter : e.drafts().drafters()) {
         n_built += drafter->n_graphs_built;
         n_reused += drafter->n_graphs_reused;
         history += drafter->context().history_bytes();

@@ -6,6 +6,8 @@
 #include "draft/drafter.h"
 #include "target/target.h"
 
+#include <algorithm>
+
 namespace dflash {
 
 // "DFlash 2, DSpark, Domino or LiliCorr": the kinds that have a lattice.
@@ -19,10 +21,10 @@ static std::string lattice_kinds() {
     return joined(titles, ", ", " or ");
 }
 
-void require_lattice(const drafter * drafter) {
-    if (!drafter || !drafter->kind().lattice) {
+void require_lattice(const drafter_list & drafters) {
+    if (std::none_of(drafters.begin(), drafters.end(), [](const drafter * d) { return d->kind().lattice; })) {
         const std::string found =
-            drafter ? std::string("this one is a ") + drafter->kind().title + " drafter" : "there is none";
+            drafters.empty() ? "there is none" : std::string("this one is a ") + drafters[0]->kind().title + " drafter";
         throw field_error(
             "accept", "block needs a ", lattice_kinds(), " drafter, and ", found, ": leave accept at match");
     }
@@ -52,7 +54,7 @@ static void check_probs(const dflash_request & r, int32_t n_vocab) {
         "prompt tokens are not sampled: leave it, or probs_from, out");
 }
 
-static void check_request(const dflash_request & r, const target & target, const drafter * drafter) {
+static void check_request(const dflash_request & r, const target & target, const drafter_list & drafters) {
     check_tokens(r.tokens, r.n_tokens, target);
     refuse_if(r.n_predict < -1, "n_predict is ", r.n_predict, ", must be >= -1");
     check_range("budget", r.budget, 0, DFLASH_MAX_NODES);
@@ -61,11 +63,12 @@ static void check_request(const dflash_request & r, const target & target, const
     check_range("draft_n_max", r.draft_n_max, 0, DFLASH_MAX_NODES - 1);
     check_range("lookup", r.lookup, -1, 1);
     if (r.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafter);
+        require_lattice(drafters);
     }
     check_probs(r, target.n_vocab());
     check_range("n_prediction", r.n_prediction, 0, target.limits().n_ctx_slot);
     if (r.n_prediction > 0) {
+        refuse_if(!r.prediction, "prediction is NULL");
         check_vocabulary("prediction", r.prediction, r.n_prediction, target.n_vocab());
     }
 }
@@ -83,9 +86,9 @@ static std::shared_ptr<sampler> make_sampler(
     return s;
 }
 
-request prepare_request(
-    const dflash_request & r, const dflash_engine_params & params, const target & target, const drafter * drafter) {
-    check_request(r, target, drafter);
+request prepare_request(const dflash_request & r, const dflash_engine_params & params, const target & target,
+    const drafter_list & drafters) {
+    check_request(r, target, drafters);
     const common_params_sampling sampling = parse_sampling(target.model(), r.sampling ? r.sampling : "");
 
     request p;
@@ -103,7 +106,7 @@ request prepare_request(
     // What a text or a prediction says next needs no drafter, but memory that rolls back.
     const pass_limits & limits    = target.limits();
     const bool          lookup    = r.lookup < 0 ? params.lookup : r.lookup > 0;
-    const bool          can_draft = target.no_draft().empty() && (drafter || lookup || r.n_prediction > 0);
+    const bool          can_draft = target.no_draft().empty() && (!drafters.empty() || lookup || r.n_prediction > 0);
     const int32_t       mode      = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params.draft;
     const int32_t       rule      = r.accept >= 0 ? r.accept : params.accept;
     const bool          tree      = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();

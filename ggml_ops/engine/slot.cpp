@@ -74,7 +74,7 @@ void slot::begin_pass() {
     result.clear();
 }
 
-void slot::count_walk() {
+void slot::count_walk(int32_t drafted_by) {
     const tree &                 t         = drafts.tree;
     const std::vector<int32_t> & path      = pass.walked.path;
     const int32_t                n_drafted = t.size() - 1, n_accepted = (int32_t) path.size() - 1;
@@ -85,7 +85,7 @@ void slot::count_walk() {
     result.update.draft_ms   = drafts.pass_ms;
     result.update.reason     = text_of(drafts.reason);
     if (request.return_drafts) {
-        result.verified.set(t, drafts.drafted_by, drafts.quoted, path);
+        result.verified.set(t, drafted_by, drafts.quoted, path);
     }
     ++stats.n_passes;
     if (n_drafted == 0) {
@@ -96,7 +96,7 @@ void slot::count_walk() {
     stats.n_accepted += n_accepted;
     const std::vector<bool> reached = reached_nodes(t, path);
     for (int32_t i = 1; i < t.size(); ++i) {
-        if (t.nodes[i].candidate >= 0 && drafts.drafted_by == DFLASH_BY_MTP) {
+        if (t.nodes[i].candidate >= 0 && drafted_by == DFLASH_BY_MTP) {
             ++stats.n_mtp_drafted;
             stats.n_mtp_accepted += reached[i];
         } else if (t.nodes[i].candidate < 0) {

@@ -46,7 +46,6 @@ struct slot_drafts {
     drawn_chain    drawn;                                   // block verification: `tree` as it was drawn
     quotation      quoted;                                  // what followed the same tokens before, or a prediction
     int32_t        drafter    = 0;                          // that made `block`
-    int32_t        drafted_by = DFLASH_BY_DRAFTER;          // dflash_origin of its candidates
     int32_t        n_denoised = 0;                          // block length of the drafter pass behind `tree`, 0: none
     double         pass_ms    = 0;                          // of that pass
     dflash::reason reason     = dflash::reason::none_yet;   // of its size
@@ -108,7 +107,8 @@ struct slot {
 
     void begin(dflash::request && r);   // nothing is read yet
     void begin_pass();                  // nothing is planned or emitted yet
-    void count_walk();                  // statistics of a tree that was walked
+    // Statistics of a tree that was walked. drafted_by: the dflash_origin of the drafter's candidates.
+    void count_walk(int32_t drafted_by);
     // What the step did. Valid until the next one.
     const dflash_update & update(double verify_ms);
 };

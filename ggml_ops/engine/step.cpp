@@ -174,6 +174,7 @@ void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
 bool engine::verify() {
     const stopwatch watch;
     target_.clear_interrupt();
+    target_.end_pass();   // the inspector's, or that of a step that threw
     drafts_.free_tap_cells();
     const int rc = target_.process();
     if (rc == 0) {
@@ -256,7 +257,7 @@ void engine::count_walk(slot & s) {
         return;
     }
     const dflash_slot_stats before = s.stats;
-    s.count_walk();
+    s.count_walk(drafts_.empty() ? (int32_t) DFLASH_BY_DRAFTER : drafts_[s.drafts.drafter].drafter().kind().origin);
     s.result.update.plain_ms = controller_.plain_ms(slots_, pass_.choice.n_attended);
     for (size_t i = 0; i < N_QUOTE_SOURCES; ++i) {
         totals_.n_quoted[i] += s.stats.quoted_drafted[i] - before.quoted_drafted[i];
@@ -400,7 +401,6 @@ void engine::draft_with(
             slot_drafts & next = slots_[parts[i].id].drafts;
             next.block         = std::move(blocks[i]);
             next.drafter       = choice.drafter;
-            next.drafted_by    = drafts.drafter().kind().id == drafter_kind::MTP ? DFLASH_BY_MTP : DFLASH_BY_DRAFTER;
             next.n_denoised    = choice.length;
             next.pass_ms       = pass_ms;
         }

@@ -1,6 +1,6 @@
 // dflash.h - C API of libdflash, the native engine of dflash-local.
 //
-// One engine owns a target model, an optional drafter and `n_slots` running sequences. The caller submits requests to
+// One engine owns a target model, its drafters, if any, and `n_slots` running sequences. The caller submits requests to
 // idle slots and calls dflash_step() in a loop. Each call runs one plan-verify-walk-commit-choose-draft-grow round over
 // all slots (docs/architecture.md, "One step, seen from above").
 //
@@ -12,6 +12,9 @@
 // NULL; dflash_last_error() then returns one sentence that names the field and the fix. Strings are UTF-8; each `char
 // *` that a function returns is the caller's, to release with dflash_free(). Structs are passed by pointer and start
 // from their *_default(), so that fields can be appended.
+//
+// NULL: an error (DFLASH_ERROR_ARG) where no comment allows it. What has no error to return must not get it:
+// *_default(), dflash_engine_interrupt(), dflash_token_is_eog(), dflash_vocab_get(). What releases something takes it.
 
 #pragma once
 
@@ -78,7 +81,7 @@ DFLASH_API void dflash_log_set(dflash_log_callback callback, int min_level, void
 DFLASH_API int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads);
 
 // Strict check of a GGUF file before any model code sees it: header, key types, tensor table, bounds, and what the
-// architecture needs (docs/hardening.md). Called by dflash_engine_create for both files.
+// architecture needs (docs/hardening.md). dflash_engine_create() calls it for both files.
 DFLASH_API int dflash_check_gguf(const char * path);
 // The same for an embedding or reranking model, which llama.cpp's own functions then load: encoders are accepted too.
 DFLASH_API int dflash_check_embedding_gguf(const char * path);
@@ -87,7 +90,8 @@ DFLASH_API int dflash_check_embedding_gguf(const char * path);
 
 typedef struct dflash_engine_params {
     const char * model;     // target GGUF
-    const char * drafter;   // drafter GGUF in upstream's `dflash` dialect, or NULL
+    const char * drafter;   // GGUF of a drafter in upstream's `dflash` dialect, or of the target's next-token (MTP)
+                            // layers alone; NULL: none
 
     uint32_t n_ctx;           // total context of all slots in tokens, 0 = the model's own length (per slot, unless they
                               // share it), limited to what half of the memory left by the weights can hold
@@ -186,16 +190,17 @@ DFLASH_API dflash_engine * dflash_engine_create(
     const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status);
 DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 
-// JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind
-// "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr"|"mtp", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots,
-// memory {...bytes}, bos/eos tokens, add_bos, chat_template.
+// JSON: target and drafters, the preferred one first and as "drafter", too (arch, description, n_params, size, n_vocab,
+// n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr"|"mtp", target_layers,
+// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template.
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // What an engine with these parameters would allocate; nothing is allocated. devices: "NAME=BYTES,...", devices of
-// another machine that replace the local ones, or NULL. JSON: target, drafter (as in dflash_engine_info), n_expert,
-// n_ctx, n_ctx_slot, ctx_shared, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices
-// [{"name", "description", "free", "total"}], placement {device: {part: bytes}}: the parts listed in docs/placement.md,
-// and "output", what the largest pass leaves on the host. NULL on failure; `status` (may be NULL) says why.
+// another machine that replace the local ones, or NULL. JSON: target, drafters, drafter (as in dflash_engine_info),
+// n_expert, n_ctx, n_ctx_slot, ctx_shared, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows,
+// devices [{"name", "description", "free", "total"}], placement {device: {part: bytes}}: the parts listed in
+// docs/placement.md, and "output", what the largest pass leaves on the host. NULL on failure; `status` (may be NULL)
+// says why.
 DFLASH_API char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status);
 
 // ---- RPC servers --------------------------------------------------------------------------------------------------
@@ -223,10 +228,11 @@ DFLASH_API int dflash_rpc_serve(const dflash_rpc_server_params * params);
 // ---- kernels ------------------------------------------------------------------------------------------------------
 
 // A device may have two kernels for products with quantized weights: a vector kernel for few rows and a matrix kernel
-// (tiles) for many. The device chooses the row count at which the matrix kernel takes over. This sets it for the whole
-// process: rows > 0 sets it (at most one more than the vector kernel supports), 0 restores the device's choice, < 0
-// only queries. device, type: ggml's names ("CUDA0", "q4_K"). Returns the count in force, 0 if there is nothing to
-// choose, < 0 on error.
+// (tiles) for many. The device chooses the row count at which the matrix kernel takes over. device, type: ggml's names
+// ("CUDA0", "q4_K"). Returns the count in force after the call, 0 if there is nothing to choose, < 0 on error. rows:
+//   < 0  changes nothing
+//     0  restores the device's choice
+//   > 0  sets the count for the whole process, to at most one more than the vector kernel supports
 DFLASH_API int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows);
 // The same for our own kernels of CUDA devices, which serve up to 64 rows from this count on, whatever the others do.
 // 65: never, which is also what 0 restores.
@@ -313,8 +319,9 @@ DFLASH_API void dflash_prepared_free(dflash_prepared * prepared);
 // Whether the slots' shared cache has room for the request beside what running requests hold and may still need: 1 yes,
 // 0 not now (always 1 if nothing runs), < 0 on error.
 DFLASH_API int32_t dflash_has_room(const dflash_engine * engine, const dflash_prepared * prepared);
-// Choose among the idle `slots`[n_slots]: the one whose cache the prompt continues (slot_similarity), else an empty
-// one, else the first. Returns the slot, < 0 on error.
+// Choose among the idle `slots`[n_slots]: one whose conversation the prompt goes on with, else an empty one, else one
+// that has more than slot_similarity of the prompt and loses at most half of what it holds, else the first. Returns the
+// slot, < 0 on error.
 DFLASH_API int32_t dflash_slot_choose(
     const dflash_engine * engine, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots);
 // Start a prepared request of this engine on an idle slot. The cached beginning of its prompt comes from that slot,
@@ -328,8 +335,8 @@ DFLASH_API int dflash_cancel(dflash_engine * engine, int32_t slot);
 DFLASH_API int32_t dflash_slot_end_reasoning(dflash_engine * engine, int32_t slot);
 // Forget a slot's cached tokens. The slot must be idle. Returns how many there were, < 0 on error.
 DFLASH_API int32_t dflash_slot_clear(dflash_engine * engine, int32_t slot);
-// Save what an idle slot holds (tokens, the target's memory, the drafter's context) to a file, or restore a slot from
-// one. The file must have been saved with the same target file, drafter file and cache types. A damaged, foreign or
+// Save what an idle slot holds (tokens, the target's memory, the drafters' contexts) to a file, or restore a slot from
+// one. The file must have been saved with the same target file, drafters and cache types. A damaged, foreign or
 // hostile file is DFLASH_ERROR_ARG; a file that needs more room than running requests leave is DFLASH_ERROR_BUSY. Both
 // leave everything unchanged. n_tokens, n_bytes: what was written or read.
 DFLASH_API int dflash_slot_save(
@@ -408,12 +415,14 @@ typedef struct dflash_update {
 } dflash_update;
 
 // Run one step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot
-// is idle, < 0 on an error that concerns the whole engine. Blocks for one target pass and one drafter pass.
+// is idle, < 0 on an error that concerns the whole engine. Blocks for one target pass, and for the passes of drafters:
+// of one that drafts, and of all that read taps.
 DFLASH_API int32_t dflash_step(dflash_engine * engine, dflash_update * updates, int32_t cap);
 // Make a running dflash_step() return as soon as the CPU backend allows. Thread-safe.
 DFLASH_API void dflash_engine_interrupt(dflash_engine * engine);
 
-#define DFLASH_MAX_NODES 64
+#define DFLASH_MAX_NODES     64
+#define DFLASH_QUOTE_SOURCES 4   // from DFLASH_BY_LOOKUP to DFLASH_BY_ANSWERS
 
 typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_prompt;                // prompt tokens
@@ -425,16 +434,16 @@ typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_plain;                 // passes without a draft
     int32_t n_lookup_drafted;        // draft tokens that were only quoted, from whatever source
     int32_t n_lookup_accepted;
-    int32_t depth_drafted[DFLASH_MAX_NODES];    // [d]: passes in which a node at depth d was verified (d = 1..)
-    int32_t depth_accepted[DFLASH_MAX_NODES];   // [d]: passes in which such a node was accepted
-    double  t_prompt_ms;                        // from the first prompt pass to the first token
-    double  t_generate_ms;                      // from the first token to the last
-    double  t_queue_ms;                         // from dflash_submit() to the first prompt pass
-    int32_t n_prediction;                       // tokens of the prediction
-    int32_t n_prediction_accepted;              // prediction tokens that the answer contains
-    int32_t quoted_drafted[4];    // n_lookup_drafted by source, in the order of dflash_origin from DFLASH_BY_LOOKUP on
-    int32_t quoted_accepted[4];   // the same of n_lookup_accepted
-    int32_t n_mtp_drafted;        // draft tokens that MTP layers proposed
+    int32_t depth_drafted[DFLASH_MAX_NODES];         // [d]: passes in which a node at depth d was verified (d = 1..)
+    int32_t depth_accepted[DFLASH_MAX_NODES];        // [d]: passes in which such a node was accepted
+    double  t_prompt_ms;                             // from the first prompt pass to the first token
+    double  t_generate_ms;                           // from the first token to the last
+    double  t_queue_ms;                              // from dflash_submit() to the first prompt pass
+    int32_t n_prediction;                            // tokens of the prediction
+    int32_t n_prediction_accepted;                   // prediction tokens that the answer contains
+    int32_t quoted_drafted[DFLASH_QUOTE_SOURCES];    // n_lookup_drafted by source, in the order of dflash_origin
+    int32_t quoted_accepted[DFLASH_QUOTE_SOURCES];   // the same of n_lookup_accepted
+    int32_t n_mtp_drafted;                           // draft tokens that MTP layers proposed
     int32_t n_mtp_accepted;
 } dflash_slot_stats;
 
@@ -491,8 +500,7 @@ DFLASH_API char * dflash_chat_push(dflash_chat * chat, const char * text, bool i
 // The whole message so far as JSON {"role","content","reasoning_content"?,"tool_calls"?}.
 DFLASH_API char * dflash_chat_message(const dflash_chat * chat);
 
-// ---- proof, and training
-// --------------------------------------------------------------------------------------------------------
+// ---- proof, and training ------------------------------------------------------------------------------------------
 
 // Teacher-forced check: feed tokens[0..n) to an idle slot in passes of `width` rows. For each i in [from, n), report
 // how the target ranked tokens[i] given tokens[0..i): best_id[i - from], best_logit[i - from], logit[i - from] (of

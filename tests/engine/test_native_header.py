@@ -106,7 +106,11 @@ def test_enum(compiler: str, name: str) -> None:
 def test_constants(compiler: str) -> None:
     code = "".join(
         f'_Static_assert({name} == {value}, "{name}");\n'
-        for name, value in (("DFLASH_ABI_VERSION", native.ABI_VERSION), ("DFLASH_MAX_NODES", native.MAX_NODES))
+        for name, value in (
+            ("DFLASH_ABI_VERSION", native.ABI_VERSION),
+            ("DFLASH_MAX_NODES", native.MAX_NODES),
+            ("DFLASH_QUOTE_SOURCES", len(structs.QUOTE_SOURCES)),
+        )
     )
     assert compile_errors(compiler, code) == ""
 

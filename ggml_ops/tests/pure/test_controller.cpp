@@ -83,7 +83,7 @@ static void verify(controller & c, std::vector<slot> & slots, pass_record pass, 
             s.pass.walked.path.push_back(i);
             s.pass.walked.tokens.push_back(3);
         }
-        s.count_walk();
+        s.count_walk(DFLASH_BY_DRAFTER);
         c.observe_walk(s);
     }
     c.observe_verify(slots, pass);
@@ -309,8 +309,8 @@ static void fixed_costs() {
 static void block_lengths() {
     const pass_limits l = limits();
     controller        c(l);
-    c.pad_blocks(true);
     set_costs(c);   // 16 tokens cost a millisecond more than 4
+    c.set_drafters({ { 16, false, true } });
     std::vector<slot> slots  = { writer(0, 5) };
     const auto        length = [&](int32_t depth) {
         slots[0].request.max_children = 1;

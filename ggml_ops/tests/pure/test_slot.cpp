@@ -66,7 +66,7 @@ static void what_is_counted() {
     t.nodes.push_back({ 4, 2, 3, 0, 0.9f, 0.7f, true });
     t.nodes.push_back({ 5, 0, 1, 0, 0.1f, 0.1f, true });
     s.pass.walked.path = { 0, 1, 2 };
-    s.count_walk();
+    s.count_walk(DFLASH_BY_DRAFTER);
     CHECK(s.stats.n_passes == 1 && s.stats.n_plain == 0 && s.stats.n_drafted == 4 && s.stats.n_accepted == 2);
     CHECK(s.stats.n_lookup_drafted == 1 && s.stats.n_lookup_accepted == 1);
     CHECK(s.stats.quoted_drafted[2] == 1 && s.stats.quoted_accepted[2] == 1 && s.stats.quoted_drafted[0] == 0);

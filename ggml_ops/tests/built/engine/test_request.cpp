@@ -81,6 +81,33 @@ void test_refusals(const dflash_engine * engine) {
     dflash_prepared_free(nullptr);
 }
 
+// The argument that must not be NULL is named.
+void test_null(dflash_engine * engine) {
+    const auto refused = [](int32_t status, const char * why) {
+        return status == DFLASH_ERROR_ARG && std::string(dflash_last_error()) == why;
+    };
+    dflash_request request;
+    dflash_request_default(&request);
+    dflash_prepared * prepared = nullptr;
+    int32_t           n        = 0;
+    uint64_t          n_bytes  = 0;
+    CHECK(refused(dflash_request_prepare(engine, nullptr, &prepared), "request is NULL"));
+    CHECK(refused(dflash_request_prepare(engine, &request, nullptr), "prepared is NULL"));
+    CHECK(refused(dflash_request_prepare(nullptr, &request, &prepared), "engine is NULL"));
+    CHECK(refused(dflash_has_room(engine, nullptr), "prepared is NULL"));
+    CHECK(refused(dflash_submit(engine, 0, nullptr), "prepared is NULL"));
+    CHECK(refused(dflash_corpus_set(engine, nullptr, 1, nullptr), "tokens is NULL"));
+    CHECK(refused(dflash_slot_save(engine, 0, "slot", &n, nullptr), "n_bytes is NULL"));
+    CHECK(refused(dflash_slot_restore(nullptr, 0, "slot", &n, &n_bytes), "engine is NULL"));
+    CHECK(refused(dflash_slot_stats_get(engine, 0, nullptr), "stats is NULL"));
+    CHECK(refused(dflash_tokenize(nullptr, "a", 1, false, false, &n, 1), "engine or vocab is NULL"));
+    CHECK(refused(dflash_tokenize(engine, nullptr, 1, false, false, &n, 1), "text is NULL"));
+    CHECK(refused(dflash_tokenize(engine, "a", 1, false, false, nullptr, 1), "tokens is NULL"));
+    CHECK(refused(dflash_token_piece(engine, 0, false, nullptr, 64), "buf is NULL"));
+    CHECK(refused(dflash_step(nullptr, nullptr, 0), "engine is NULL"));
+    CHECK(!dflash_engine_info(nullptr) && !dflash_chat_message(nullptr));
+}
+
 void test_choice(dflash_engine * engine) {
     for (int32_t slot = 0; slot < 3; ++slot) {
         CHECK(dflash_submit(engine, slot, prepare(engine, counted(100 * (slot + 1), 50))) == DFLASH_OK);
@@ -184,6 +211,7 @@ int main(int argc, char ** argv) {
         return 1;
     }
     test_refusals(engine);
+    test_null(engine);
     test_choice(engine);
     test_ownership(engine, other);
     test_threads(engine);
