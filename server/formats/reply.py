@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, cast
 
 from dflash_local.build.installation import installed_stamp
-from dflash_local.generation import Chunk, Completion, Progress, Timings
+from dflash_local.generation import Chunk, Completion, Progress, Step, Timings
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.completion import Head, Verbose
 from dflash_local.server.answers.native import NativeCompletion
@@ -97,10 +97,9 @@ class Reply(ABC):
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
         event |= timings(parts)
 
-    def add_pass(self, event: Body, index: int, chunk: Chunk) -> None:
-        """Add what the chunk's pass verified; after `add_timings`."""
-        if chunk.step is not None:
-            event["dflash"]["pass"] = self.passes[index].push(chunk.step, chunk.tokens)
+    def add_pass(self, event: Body, index: int, step: Step, tokens: Sequence[int]) -> None:
+        """Add what a pass verified and the tokens that came of it; after `add_timings`, if both are wanted."""
+        event.setdefault("dflash", {})["pass"] = self.passes[index].push(step, tokens)
 
     def _measured(self, completions: list[Completion]) -> Measured:
         """The timings of a whole answer; with return_drafts, its passes too."""
