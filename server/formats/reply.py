@@ -22,21 +22,31 @@ from dflash_local.server.http_errors import openai_error
 
 # Each format has its own shapes, TypedDicts of server/answers/.
 Body = Any
+# A choice as llama-server's own completion has it.
+VerboseOf = Callable[[int, Completion], NativeCompletion]
 
 
 class Reply(ABC):
-    """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice."""
+    """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice.
+
+    Args:
+        probs: of each choice; none if nobody asked.
+        passes: of each choice, with return_drafts.
+        verbose: gives `__verbose`, if a request asks for it.
+    """
 
     PREFIX: str  # of the answer's id
     TAIL = "data: [DONE]\n\n"  # what ends a stream
     MEDIA_TYPE = "text/event-stream"  # of a stream
-    verbose: Callable[[int, Completion], NativeCompletion] | None = (
-        None  # `__verbose` of a choice, if a request asks for it
-    )
-    passes: Sequence[ChoicePasses] = ()  # of each choice, with return_drafts
 
-    def __init__(self, model: str, probs: Sequence[ChoiceProbs] = ()) -> None:
-        self._probs = probs  # of each choice; none if nobody asked
+    def __init__(
+        self,
+        model: str,
+        probs: Sequence[ChoiceProbs] = (),
+        passes: Sequence[ChoicePasses] = (),
+        verbose: VerboseOf | None = None,
+    ) -> None:
+        self._probs, self.passes, self._verbose_of = probs, passes, verbose
         self._head: Head = {
             "id": self.PREFIX + secrets.token_hex(12),
             "created": int(time.time()),
@@ -110,7 +120,7 @@ class Reply(ABC):
         return found
 
     def _verbose(self, completions: list[Completion]) -> Verbose:
-        return {} if self.verbose is None else {"__verbose": self.verbose(0, completions[0])}
+        return {} if self._verbose_of is None else {"__verbose": self._verbose_of(0, completions[0])}
 
 
 def prompt_progress(progress: Progress) -> ProgressAnswer:

@@ -32,11 +32,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> ChatReply:
             counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
-            reply = ChatReply(settings.alias, answers, counts, choice_probs(engine, fields.probs, generations))
-            reply.passes = choice_passes(engine, generations)
-            if fields.verbose:
-                reply.verbose = details_of(engine, settings.alias, fields, generations).whole
-            return reply
+            return ChatReply(
+                settings.alias,
+                answers,
+                counts,
+                choice_probs(engine, fields.probs, generations),
+                choice_passes(engine, generations),
+                details_of(engine, settings.alias, fields, generations).whole if fields.verbose else None,
+            )
 
         generations, reply = await start_chat(service, body, fields, make_reply)
         service.chats.add(reply.id, generations)

@@ -100,9 +100,8 @@ class Ollama:
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaTextReply:
             probs = choice_probs(engine, fields.probs, generations)
-            reply = OllamaTextReply(self._answering(body), answers[0], clock, probs)
-            reply.context = generations[0].request.prompt_tokens
-            return reply
+            context = generations[0].request.prompt_tokens
+            return OllamaTextReply(self._answering(body), answers[0], clock, probs, context)
 
         return fields, *await start_chat(service, chat, fields, make_reply, of=body, before=before)
 

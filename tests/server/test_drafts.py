@@ -70,8 +70,7 @@ def test_every_event_has_timings(server: Live) -> None:
 
 
 def test_a_pass_needs_no_timings() -> None:
-    reply = TextReply("model")
-    reply.passes = [ChoicePasses(0, {ord("h"): b"h"})]
+    reply = TextReply("model", passes=[ChoicePasses(0, {ord("h"): b"h"})])
     step = Step(1, 1, 0, 0, 0, "", 0.0, 0.0)
     (event,) = chunk_bodies(reply, 0, Chunk("h", [ord("h")], 0, step=step), is_first=True)
     assert "timings" not in event
