@@ -90,6 +90,8 @@ class _ListDevices(argparse.Action):
 class _Joined(argparse.Action):
     """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
 
+    repeats = True
+
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         held = getattr(namespace, self.dest)
         setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
@@ -97,6 +99,8 @@ class _Joined(argparse.Action):
 
 class _Appended(argparse.Action):
     """A tuple to which each use of the flag appends."""
+
+    repeats = True
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))

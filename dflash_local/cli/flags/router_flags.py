@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dflash_local.cli.flags.flag import SILENT, add_flag
 from dflash_local.cli.flags.values import count, truth
+from dflash_local.cli.parser_actions import actions_by_name, actions_of
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ class ServeFlags:
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parser = parser
-        self._by_name = {name: action for action in parser._actions for name in action.option_strings}
+        self._actions, self._by_name = actions_of(parser), actions_by_name(parser)
         self._by_key: dict[str, argparse.Action] = {}
         for name, action in self._by_name.items():
             self._by_key.setdefault(name.lstrip("-"), action)
-        for action in parser._actions:
+        for action in self._actions:
             for variable in getattr(action, "variables", ()):
                 self._by_key.setdefault(variable, action)
 
@@ -129,7 +130,7 @@ class ServeFlags:
 
     def _opposite(self, action: argparse.Action) -> argparse.Action | None:
         place, foreign = action.dest, getattr(action, "foreign", None)
-        for other in self._parser._actions:
+        for other in self._actions:
             same = getattr(other, "foreign", None) is foreign if foreign else other.dest == place
             if other is not action and same and other.nargs == 0 and type(other) is not type(action):
                 return other
@@ -167,15 +168,15 @@ class ServeFlags:
             if action is None:
                 raise RequestError(f"{word!r} belongs to no flag", param=word)
             place = _place(action)
-            more = isinstance(action, argparse._AppendAction)
-            found[place] = (*found.get(place, ()), *words) if more else tuple(words)
+            before = found.get(place, ()) if getattr(action, "repeats", False) else ()
+            found[place] = (*before, *words)
         return found
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables for instances: without the router's own, and (with a warning) without those that name one
         model."""
         own: set[str] = set()
-        for action in self._parser._actions:
+        for action in self._actions:
             if _place(action) in OWN | MODELS:
                 own.update(_variables(action))
             if _place(action) in MODELS:
@@ -187,7 +188,7 @@ class ServeFlags:
 
     def given(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Flags with these values, by `dest`."""
-        actions = {action.dest: action for action in reversed(self._parser._actions)}
+        actions = {action.dest: action for action in reversed(self._actions)}
         return {place: (f"{_longest(actions[place])}={value}",) for place, value in values.items()}
 
     def value(self, options: Options, place: str) -> str | None:
