@@ -44,33 +44,45 @@ def add_parser(commands: Commands) -> None:
         _DESCRIPTION,
     )
     parser.add_argument(
-        "drafter", type=Path, metavar="DRAFTER",
+        "drafter",
+        type=Path,
+        metavar="DRAFTER",
         help="directory with the drafter's config.json and weights, or a GGUF of another dialect",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--target", required=True, metavar="TARGET.gguf",
+        "--target",
+        required=True,
+        metavar="TARGET.gguf",
         help="GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
         "only the header is downloaded",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="OUT",
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
         help="file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
-    )  # fmt: skip
+    )
     parser.add_argument("--outtype", choices=OUTTYPES, help=f"type of the matrices (default: {_OUTTYPE})")
     parser.add_argument(
-        "--target-layer-ids", type=numbers(int), metavar="ID,...",
+        "--target-layer-ids",
+        type=numbers(int),
+        metavar="ID,...",
         help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
         "none",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--non-causal", action="store_true",
+        "--non-causal",
+        action="store_true",
         help="in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--draft-vocab", type=count(8), metavar="N",
+        "--draft-vocab",
+        type=count(8),
+        metavar="N",
         help="let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
         "the same answers",
-    )  # fmt: skip
+    )
     parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
     add_access_flags(partial(add_flag, parser))
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")

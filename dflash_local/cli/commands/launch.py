@@ -41,17 +41,24 @@ _ADDRESS = frozenset({"host", "port", "api_prefix", "ssl_key_file", "ssl_cert_fi
 _MODELS = ("model", "hf_repo", "models_dir", "models_preset")
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
+_DESCRIPTION = (
+    "Start a program with a local model: it is set up for the server at --url or --port, and if none runs there,\n"
+    "one is started with the flags of 'serve' that are given."
+)
+
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "launch", run, "start Claude Code, Codex or another program on a local model",
-        "Start a program with a local model: it is set up for the server at --url or --port, and if none runs there,\n"
-        "one is started with the flags of 'serve' that are given.",
+        commands,
+        "launch",
+        run,
+        "start Claude Code, Codex or another program on a local model",
+        _DESCRIPTION,
         epilog=EPILOG,
         usage="dflash-local launch PROGRAM [-m TARGET.gguf] [-md DRAFTER.gguf] [flags of serve] [-- arguments]\n       "
         "dflash-local launch PROGRAM --print\n       dflash-local launch --help",
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     parser.add_argument("program", metavar="PROGRAM", choices=tuple(PROGRAMS), help=", ".join(PROGRAMS))
     parser.add_argument("--url", metavar="URL", help="a running server (default: the one at --port, if there is one)")
     parser.add_argument("--model-name", metavar="NAME", help="which model, if the server has several")

@@ -23,8 +23,10 @@ class FlagGroup(Protocol):
 def add_flag(
     group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
 ) -> argparse.Action:
-    """`add_argument`, with the environment variable `env` as the default; `off` are names that switch the flag off. So
-    does the variable's LLAMA_ARG_NO_ form, with any value."""
+    """`add_argument`, with the environment variable `env` as the default. Names in `off` switch the flag off, and so
+    does the variable's LLAMA_ARG_NO_ form, with any value; such a flag is on by default."""
+    if off:
+        options = {"action": "store_true", "default": True, **options}
     if env and options.get("help"):
         options["help"] += f" [{env}]"
     action = group.add_argument(*names, **options)

@@ -38,26 +38,44 @@ def add_router_flags(parser: argparse.ArgumentParser) -> None:
         "several models", "without a model, those of the cache, the folder and the presets; a request's field chooses"
     )
     add_flag(
-        group, "--models-dir", env="LLAMA_ARG_MODELS_DIR", type=Path, metavar="DIR",
+        group,
+        "--models-dir",
+        env="LLAMA_ARG_MODELS_DIR",
+        type=Path,
+        metavar="DIR",
         help="folder with GGUF models; each gets the drafter of the folder that fits it",
-    )  # fmt: skip
+    )
     add_flag(
-        group, "--models-found", action="store_true", default=False,
+        group,
+        "--models-found",
+        action="store_true",
         help="also the models that 'dflash-local models' lists, by these names",
-    )  # fmt: skip
+    )
     add_flag(
-        group, PRESET, env="LLAMA_ARG_MODELS_PRESET", type=Path, metavar="FILE",
+        group,
+        PRESET,
+        env="LLAMA_ARG_MODELS_PRESET",
+        type=Path,
+        metavar="FILE",
         help="INI file: a section for each model, with flags as keys; [*] is for all",
-    )  # fmt: skip
+    )
     add_flag(
-        group, "--models-max", env="LLAMA_ARG_MODELS_MAX", type=count(), default=4, metavar="N",
+        group,
+        "--models-max",
+        env="LLAMA_ARG_MODELS_MAX",
+        type=count(),
+        default=4,
+        metavar="N",
         help="models loaded at once; the least recently used one makes room (default: 4; 0: no limit)",
-    )  # fmt: skip
+    )
     add_flag(
-        group, "--models-autoload", env="LLAMA_ARG_MODELS_AUTOLOAD", off=("--no-models-autoload",),
-        off_help="only POST /models/load loads them", action="store_true", default=True,
+        group,
+        "--models-autoload",
+        env="LLAMA_ARG_MODELS_AUTOLOAD",
+        off=("--no-models-autoload",),
+        off_help="only POST /models/load loads them",
         help="load a model when it is asked for (default)",
-    )  # fmt: skip
+    )
     group.add_argument("--parent-pipes", action="store_true", help=SILENT)
 
 
