@@ -24,11 +24,11 @@ from dflash_local.server.submission import start_chat
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """OpenAI's chat."""
-    settings = service.settings
 
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
-        engine, fields = service.engine, parse_fields(body, settings.defaults)
+        engine, settings = service.engine, service.settings
+        fields = parse_fields(body, settings.defaults)
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> ChatReply:
             counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
