@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,18 +24,15 @@ from dflash_local.conversation import (
     stream_deltas,
 )
 from dflash_local.engine_base import wait_for
+from dflash_local.engine_loader import EngineLoader
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
 from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
 from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords
-from dflash_local.lookup_corpus import read_corpus
-from dflash_local.machine import acceptance, costs, tuning
-from dflash_local.machine.devices import warn_of_software_devices
-from dflash_local.machine.hardware import free_memory
+from dflash_local.machine import acceptance
 from dflash_local.native import NativeEngine, TreeRows, schema_ignored
 from dflash_local.option import takes_arguments_of
-from dflash_local.plan.check import fitted
 from dflash_local.request_options import RequestOptions, stop_strings
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.token_probs import TokenProb
@@ -45,8 +41,6 @@ __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
     "Progress", "SamplingParams", "Score", "SlotFile", "Step", "Stream", "Taps", "Timings", "TokenProb", "TreeRows",
 ]  # fmt: skip
-
-log = logging.getLogger(__name__)
 
 Messages = list[dict[str, Any]]  # a conversation in OpenAI's shape
 
@@ -83,47 +77,16 @@ class Engine(Inspection):
 
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
-        if options.drafter is not None or options.accept == "block":
-            from dflash_local.diagnose import pair  # a slow import, and plain decoding needs none of it
-
-            pair.check_options(options)
-        shares = options.share_ctx
-        self.options = options = fitted(options)
-        tuned: dict[str, tuning.Table] = {}
-
-        if options.n_gpu_layers != 0:
-            warn_of_software_devices()
-
-        def create() -> NativeEngine:
-            if options.n_gpu_layers != 0 and options.warmup:
-                tuning.tune_missing(Path(options.model))
-            tuned.update(tuning.apply()._asdict())  # before pass times are measured
-            params = options.native_params()
-            params["host_memory"] = options.host_memory or free_memory()
-            if options.cost_cache is True:
-                file = costs.cost_file(options.model, options.drafter, vars(options))
-                self._cost_file = file
-                params["cost_cache"] = costs.usable(file)
-            native = NativeEngine(params, options.progress)
-            try:
-                _index_corpus(native, options.lookup_corpus)
-            except BaseException:
-                native.destroy()
-                raise
-            return native
-
-        self._attach(create, options.n_slots, max_queue=options.max_queue)
-        if not self._info["drafter"]:
-            self._cost_file = None
-        self._info["tuned_rows"], self._info["few_rows"] = tuned["matrix"], tuned["few"]
-        if shares and not self._info["ctx_shared"] and self.n_slots > 1:
-            log.warning(
-                "slots do not share the context: the sparse attention of %s needs a KV cache for each, %d tokens",
-                self._info["target"]["arch"], self.n_ctx_slot,
-            )  # fmt: skip
-        if options.bit_exact and self._info["not_bit_exact"]:
+        loader = EngineLoader(options)
+        self.options = loader.options
+        self._attach(loader.load, self.options.n_slots, max_queue=self.options.max_queue)
+        self._cost_file = loader.cost_file if self._info["drafter"] else None
+        self._info["tuned_rows"], self._info["few_rows"] = loader.tuned
+        try:
+            loader.check(self._info)
+        except RequestError:
             self.close()
-            raise RequestError(f"bit_exact cannot be promised: {self._info['not_bit_exact']}", param="bit_exact")
+            raise
 
     @classmethod
     @checked
@@ -449,11 +412,3 @@ class Engine(Inspection):
             n_ctx=self.n_ctx_slot,
             counted=counted,
         )
-
-
-def _index_corpus(native: NativeEngine, paths: Sequence[str | os.PathLike[str]]) -> None:
-    if not paths:
-        return
-    tokens = read_corpus(paths, lambda text: native.tokenize(text, add_special=False, parse_special=False))
-    n_bytes = native.set_corpus(tokens)
-    log.info("texts to quote: indexed in %.0f MiB of memory", n_bytes / (1 << 20))

@@ -18,11 +18,26 @@ from dflash_local.token_probs import TokenProb
 
 # What `Timings.drafting` has under the same names.
 _SHOWN = (
-    "nodes_mean", "depth_mean", "denoised_mean", "mtp_n", "mtp_n_accepted",
-    "lookup_n", "lookup_n_accepted", "corpus_n", "corpus_n_accepted",
-    "answers_n", "answers_n_accepted", "reason",
+    "nodes_mean", "depth_mean", "denoised_mean", "mtp_n", "mtp_n_accepted", "lookup_n", "lookup_n_accepted",
+    "corpus_n", "corpus_n_accepted", "answers_n", "answers_n_accepted", "reason",
 )  # fmt: skip
-_CORPUS, _ANSWERS = QUOTE_SOURCES.index("corpus"), QUOTE_SOURCES.index("answers")
+# Fields of Timings that SlotStats counts, by their names there.
+_COUNTED = {
+    "cache_n": "n_cached",
+    "prompt_ms": "t_prompt_ms",
+    "predicted_ms": "t_generate_ms",
+    "draft_n": "n_drafted",
+    "draft_n_accepted": "n_accepted",
+    "n_passes": "n_passes",
+    "n_plain": "n_plain",
+    "mtp_n": "n_mtp_drafted",
+    "mtp_n_accepted": "n_mtp_accepted",
+    "lookup_n": "n_lookup_drafted",
+    "lookup_n_accepted": "n_lookup_accepted",
+    "prediction_n": "n_prediction",
+}
+# Fields of Timings for one source of quotations, with its place in those of SlotStats.
+_QUOTED = {source: QUOTE_SOURCES.index(source) for source in ("corpus", "answers")}
 Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "cancelled"]
 Waiter = threading.Event | asyncio.Future[None]
@@ -122,28 +137,17 @@ class Timings:
 
     def with_counts(self, stats: SlotStats, n_tokens: int) -> Timings:
         """With the native counters, too; `n_tokens` excludes what a stop string cut off."""
+        counts = {name: getattr(stats, counter) for name, counter in _COUNTED.items()}
+        for source, place in _QUOTED.items():
+            counts[f"{source}_n"] = stats.quoted_drafted[place]
+            counts[f"{source}_n_accepted"] = stats.quoted_accepted[place]
         return replace(
             self,
-            cache_n=stats.n_cached,
             prompt_n=stats.n_prompt - stats.n_cached,
-            prompt_ms=stats.t_prompt_ms,
             predicted_n=n_tokens,
-            predicted_ms=stats.t_generate_ms,
-            draft_n=stats.n_drafted,
-            draft_n_accepted=stats.n_accepted,
-            n_passes=stats.n_passes,
             n_steps=max(n_tokens - 1, 0),
-            n_plain=stats.n_plain,
-            mtp_n=stats.n_mtp_drafted,
-            mtp_n_accepted=stats.n_mtp_accepted,
-            lookup_n=stats.n_lookup_drafted,
-            lookup_n_accepted=stats.n_lookup_accepted,
-            corpus_n=stats.quoted_drafted[_CORPUS],
-            corpus_n_accepted=stats.quoted_accepted[_CORPUS],
-            answers_n=stats.quoted_drafted[_ANSWERS],
-            answers_n_accepted=stats.quoted_accepted[_ANSWERS],
-            prediction_n=stats.n_prediction,
             prediction_n_accepted=min(stats.n_prediction_accepted, n_tokens),
+            **counts,
         )
 
     @classmethod

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -33,11 +33,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class _SlotJob(NamedTuple):
-    """A short job for an idle slot."""
+class _Job(NamedTuple):
+    """What waits for an idle slot: a request, or short work on a slot.
 
-    run: Callable[[int], None]
-    id_slot: int | None  # None: any
+    Attributes:
+        id_slot: the slot that it wants; None: any.
+        start: starts it on one of these idle slots; False if it has to wait for room.
+    """
+
+    id_slot: int | None
+    start: Callable[[list[int]], bool]
 
 
 class Scheduler:
@@ -59,7 +64,7 @@ class Scheduler:
         self.ended: Future[EngineDeadError] = Future()
         self._n_slots, self._max_queue = n_slots, max_queue
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._waiting: deque[Generation | _SlotJob] = deque()
+        self._waiting: dict[Generation | Future[Any], _Job] = {}  # in the order in which they came
         self._idle: dict[int, None] = dict.fromkeys(range(n_slots))  # in the order in which they became idle
         self._running: dict[int, Running] = {}
         self._last: dict[int, SlotUse] = {}  # of each slot that has ended a request
@@ -89,6 +94,7 @@ class Scheduler:
             EngineDeadError: the engine has ended.
         """
         generation = Generation(request, prepared, self.cancel, next(self._tasks))
+        job = _Job(request.id_slot, partial(self._start, generation))
         try:
             with self._lock:
                 self._raise_if_ended()
@@ -98,7 +104,7 @@ class Scheduler:
                     )
                 self._pending.add(generation)
                 self._n_pending += 1
-                self._commands.put(lambda: self._waiting.append(generation))
+                self._commands.put(partial(self._waiting.__setitem__, generation, job))
         except DFlashError:
             prepared.free()
             raise
@@ -126,7 +132,12 @@ class Scheduler:
     def call_on_slot(self, function: Callable[[int], T], id_slot: int | None = None) -> Future[T]:
         """Run `function` on the engine thread with an idle slot (`id_slot`, if given), queued like a request."""
         future, run = self._promise(function)
-        self._commands.put(lambda: self._waiting.append(_SlotJob(run, id_slot)))
+
+        def start(idle: list[int]) -> bool:
+            run(idle[0])
+            return True
+
+        self._commands.put(partial(self._waiting.__setitem__, future, _Job(id_slot, start)))
         return future
 
     def check_rpc(self) -> None:
@@ -228,20 +239,14 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Start waiting requests in order. Only a request that wants a certain, busy slot may be overtaken."""
-        for job in list(self._waiting):
+        for owner, (id_slot, start) in list(self._waiting.items()):
             if not self._idle:
                 return
-            id_slot = job.id_slot if isinstance(job, _SlotJob) else job.request.id_slot
             if id_slot is not None and id_slot not in self._idle:
                 continue
-            if isinstance(job, _SlotJob):
-                self._waiting.remove(job)
-                job.run(next(iter(self._idle)) if id_slot is None else id_slot)
-            elif self._has_room(job):
-                self._waiting.remove(job)
-                self._start(job)
-            else:
+            if not start(list(self._idle) if id_slot is None else [id_slot]):
                 return
+            del self._waiting[owner]
 
     def _has_room(self, generation: Generation) -> bool:
         """True if the slots' cache has room for a request, or if that fails: then its start reports the error."""
@@ -250,22 +255,25 @@ class Scheduler:
         except DFlashError:
             return True
 
-    def _start(self, generation: Generation) -> None:
+    def _start(self, generation: Generation, idle: list[int]) -> bool:
+        """Start a request on one of the slots `idle`, or fail it; False if it has to wait for room."""
+        if not self._has_room(generation):
+            return False
         request = generation.request
         try:
-            idle = list(self._idle) if request.id_slot is None else [request.id_slot]
             slot = self.native.slot_choose(generation.prepared, idle)
             self.native.submit(slot, generation.prepared)
         except DFlashError as error:
             self._release(generation)
             wake([generation.fail(error)])
-            return
+            return True
         del self._idle[slot]
         generation.slot = slot
         n_cached = self.native.slot_stats(slot).n_cached
         self._running[slot] = running = Running(generation, self.pieces(request.special), n_cached)
         if request.progress:
             wake([generation.add(running.progress())])
+        return True
 
     def _step(self) -> None:
         start = time.monotonic()
@@ -356,7 +364,7 @@ class Scheduler:
             self.native.cancel(slot)
             wake([self._finish(slot, "cancelled")])
         else:
-            self._waiting.remove(generation)
+            del self._waiting[generation]
             self._release(generation)
             wake([generation.finish("cancelled", Timings())])
 

@@ -106,7 +106,8 @@ def chunk_bodies(reply: Reply, index: int, chunk: Chunk, *, is_first: bool) -> l
         bodies = [reply.blank(index)]
     if chunk.timings is not None and bodies:
         reply.add_timings(bodies[-1], [chunk.timings])
-        reply.add_pass(bodies[-1], index, chunk)
+    if chunk.step is not None:
+        reply.add_pass(bodies[-1], index, chunk.step, chunk.tokens)
     return bodies
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.cli import COMMANDS, parser
+from dflash_local.cli.parser_actions import commands_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -127,8 +127,7 @@ def test_flags_exist(page: Path) -> None:
 @cache
 def help_of(command: str) -> str:
     """What `dflash-local COMMAND --help` prints."""
-    subparsers = next(a for a in parser([command])._actions if isinstance(a, argparse._SubParsersAction))
-    return str(subparsers.choices[command].format_help())
+    return commands_of(parser([command]))[command].format_help()
 
 
 def test_the_checks_find_faults(tmp_path: Path) -> None:

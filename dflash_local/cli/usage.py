@@ -6,9 +6,15 @@ import argparse
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, overload
+from typing import Any, NoReturn, Protocol, overload
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from dflash_local.cli.parser_actions import actions_by_name, commands_of
+
+
+class Commands(Protocol):
+    """What `add_subparsers` returns."""
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser: ...
 
 
 def add_command(
@@ -22,7 +28,7 @@ def add_command(
     """A command's parser. Its texts are shown as they are if one of them has several lines, else broken to fit."""
     as_it_is = "\n" in description + options.get("epilog", "")
     options["formatter_class"] = argparse.RawDescriptionHelpFormatter if as_it_is else argparse.HelpFormatter
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=description, **options)
+    parser = commands.add_parser(name, help=summary, description=description, **options)
     parser.set_defaults(func=run)
     return parser
 
@@ -49,19 +55,15 @@ class Parser(argparse.ArgumentParser):
         """End with status 2, with advice."""
         self.exit(2, f"error: {message}\n  fix: {advice}\n")
 
-    def _commands(self) -> dict[str, Any]:
-        found = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
-        return {name: command for action in found for name, command in action.choices.items()}
-
     def _command(self, args: Sequence[str]) -> Parser:
-        command = self._commands().get(args[0]) if args else None
+        command = commands_of(self).get(args[0]) if args else None
         return command if isinstance(command, Parser) else self
 
     def _refuse(self, left: Sequence[str]) -> NoReturn:
         first = left[0]
         message = f"unrecognized arguments: {' '.join(left)}"
         if first.startswith("-"):
-            flags = [flag for flag, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
+            flags = [flag for flag, action in actions_by_name(self).items() if action.help != argparse.SUPPRESS]
             close = get_close_matches(first.partition("=")[0], flags, 1)
             self.refuse(message, f"did you mean {close[0]}? {self._see()}" if close else self._see())
         if flags_for := self._model_flags(first):
@@ -71,7 +73,7 @@ class Parser(argparse.ArgumentParser):
     def _model_flags(self, text: str) -> str:
         """The missing flag and the model, if `text` is a model without its flag and the command has such a flag; else
         ""."""
-        if "-m" not in self._option_string_actions:
+        if "-m" not in actions_by_name(self):
             return ""
         if text.endswith(".gguf"):
             return f"-m {text}"
@@ -79,7 +81,7 @@ class Parser(argparse.ArgumentParser):
 
     def _advice(self, message: str) -> str:
         """Advice for an error message of argparse."""
-        commands = self._commands()
+        commands = commands_of(self)
         if not commands:
             return self._see()
         wanted = message.partition("invalid choice: ")[2].partition(" (choose from")[0].strip("'\"")
@@ -89,5 +91,5 @@ class Parser(argparse.ArgumentParser):
         return f"did you mean 'dflash-local {close[0]}'? {self._see()}" if close else self._see()
 
     def _see(self) -> str:
-        what = "the commands" if self._commands() else "what it takes"
+        what = "the commands" if commands_of(self) else "what it takes"
         return f"'{self.prog} --help' lists {what}"

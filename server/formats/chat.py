@@ -10,8 +10,9 @@ from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.answers import chat as shapes
 from dflash_local.server.answers.probs import ChatLogprobs
 from dflash_local.server.answers.timings import CompletionTokens, Usage
+from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Reply, prompt_progress, usage
+from dflash_local.server.formats.reply import Reply, VerboseOf, prompt_progress, usage
 
 Count = Callable[[str, Completion], int]
 
@@ -22,9 +23,15 @@ class ChatReply(Reply):
     PREFIX = "chatcmpl-"
 
     def __init__(
-        self, model: str, answers: list[ChatAnswer], counts: Sequence[Count], probs: Sequence[ChoiceProbs] = ()
+        self,
+        model: str,
+        answers: list[ChatAnswer],
+        counts: Sequence[Count],
+        probs: Sequence[ChoiceProbs] = (),
+        passes: Sequence[ChoicePasses] = (),
+        verbose: VerboseOf | None = None,
     ) -> None:
-        super().__init__(model, probs)
+        super().__init__(model, probs, passes, verbose)
         self._answers, self._counts = answers, counts
         self._n_thoughts = 0
         self._unsent: list[list[Placed]] = [[] for _ in answers]  # tokens of text that the parsers hold back

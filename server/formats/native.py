@@ -12,7 +12,7 @@ from dflash_local.server.answers import native as shapes
 from dflash_local.server.fields.completion import NativeFields
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.formats.details import Details, details_of
-from dflash_local.server.formats.passes import choice_passes
+from dflash_local.server.formats.passes import ChoicePasses, choice_passes
 from dflash_local.server.formats.probs import ChoiceProbs, choice_probs
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
 from dflash_local.server.http_errors import native_error
@@ -29,9 +29,14 @@ class NativeReply(Reply):
     TAIL = ""
 
     def __init__(
-        self, model: str, details: Details, fields: Sequence[str] = (), probs: Sequence[ChoiceProbs] = ()
+        self,
+        model: str,
+        details: Details,
+        fields: Sequence[str] = (),
+        probs: Sequence[ChoiceProbs] = (),
+        passes: Sequence[ChoicePasses] = (),
     ) -> None:
-        super().__init__(model, probs)
+        super().__init__(model, probs, passes)
         self._details, self._fields = details, fields
         self._n_tokens: Counter[int] = Counter()
 
@@ -93,9 +98,8 @@ def native_reply(
 ) -> NativeReply:
     """The reply of running generations; slow for long prompts."""
     details = details_of(engine, model, fields, generations, tokens=bool(body.return_tokens))
-    reply = NativeReply(model, details, body.response_fields or (), choice_probs(engine, fields.probs, generations))
-    reply.passes = choice_passes(engine, generations)
-    return reply
+    probs, passes = choice_probs(engine, fields.probs, generations), choice_passes(engine, generations)
+    return NativeReply(model, details, body.response_fields or (), probs, passes)
 
 
 def _inside(body: Any, path: str) -> list[Any]:

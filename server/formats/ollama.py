@@ -194,15 +194,24 @@ class OllamaChatReply(OllamaReply):
 class OllamaTextReply(OllamaReply):
     """`/api/generate`; `context` is the prompt's tokens, None if the end has no place for them."""
 
-    context: Sequence[int] | None = None
+    def __init__(
+        self,
+        model: str,
+        parser: Parser,
+        clock: Clock,
+        probs: Sequence[ChoiceProbs] = (),
+        context: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(model, parser, clock, probs)
+        self._context = context
 
     def _part(self, said: Said = _NOTHING, chat: ChatCompletion | None = None) -> shapes.OllamaText:
         part: shapes.OllamaText = {**self._begun(done=chat is not None), "response": said.text}
         if said.thoughts:
             part["thinking"] = said.thoughts
         part.update(self._facts(chat))
-        if chat is not None and self.context is not None:
-            part["context"] = [*self.context, *chat.completion.tokens]
+        if chat is not None and self._context is not None:
+            part["context"] = [*self._context, *chat.completion.tokens]
         return part
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, cast
 
 from dflash_local.build.installation import installed_stamp
-from dflash_local.generation import Chunk, Completion, Progress, Timings
+from dflash_local.generation import Chunk, Completion, Progress, Step, Timings
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.completion import Head, Verbose
 from dflash_local.server.answers.native import NativeCompletion
@@ -22,21 +22,31 @@ from dflash_local.server.http_errors import openai_error
 
 # Each format has its own shapes, TypedDicts of server/answers/.
 Body = Any
+# A choice as llama-server's own completion has it.
+VerboseOf = Callable[[int, Completion], NativeCompletion]
 
 
 class Reply(ABC):
-    """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice."""
+    """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice.
+
+    Args:
+        probs: of each choice; none if nobody asked.
+        passes: of each choice, with return_drafts.
+        verbose: gives `__verbose`, if a request asks for it.
+    """
 
     PREFIX: str  # of the answer's id
     TAIL = "data: [DONE]\n\n"  # what ends a stream
     MEDIA_TYPE = "text/event-stream"  # of a stream
-    verbose: Callable[[int, Completion], NativeCompletion] | None = (
-        None  # `__verbose` of a choice, if a request asks for it
-    )
-    passes: Sequence[ChoicePasses] = ()  # of each choice, with return_drafts
 
-    def __init__(self, model: str, probs: Sequence[ChoiceProbs] = ()) -> None:
-        self._probs = probs  # of each choice; none if nobody asked
+    def __init__(
+        self,
+        model: str,
+        probs: Sequence[ChoiceProbs] = (),
+        passes: Sequence[ChoicePasses] = (),
+        verbose: VerboseOf | None = None,
+    ) -> None:
+        self._probs, self.passes, self._verbose_of = probs, passes, verbose
         self._head: Head = {
             "id": self.PREFIX + secrets.token_hex(12),
             "created": int(time.time()),
@@ -97,10 +107,9 @@ class Reply(ABC):
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
         event |= timings(parts)
 
-    def add_pass(self, event: Body, index: int, chunk: Chunk) -> None:
-        """Add what the chunk's pass verified; after `add_timings`."""
-        if chunk.step is not None:
-            event["dflash"]["pass"] = self.passes[index].push(chunk.step, chunk.tokens)
+    def add_pass(self, event: Body, index: int, step: Step, tokens: Sequence[int]) -> None:
+        """Add what a pass verified and the tokens that came of it; after `add_timings`, if both are wanted."""
+        event.setdefault("dflash", {})["pass"] = self.passes[index].push(step, tokens)
 
     def _measured(self, completions: list[Completion]) -> Measured:
         """The timings of a whole answer; with return_drafts, its passes too."""
@@ -111,7 +120,7 @@ class Reply(ABC):
         return found
 
     def _verbose(self, completions: list[Completion]) -> Verbose:
-        return {} if self.verbose is None else {"__verbose": self.verbose(0, completions[0])}
+        return {} if self._verbose_of is None else {"__verbose": self._verbose_of(0, completions[0])}
 
 
 def prompt_progress(progress: Progress) -> ProgressAnswer:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from dflash_local.generation import Chunk, Completion, FinishReason, Progress
 from dflash_local.server.answers.probs import TextLogprobs
 from dflash_local.server.answers.text import TextChoice, TextCompletion, TextCompletionChunk
+from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Reply, prompt_progress, usage
+from dflash_local.server.formats.reply import Reply, VerboseOf, prompt_progress, usage
 
 
 class Echoed(NamedTuple):
@@ -24,8 +25,15 @@ class TextReply(Reply):
 
     PREFIX = "cmpl-"
 
-    def __init__(self, model: str, probs: Sequence[ChoiceProbs] = (), prompts: Sequence[Echoed] = ()) -> None:
-        super().__init__(model, probs)
+    def __init__(
+        self,
+        model: str,
+        prompts: Sequence[Echoed] = (),
+        probs: Sequence[ChoiceProbs] = (),
+        passes: Sequence[ChoicePasses] = (),
+        verbose: VerboseOf | None = None,
+    ) -> None:
+        super().__init__(model, probs, passes, verbose)
         self._prompts = prompts
 
     def _event(self, choices: list[TextChoice]) -> TextCompletionChunk:

@@ -24,19 +24,22 @@ from dflash_local.server.submission import start_chat
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """OpenAI's chat."""
-    settings = service.settings
 
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
-        engine, fields = service.engine, parse_fields(body, service.settings.defaults)
+        engine, settings = service.engine, service.settings
+        fields = parse_fields(body, settings.defaults)
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> ChatReply:
             counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
-            reply = ChatReply(settings.alias, answers, counts, choice_probs(engine, fields.probs, generations))
-            reply.passes = choice_passes(engine, generations)
-            if fields.verbose:
-                reply.verbose = details_of(engine, settings.alias, fields, generations).whole
-            return reply
+            return ChatReply(
+                settings.alias,
+                answers,
+                counts,
+                choice_probs(engine, fields.probs, generations),
+                choice_passes(engine, generations),
+                details_of(engine, settings.alias, fields, generations).whole if fields.verbose else None,
+            )
 
         generations, reply = await start_chat(service, body, fields, make_reply)
         service.chats.add(reply.id, generations)

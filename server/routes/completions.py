@@ -47,11 +47,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
                     Echoed(ids, prompt if isinstance(prompt, str) else engine.detokenize(ids, special=True))
                     for prompt, ids in zip(asked, tokens, strict=True)
                 ]
-            reply = TextReply(settings.alias, choice_probs(engine, fields.probs, generations), echoed)
-            reply.passes = choice_passes(engine, generations)
-            if fields.verbose:
-                reply.verbose = details_of(engine, settings.alias, fields, generations).whole
-            return reply
+            return TextReply(
+                settings.alias,
+                echoed,
+                choice_probs(engine, fields.probs, generations),
+                choice_passes(engine, generations),
+                details_of(engine, settings.alias, fields, generations).whole if fields.verbose else None,
+            )
 
         return await _complete(service, request, body, make_reply, body.suffix)
 

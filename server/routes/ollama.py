@@ -100,9 +100,8 @@ class Ollama:
 
         def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaTextReply:
             probs = choice_probs(engine, fields.probs, generations)
-            reply = OllamaTextReply(self._answering(body), answers[0], clock, probs)
-            reply.context = generations[0].request.prompt_tokens
-            return reply
+            context = generations[0].request.prompt_tokens
+            return OllamaTextReply(self._answering(body), answers[0], clock, probs, context)
 
         return fields, *await start_chat(service, chat, fields, make_reply, of=body, before=before)
 
@@ -194,7 +193,7 @@ class Ollama:
 
     async def show(self, request: Request, body: OllamaShowRequest) -> Response:
         """A model."""
-        settings, engine = self._service.settings, self._engine
+        settings, engine = self._service.settings, self._service.life.engine
         own = {tag(name) for name in (settings.alias, *settings.aliases)}
         wanted = tag(body.model or settings.alias)
         known = await asyncio.to_thread(lambda: [*self._known()])
@@ -211,17 +210,9 @@ class Ollama:
         found = await asyncio.to_thread(lambda: [*self._loaded()])
         return JSON(shapes.OllamaProcesses(models=found))
 
-    @property
-    def _engine(self) -> Engine | None:
-        """The engine, once it was loaded."""
-        try:
-            return self._service.engine
-        except Exception:
-            return None
-
     def _known(self) -> Iterator[tuple[str, ModelFacts]]:
         """The names and facts of all models; slow for files that were not read yet."""
-        service, settings, engine = self._service, self._service.settings, self._engine
+        service, settings, engine = self._service, self._service.settings, self._service.life.engine
         if service.has_engine:
             facts = file_facts(settings.model_path) or UNKNOWN
             if engine is not None:
@@ -232,7 +223,7 @@ class Ollama:
 
     def _loaded(self) -> Iterator[shapes.OllamaLoaded]:
         service, now = self._service, time.time()
-        known, engine = dict(self._known()), self._engine
+        known, engine = dict(self._known()), service.life.engine
         if engine is not None and not service.life.sleep.is_sleeping:
             name = service.settings.alias
             placement = engine.info.get("placement", {})

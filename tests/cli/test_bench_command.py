@@ -14,6 +14,7 @@ import pytest
 from dflash_local import cli, native
 from dflash_local.bench import beginning
 from dflash_local.cli.commands import bench
+from dflash_local.cli.parser_actions import actions_by_name, commands_of
 from dflash_local.engine import Engine
 from dflash_local.report.bench_record import Record
 from dflash_local.report.report_page import report_page
@@ -90,8 +91,7 @@ def test_the_command_is_told_without_secrets(argv: list[str], capsys: pytest.Cap
 def test_every_flag_with_a_secret_is_known() -> None:
     parser = argparse.ArgumentParser()
     bench.add_parser(parser.add_subparsers())
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    flags = {name for action in commands.choices["bench"]._actions for name in action.option_strings}
+    flags = actions_by_name(commands_of(parser)["bench"])
     assert {flag for flag in flags if re.search("token$|key|password|secret|^-hft$", flag)} == set(bench._SECRETS)
 
 

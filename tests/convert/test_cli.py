@@ -80,8 +80,9 @@ def test_a_gguf_of_another_dialect(
     assert main(["convert", "their-dflash.gguf", "--target", str(target)]) == 0
     assert "already" in capsys.readouterr().out
     assert not Path("their-dflash-dflash.gguf").exists()
-    assert main([*command, "--outtype", "q8_0"]) == 1
-    assert "keeps its weights" in capsys.readouterr().err
+    for flags in (["--outtype", "q8_0"], ["--outtype", "f16"], ["--draft-vocab", "8"], ["--corpus", "text"]):
+        assert main([*command, *flags]) == 1
+        assert f"{flags[0]} is for checkpoints: a GGUF keeps its weights" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*command, "--target-layer-ids", "one"])
 

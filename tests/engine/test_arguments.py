@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dflash_local import engine, native
+from dflash_local import engine_loader, native
 from dflash_local.diagnose import pair
 from dflash_local.engine import Engine
 from dflash_local.engine_options import COST_OPTIONS, EngineOptions
@@ -50,7 +50,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         params.append(given)
         return FakeNative()
 
-    monkeypatch.setattr(engine, "NativeEngine", make)
+    monkeypatch.setattr(engine_loader, "NativeEngine", make)
     monkeypatch.setattr(pair, "check_gguf", lambda _path: None)
     return params
 

@@ -360,7 +360,7 @@ PYTHON = [
         ("if id_slot is not None and id_slot not in self._idle:", "if False:"),
         ("if running.is_cut:", "if running.is_cut and not ended:"),
         ("truncated=update.state == SlotState.CONTEXT)", "truncated=False)"),
-        ("            self._waiting.remove(generation)", "            pass"),
+        ("            del self._waiting[generation]", "            pass"),
         tests=SCHEDULER,
     ),
     *mutants_of(

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from dflash_local.engine import Engine
+from dflash_local.generation import Chunk, Step
+from dflash_local.server.formats.passes import ChoicePasses
+from dflash_local.server.formats.text import TextReply
 from dflash_local.server.settings import Settings
+from dflash_local.server.streaming import chunk_bodies
 from tests.fake_native import EOG, FakeNative
 from tests.server.conftest import events, post
 from tests.server.live import Live, live
@@ -63,6 +67,14 @@ def test_whole(server: Live, path: str) -> None:
 def test_every_event_has_timings(server: Live) -> None:
     with_passes = [event for event in events(server, PATHS[0], body_of()) if "pass" in event.get("dflash", {})]
     assert [event["timings"]["predicted_n"] for event in with_passes] == [1, 7, 8, 11]
+
+
+def test_a_pass_needs_no_timings() -> None:
+    reply = TextReply("model", passes=[ChoicePasses(0, {ord("h"): b"h"})])
+    step = Step(1, 1, 0, 0, 0, "", 0.0, 0.0)
+    (event,) = chunk_bodies(reply, 0, Chunk("h", [ord("h")], 0, step=step), is_first=True)
+    assert "timings" not in event
+    assert event["dflash"]["pass"]["tokens"] == ["h"]
 
 
 @pytest.mark.parametrize("path", PATHS)

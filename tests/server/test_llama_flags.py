@@ -17,6 +17,7 @@ from dflash_local.cli.commands import serve as serve_command
 from dflash_local.cli.flags.foreign import FOREIGN, Effect, Foreign, check_variables, known_variables
 from dflash_local.cli.flags.http_flags import http_settings
 from dflash_local.cli.flags.request_flags import request_defaults
+from dflash_local.cli.parser_actions import actions_by_name
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
@@ -59,7 +60,7 @@ def flags(source: str) -> list[LlamaFlag]:
 
 def test_no_flag_of_llama_server_is_unknown(flags: list[LlamaFlag]) -> None:
     assert len(flags) > 200
-    known = parse().parser._option_string_actions
+    known = actions_by_name(parse().parser)
     assert [name for flag in flags for name in flag.names + flag.off if name not in known] == []
 
 
@@ -102,7 +103,7 @@ def test_a_refused_flag_says_why(
     command: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str], foreign: Foreign
 ) -> None:
     for name in foreign.names:
-        if getattr(command._option_string_actions[name], "foreign", None) is not foreign:
+        if getattr(actions_by_name(command)[name], "foreign", None) is not foreign:
             continue  # it has become a flag of our own
         with pytest.raises(SystemExit) as caught:
             command.parse_args(["-m", "T.gguf", name, *["7"] * foreign.values])
@@ -115,7 +116,7 @@ def test_a_refused_flag_says_why(
 
 
 def test_reasons_name_flags_and_commands_of_ours(command: argparse.ArgumentParser) -> None:
-    own = {name for name, action in command._option_string_actions.items() if not hasattr(action, "foreign")}
+    own = {name for name, action in actions_by_name(command).items() if not hasattr(action, "foreign")}
     named = 0
     for foreign in FOREIGN:
         flags = {*re.findall(r"(?<![\w-])-{1,2}[a-z][a-z-]*", foreign.why)}

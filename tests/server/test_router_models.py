@@ -128,12 +128,14 @@ def test_what_the_router_decides_is_told(flags: ServeFlags, caplog: pytest.LogCa
 
 def test_typed_flags_go_to_every_instance(flags: ServeFlags) -> None:
     line = "-c 64 --port 5 --temp=0.5 -fa on -fa -ngl all --no-slots -r A -r B -l 5+1 --api-key x --cont-batching -t4"
+    line += " --lookup-corpus a.txt --lookup-corpus b.txt"
     typed = flags.typed(line.split())
     assert typed["n_ctx"] == ("-c", "64")
     assert typed["sampling_temperature"] == ("--temp=0.5",)
     assert typed["flash_attn"] == ("-fa",)
     assert typed["slots"] == ("--no-slots",)
     assert typed["n_threads"] == ("-t4",)
+    assert typed["lookup_corpus"] == ("--lookup-corpus", "a.txt", "--lookup-corpus", "b.txt")
     assert [word for words in typed.values() for word in words if words[0] == "-r"] == ["-r", "A", "-r", "B"]
     assert "--cont-batching" in typed
 

@@ -180,13 +180,14 @@ def _known(flags: list[str]) -> list[str]:
     import argparse
 
     from dflash_local.cli.commands import serve
+    from dflash_local.cli.parser_actions import actions_by_name
 
     if os.environ.get("UPSTREAM_ALL_FLAGS"):
         return flags
     commands = argparse.ArgumentParser(allow_abbrev=False).add_subparsers()
     serve.add_parser(commands)
     parser = commands.choices["serve"]
-    known = {name for action in parser._actions for name in action.option_strings}
+    known = actions_by_name(parser)
     kept: list[str] = []
     dropped: list[str] = []
     for flag in flags:

@@ -31,15 +31,16 @@ _SHARED = (
 )  # fmt: skip
 _SECRETS = ("-hft", "--hf-token")  # flags whose values must not be in a report
 
+_DESCRIPTION = (
+    "Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
+    "acceptance length (AL: tokens after the first over target passes after the prompt's), acceptance by position, "
+    "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "
+    "time per phase."
+)
+
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "bench", run, "measure the drafter's speed-up on your prompts",
-        "Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
-        "acceptance length (AL: tokens after the first over target passes after the prompt's), acceptance by position, "
-        "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "
-        "time per phase.",
-    )  # fmt: skip
+    parser = add_command(commands, "bench", run, "measure the drafter's speed-up on your prompts", _DESCRIPTION)
     add_prompt_flags(parser)
     parser.add_argument(
         "--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)"
@@ -47,18 +48,25 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--format", choices=FORMATS, default="md", help="default: md")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen")
     parser.add_argument(
-        "--report", type=Path, metavar="FILE.html",
+        "--report",
+        type=Path,
+        metavar="FILE.html",
         help="write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--from", dest="record", type=Path, metavar="FILE.json",
+        "--from",
+        dest="record",
+        type=Path,
+        metavar="FILE.json",
         help="measure nothing: make the --report of what an earlier run wrote with --format json",
-    )  # fmt: skip
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (shown only on a terminal)")
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE",
+        "--trace",
+        type=Path,
+        metavar="FILE",
         help="write every step of the drafted answers there, one JSON object a line",
-    )  # fmt: skip
+    )
     _add_baseline_flags(parser)
     add_engine_flags(parser)
     add_sampling_flags(parser)
@@ -72,14 +80,22 @@ def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
         "DFLASH_PEER_BIN names a folder with a llama-server to use instead). The target is then in memory twice.",
     )
     group.add_argument(
-        "--baseline", action="append", default=[], metavar="KIND[=HEAD]",
+        "--baseline",
+        action="append",
+        default=[],
+        metavar="KIND[=HEAD]",
         help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
         "and dspark, for mtp what our engine takes); may be given several times",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--baseline-draft", dest="baseline_lengths", type=count(1), nargs="+", default=[3, 7, 15], metavar="N",
+        "--baseline-draft",
+        dest="baseline_lengths",
+        type=count(1),
+        nargs="+",
+        default=[3, 7, 15],
+        metavar="N",
         help="its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
-    )  # fmt: skip
+    )
 
 
 def _upstream_program() -> Path:

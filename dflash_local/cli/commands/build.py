@@ -10,15 +10,22 @@ from dflash_local.build.recipe import BACKENDS
 from dflash_local.build.tree import write_tree
 from dflash_local.cli.usage import Commands, add_command
 
+_DESCRIPTION = (
+    "Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it "
+    "with libdflash inside and installs the wheel into this Python environment. Does nothing if that build is "
+    "installed already."
+)
+
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "build", run, "compile and install the patched llama.cpp (once, minutes)",
-        "Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it "
-        "with libdflash inside and installs the wheel into this Python environment. Does nothing if that build is "
-        "installed already.",
+        commands,
+        "build",
+        run,
+        "compile and install the patched llama.cpp (once, minutes)",
+        _DESCRIPTION,
         epilog="Everything after -- goes to CMake: dflash-local build --backend cpu -- -DGGML_NATIVE=OFF",
-    )  # fmt: skip
+    )
     backends = ("auto", *BACKENDS)
     parser.add_argument(
         "--backend", choices=backends, default="auto", help="where models run; auto: a GPU whose toolkit is here too"
@@ -28,19 +35,24 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--force", action="store_true", help="compile again even if nothing changed")
     parser.add_argument(
-        "--tree", type=Path, metavar="DIR",
+        "--tree",
+        type=Path,
+        metavar="DIR",
         help="only unpack and patch the pinned source into DIR (for work on patches/)",
-    )  # fmt: skip
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--no-install", action="store_true",
+        "--no-install",
+        action="store_true",
         help="only compile: a later 'dflash-local build' installs the wheel out of the cache",
-    )  # fmt: skip
+    )
     where.add_argument(
-        "--out", type=Path, metavar="DIR",
+        "--out",
+        type=Path,
+        metavar="DIR",
         help="install nothing: put the wheel, its recipe and hashes, and what `make gpu-proof` needs to run it on a "
         "machine without compiler and network, into DIR",
-    )  # fmt: skip
+    )
     parser.add_argument("--python", metavar="3.12", help="with --out: the Python of that machine (default: this one)")
     parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
 

@@ -14,29 +14,36 @@ from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 
+_DESCRIPTION = "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target)."
+
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "chat", run, "chat in the terminal",
-        "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the "
-        "target).",
+        commands,
+        "chat",
+        run,
+        "chat in the terminal",
+        _DESCRIPTION,
         epilog="commands inside the chat:\n" + HELP,
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--url", metavar="URL",
+        "--url",
+        metavar="URL",
         help="talk to a running server, such as http://127.0.0.1:8080, instead of loading a model",
-    )  # fmt: skip
+    )
     parser.add_argument("--api-key", metavar="KEY", help="the server's key")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument(
         "-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)"
     )
     parser.add_argument(
-        "--show", choices=("text", "drafts"), default="text",
+        "--show",
+        choices=("text", "drafts"),
+        default="text",
         help="drafts: tint what was drafted, by whom and how deep, show what the last pass refused, and tell more "
         "after each answer (default: text)",
-    )  # fmt: skip
+    )
     add_engine_flags(parser)
     add_sampling_flags(parser)
 

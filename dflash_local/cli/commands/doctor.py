@@ -21,27 +21,34 @@ REPORT = "dflash-local-report.md"
 # Types to tune by default: those of most models.
 TYPES = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0")
 
+_DESCRIPTION = (
+    "Checks the native library, the devices that it really loaded and this machine; with -m and -md "
+    "also whether the two models fit each other and what memory they need. Exits with 1 if anything FAILs."
+)
+
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "doctor", run, "check the build, the devices and a pair; one line of advice per finding",
-        "Checks the native library, the devices that it really loaded and this machine; with -m and -md "
-        "also whether the two models fit each other and what memory they need. Exits with 1 if anything FAILs.",
-    )  # fmt: skip
+        commands, "doctor", run, "check the build, the devices and a pair; one line of advice per finding", _DESCRIPTION
+    )
     parser.add_argument(
         "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
     )
     parser.add_argument(
-        "--report", nargs="?", const=REPORT, metavar="FILE",
+        "--report",
+        nargs="?",
+        const=REPORT,
+        metavar="FILE",
         help=f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
         "without keys, tokens, the home folder and prompts",
-    )  # fmt: skip
+    )
     tune = parser.add_argument_group("tuning")
     tune.add_argument(
-        "--tune", action="store_true",
+        "--tune",
+        action="store_true",
         help="measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
         "--device names the device, CPU too (the first that has both kernels)",
-    )  # fmt: skip
+    )
     tune.add_argument(
         "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_local.cli.commands.serve import add_serve_flags
 from dflash_local.cli.flags.http_flags import port_of
 from dflash_local.cli.launch.program import PROGRAMS, Program
+from dflash_local.cli.parser_actions import actions_of
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import DFlashError, RequestError
@@ -40,23 +41,25 @@ _ADDRESS = frozenset({"host", "port", "api_prefix", "ssl_key_file", "ssl_cert_fi
 _MODELS = ("model", "hf_repo", "models_dir", "models_preset")
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
+_DESCRIPTION = (
+    "Start a program with a local model: it is set up for the server at --url or --port, and if none runs there,\n"
+    "one is started with the flags of 'serve' that are given."
+)
+
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "launch", run, "start Claude Code, Codex or another program on a local model",
-        "Start a program with a local model: it is set up for the server at --url or --port, and if none runs there,\n"
-        "one is started with the flags of 'serve' that are given.",
+        commands,
+        "launch",
+        run,
+        "start Claude Code, Codex or another program on a local model",
+        _DESCRIPTION,
         epilog=EPILOG,
         usage="dflash-local launch PROGRAM [-m TARGET.gguf] [-md DRAFTER.gguf] [flags of serve] [-- arguments]\n       "
         "dflash-local launch PROGRAM --print\n       dflash-local launch --help",
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     parser.add_argument("program", metavar="PROGRAM", choices=tuple(PROGRAMS), help=", ".join(PROGRAMS))
-    _add_own_flags(parser)
-    add_serve_flags(parser)
-
-
-def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", help="a running server (default: the one at --port, if there is one)")
     parser.add_argument("--model-name", metavar="NAME", help="which model, if the server has several")
     parser.add_argument(
@@ -65,15 +68,18 @@ def _add_own_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print", action="store_true", help="print variables, files and the command for a shell, and start nothing"
     )
+    parser.set_defaults(own={action.dest for action in actions_of(parser)})  # all others are flags of `serve`
+    add_serve_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the program, and return its exit status."""
-    program, flags = PROGRAMS[args.program], _serve_flags(args)
+    program, typed = PROGRAMS[args.program], _serve_flags(args)
+    flags = [word for words in typed.values() for word in words]
     url, key = _url(args), _key(args)
     found = _running(url, key)
     if found is not None:
-        _refuse_flags(flags, url, args)
+        _refuse_flags(typed, url, args)
     if args.print:
         _print(program, flags, url, key, found, args)
         return 0
@@ -95,13 +101,14 @@ def run(args: argparse.Namespace) -> int:
 # ---- the command line ----
 
 
-def _serve_flags(args: argparse.Namespace) -> list[str]:
-    """The flags of `serve`, as typed."""
+def _serve_flags(args: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    """The flags of `serve`, as typed, by `dest` in the parser."""
+    from dflash_local.cli.flags.router_flags import ServeFlags
+
     if args.arguments[0] != args.program:
         raise RequestError("the program comes first", hint=f"dflash-local launch {args.program} [flags]")
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_own_flags(own)
-    return own.parse_known_args(args.arguments[1:])[1]
+    typed = ServeFlags(args.parser).typed(args.arguments[1:])
+    return {place: words for place, words in typed.items() if place not in args.own}
 
 
 def _name_a_model(args: argparse.Namespace) -> str:
@@ -156,12 +163,9 @@ def _running(url: str, key: str) -> ServerFacts | None:
     return found
 
 
-def _refuse_flags(flags: Sequence[str], url: str, args: argparse.Namespace) -> None:
+def _refuse_flags(typed: Mapping[str, Sequence[str]], url: str, args: argparse.Namespace) -> None:
     """Flags that a running server cannot follow are an error."""
-    from dflash_local.cli.flags.router_flags import ServeFlags
-
     known = _KEY if args.url else _KEY | _ADDRESS
-    typed = ServeFlags(args.parser).typed(flags)
     if other := [words[0] for place, words in typed.items() if place not in known]:
         raise RequestError(
             f"a server runs at {url}, and {other[0]} is for one that starts",

@@ -150,13 +150,15 @@ def run(args: argparse.Namespace) -> int:
     return int(any(hunk.state == "fails" for hunks in placements.values() for hunk in hunks))
 
 
+_DESCRIPTION = (
+    "Checks, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
+    "apply in place, apply moved by some lines, are already applied, or do not apply. Context must match "
+    "exactly. Changes nothing without --apply. Exit status 1 if a hunk does not apply."
+)
+
+
 def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "patch", run, "check which hunks of patches/ fit a source tree",
-        "Checks, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
-        "apply in place, apply moved by some lines, are already applied, or do not apply. Context must match "
-        "exactly. Changes nothing without --apply. Exit status 1 if a hunk does not apply.",
-    )  # fmt: skip
+    parser = add_command(commands, "patch", run, "check which hunks of patches/ fit a source tree", _DESCRIPTION)
     parser.add_argument(
         "source", nargs="?", type=Path, metavar="SOURCE_TREE", help="folder or .tar.gz (default: the pinned source)"
     )

@@ -21,23 +21,29 @@ if TYPE_CHECKING:
 
 SLOTS = (1, 2, 4, 8)
 
+_DESCRIPTION = (
+    "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, buffers), the "
+    "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
+    "all others stay, too."
+)
+
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "plan", run, "show a pair's memory on each device before loading, and the flags for it",
-        "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, buffers), the "
-        "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
-        "all others stay, too.",
-    )  # fmt: skip
+        commands, "plan", run, "show a pair's memory on each device before loading, and the flags for it", _DESCRIPTION
+    )
     parser.add_argument(
-        "--vram", type=_devices, metavar="24G,24G",
+        "--vram",
+        type=_devices,
+        metavar="24G,24G",
         help="devices of another machine instead of this one's: their memory, or NAME=24G; sized as CUDA's",
-    )  # fmt: skip
+    )
     parser.add_argument("--ram", type=_size, metavar="64G", help="memory of its host (default: what is free here)")
     parser.add_argument(
-        "--by-slots", action="store_true",
+        "--by-slots",
+        action="store_true",
         help="also the largest context for 1, 2, 4 and 8 slots, and what a slot costs",
-    )  # fmt: skip
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_engine_flags(parser, defaults={"n_slots": -1})
 

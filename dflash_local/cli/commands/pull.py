@@ -44,9 +44,12 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("-hff", "--hf-file", metavar="FILE", help="the file of that repository, of any type")
     parser.add_argument(
-        "-hfd", "--spec-draft-hf", dest="drafter", metavar="USER/NAME[@REVISION][:QUANT]",
+        "-hfd",
+        "--spec-draft-hf",
+        dest="drafter",
+        metavar="USER/NAME[@REVISION][:QUANT]",
         help="the drafter (default: one beside the target, or one that is known for it)",
-    )  # fmt: skip
+    )
     parser.add_argument("--target", type=Path, metavar="TARGET.gguf", help="the target, if it is on this disk")
     parser.add_argument("--no-drafter", action="store_true", help="the target alone")
     parser.add_argument(

@@ -39,20 +39,31 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("drafter", type=Path, metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
     parser.add_argument(
-        "--target", dest="model", required=True, metavar="TARGET",
+        "--target",
+        dest="model",
+        required=True,
+        metavar="TARGET",
         help="GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub",
-    )  # fmt: skip
+    )
     add_access_flags(partial(add_flag, parser))
     add_prompt_flags(parser)
     parser.add_argument(
-        "--types", nargs="+", choices=OUTTYPES, default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
+        "--types",
+        nargs="+",
+        choices=OUTTYPES,
+        default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
         metavar="TYPE",
         help=f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--draft-vocab", nargs="+", dest="draft_vocabs", type=count(8), default=[], metavar="N",
+        "--draft-vocab",
+        nargs="+",
+        dest="draft_vocabs",
+        type=count(8),
+        default=[],
+        metavar="N",
         help="also try these numbers of tokens",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--corpus", type=Path, metavar="FILE", help="text whose most frequent tokens --draft-vocab keeps"
     )
@@ -78,9 +89,14 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix=".dflash-quantize-", dir=folder) as scratch:
         drafters = _write_candidates(args, target, Path(scratch))
         plain, trials = run_trials(
-            drafters, load, prompts, sampling, args.n_predict, args.repeat,
+            drafters,
+            load,
+            prompts,
+            sampling,
+            args.n_predict,
+            args.repeat,
             report=lambda text: print(text, file=sys.stderr),
-        )  # fmt: skip
+        )
         ordered = sorted(trials.values(), key=lambda trial: trial.n_bytes)
         sys.stdout.write(table(plain, ordered))
         best = recommended(ordered)

@@ -45,9 +45,11 @@ def add_parser(commands: Commands) -> None:
         "-t", "--threads", type=count(1), metavar="N", help="threads of a CPU (default: physical cores)"
     )
     parser.add_argument(
-        "-c", "--cache", action="store_true",
+        "-c",
+        "--cache",
+        action="store_true",
         help="keep large tensors on disk (in the cache folder, rpc/), so that they need not be sent again",
-    )  # fmt: skip
+    )
     add_log_flags(parser)
 
 

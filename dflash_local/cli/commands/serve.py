@@ -41,17 +41,21 @@ Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/servi
 
 log = logging.getLogger(__name__)
 
+_DESCRIPTION = "Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page at /."
+
 
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "serve", run, "OpenAI-compatible HTTP server",
-        "Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page "
-        "at /.",
+        commands,
+        "serve",
+        run,
+        "OpenAI-compatible HTTP server",
+        _DESCRIPTION,
         epilog=EPILOG,
         usage="dflash-local serve -m TARGET.gguf [-md DRAFTER.gguf] [flags]\n       "
         "dflash-local serve [--models-dir DIR] [flags]\n       dflash-local serve --help",
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     add_serve_flags(parser)
 
 
@@ -61,10 +65,14 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     add_engine_flags(parser, defaults={"n_slots": -1})
     add_flag(
-        parser, "--spec-type", env="LLAMA_ARG_SPEC_TYPE", type=spec_type, metavar="TYPE",
+        parser,
+        "--spec-type",
+        env="LLAMA_ARG_SPEC_TYPE",
+        type=spec_type,
+        metavar="TYPE",
         help="llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
         "--draft-kind mtp, none is --draft off",
-    )  # fmt: skip
+    )
     add_http_flags(parser)
     add_record_flags(parser)
     add_request_flags(parser)

@@ -47,8 +47,14 @@ def add_parser(commands: Commands) -> None:
     add("--plan", action="store_true", help="only say what it takes: memory, time, disk")
     add("--restart", choices=STAGES, help="repeat this stage and those after it")
     add("-q", "--quiet", action="store_true", help="show no progress")
-    groups[MACHINE].add_argument("-ngl", "--n-gpu-layers", dest="n_gpu_layers", type=count(-1), metavar="N",
-                                 help="layers of the target on the GPU (default: all)")  # fmt: skip
+    groups[MACHINE].add_argument(
+        "-ngl",
+        "--n-gpu-layers",
+        dest="n_gpu_layers",
+        type=count(-1),
+        metavar="N",
+        help="layers of the target on the GPU (default: all)",
+    )
 
 
 def _value(annotation: Any, option: TrainOption) -> dict[str, Any]:

@@ -20,28 +20,44 @@ _POOLINGS = ("none", "mean", "cls", "last", "rank")
 def add_embedding_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("embeddings", "a second model beside the one that writes, or -m alone")
     group.add_argument(
-        "--embedding-model", metavar="GGUF",
-        help="model for /v1/embeddings: a file, or USER/NAME[:QUANT] from the Hub",
-    )  # fmt: skip
+        "--embedding-model", metavar="GGUF", help="model for /v1/embeddings: a file, or USER/NAME[:QUANT] from the Hub"
+    )
     group.add_argument(
         "--rerank-model", metavar="GGUF", help="model for /v1/rerank: a file, or USER/NAME[:QUANT] from the Hub"
     )
     add_flag(
-        group, "--embedding", "--embeddings", dest="embedding", env="LLAMA_ARG_EMBEDDINGS", action="store_true",
-        default=False, help="-m is for /v1/embeddings, and writes no text",
-    )  # fmt: skip
+        group,
+        "--embedding",
+        "--embeddings",
+        dest="embedding",
+        env="LLAMA_ARG_EMBEDDINGS",
+        action="store_true",
+        help="-m is for /v1/embeddings, and writes no text",
+    )
     add_flag(
-        group, "--rerank", "--reranking", dest="rerank", env="LLAMA_ARG_RERANKING", action="store_true", default=False,
+        group,
+        "--rerank",
+        "--reranking",
+        dest="rerank",
+        env="LLAMA_ARG_RERANKING",
+        action="store_true",
         help="-m is for /v1/rerank, and writes no text",
-    )  # fmt: skip
+    )
     add_flag(
-        group, "--pooling", env="LLAMA_ARG_POOLING", type=one_of(*_POOLINGS), metavar="|".join(_POOLINGS),
+        group,
+        "--pooling",
+        env="LLAMA_ARG_POOLING",
+        type=one_of(*_POOLINGS),
+        metavar="|".join(_POOLINGS),
         help="how a text's tokens become one vector (default: as the embedding model says)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--embd-normalize", type=int, default=2, metavar="N",
+        "--embd-normalize",
+        type=int,
+        default=2,
+        metavar="N",
         help="-1 none, 0 largest is 32760, 1 taxicab, 2 Euclid, N p-norm (default: 2)",
-    )  # fmt: skip
+    )
 
 
 def writes_no_text(args: argparse.Namespace) -> bool:

@@ -90,6 +90,8 @@ class _ListDevices(argparse.Action):
 class _Joined(argparse.Action):
     """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
 
+    repeats = True
+
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         held = getattr(namespace, self.dest)
         setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
@@ -97,6 +99,8 @@ class _Joined(argparse.Action):
 
 class _Appended(argparse.Action):
     """A tuple to which each use of the flag appends."""
+
+    repeats = True
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
@@ -134,28 +138,38 @@ def add_engine_flags(
             default = {**DEFAULTS, **(defaults or {})}.get(name)
             _add_option(groups[option.flag.group], name, option, option.flag, default)
     models.add_argument(
-        "--auto-convert", action="store_true",
+        "--auto-convert",
+        action="store_true",
         help="rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that",
-    )  # fmt: skip
+    )
     if "model" not in without:
         add_hub_flags(partial(add_flag, models))
     # One flag for two options.
     add_flag(
-        machine, "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE",
-        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"), default="auto", metavar="MODE",
+        machine,
+        "-lm",
+        "--load-mode",
+        env="LLAMA_ARG_LOAD_MODE",
+        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
+        default="auto",
+        metavar="MODE",
         help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
-    )  # fmt: skip
+    )
     machine.add_argument(
-        "--list-devices", action=_ListDevices,
+        "--list-devices",
+        action=_ListDevices,
         help="print the devices that --device may name, after --rpc its servers' too, and exit",
-    )  # fmt: skip
+    )
     for name, mode in (("--mlock", "mmap+mlock"), ("--no-mmap", "none")):
         machine.add_argument(name, dest="load_mode", action="store_const", const=mode, help=argparse.SUPPRESS)
     add_flag(
-        template, "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", type=Path,
+        template,
+        "--chat-template-file",
+        env="LLAMA_ARG_CHAT_TEMPLATE_FILE",
+        type=Path,
         metavar="FILE",
         help="the same from a file",
-    )  # fmt: skip
+    )
 
 
 def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, default: Any) -> None:
@@ -251,10 +265,15 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling", "defaults of requests; 0 temperature is greedy")
     for name, spec in _sampling_numbers().items():
         add_flag(
-            group, *_SAMPLING_ALIASES.get(name, ()), "--" + name.replace("_", "-"), env=_SAMPLING_ENV.get(name),
-            dest=f"sampling_{name}", type=spec.metadata["range"]["type"], metavar="N",
+            group,
+            *_SAMPLING_ALIASES.get(name, ()),
+            "--" + name.replace("_", "-"),
+            env=_SAMPLING_ENV.get(name),
+            dest=f"sampling_{name}",
+            type=spec.metadata["range"]["type"],
+            metavar="N",
             help=f"{spec.metadata['help']} (default: {'random' if spec.default is None else f'{spec.default:g}'})",
-        )  # fmt: skip
+        )
 
 
 def sampling_options(args: argparse.Namespace) -> SamplingParams:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from dflash_local.cli.flags.values import truth
+from dflash_local.cli.parser_actions import actions_of
 
 AddFlag = Callable[..., object]  # `add_flag` of one group
 SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
@@ -22,13 +23,17 @@ class FlagGroup(Protocol):
 def add_flag(
     group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
 ) -> argparse.Action:
-    """`add_argument`, with the environment variable `env` as the default; `off` are names that switch the flag off. So
-    does the variable's LLAMA_ARG_NO_ form, with any value."""
+    """`add_argument`, with the environment variable `env` as the default. Names in `off` switch the flag off, and so
+    does the variable's LLAMA_ARG_NO_ form, with any value; such a flag is on by default."""
+    if off:
+        options = {"action": "store_true", "default": True, **options}
     if env and options.get("help"):
         options["help"] += f" [{env}]"
     action = group.add_argument(*names, **options)
     variables = variables_for(env, off)
     action.variables = variables  # type: ignore[attr-defined]  # for `variables_of`
+    if options.get("action") == "append":
+        action.repeats = True  # type: ignore[attr-defined]  # for `ServeFlags.typed`
     # argparse converts string defaults like typed arguments.
     for variable in variables:
         if (value := os.environ.get(variable)) is not None:
@@ -50,4 +55,4 @@ def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def variables_of(parser: argparse.ArgumentParser) -> set[str]:
-    return {name for action in parser._actions for name in getattr(action, "variables", ())}
+    return {name for action in actions_of(parser) for name in getattr(action, "variables", ())}

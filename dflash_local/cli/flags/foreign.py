@@ -15,6 +15,7 @@ from typing import Any
 
 from dflash_local.cli.flags.flag import SILENT, variables_for, variables_of
 from dflash_local.cli.flags.values import truth
+from dflash_local.cli.parser_actions import actions_by_name, actions_of
 from dflash_local.errors import RequestError
 
 
@@ -208,10 +209,11 @@ class _Given(argparse.Action):
 def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that the parser does not have; `foreign_flags` are those that were given, with their notes."""
     parser.set_defaults(foreign_flags={})
+    known = actions_by_name(parser).keys()
     for foreign in FOREIGN:
         for names, effect in ((foreign.names, foreign.effect), (foreign.off, foreign.off_effect)):
             for name in names:
-                if name not in parser._option_string_actions:
+                if name not in known:
                     parser.add_argument(
                         name, action=_Given, foreign=foreign, effect=effect, nargs=foreign.values, dest=SILENT
                     )
@@ -232,7 +234,7 @@ def check_variables(
         RequestError: a refused variable is set.
     """
     yield from filter(None, given.values())
-    actions = [action for action in parser._actions if isinstance(action, _Given)]
+    actions = [action for action in actions_of(parser) if isinstance(action, _Given)]
     for foreign in dict.fromkeys(action.foreign for action in actions):
         variable = next((name for name in reversed(foreign.variables) if name in environ), None)
         if variable is None or foreign in given:

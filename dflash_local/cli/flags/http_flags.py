@@ -32,127 +32,206 @@ def add_http_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_addresses(flag: AddFlag) -> None:
     flag(
-        "--host", env="LLAMA_ARG_HOST", type=_hosts, default="127.0.0.1", metavar="HOST[,HOST]",
+        "--host",
+        env="LLAMA_ARG_HOST",
+        type=_hosts,
+        default="127.0.0.1",
+        metavar="HOST[,HOST]",
         help="addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
-    )  # fmt: skip
+    )
     flag(
-        "--port", env="LLAMA_ARG_PORT", type=count(), metavar="N",
+        "--port",
+        env="LLAMA_ARG_PORT",
+        type=count(),
+        metavar="N",
         help="port; 0 takes a free one (default: 8080, with --ollama 11434)",
-    )  # fmt: skip
+    )
     flag(
-        "--ollama", action="store_true",
+        "--ollama",
+        action="store_true",
         help="listen on Ollama's port unless --port is given, for programs that look for Ollama there",
-    )  # fmt: skip
+    )
     flag(
-        "--reuse-port", env="LLAMA_ARG_REUSE_PORT", action="store_true",
+        "--reuse-port",
+        env="LLAMA_ARG_REUSE_PORT",
+        action="store_true",
         help="let other servers listen on the same port; the system shares the connections out",
-    )  # fmt: skip
+    )
     flag(
-        "--api-prefix", env="LLAMA_ARG_API_PREFIX", type=_prefix, default="", metavar="/PATH",
+        "--api-prefix",
+        env="LLAMA_ARG_API_PREFIX",
+        type=_prefix,
+        default="",
+        metavar="/PATH",
         help="serve below this path (default: none)",
-    )  # fmt: skip
+    )
     flag(
-        "-a", "--alias", env="LLAMA_ARG_ALIAS", type=_names, default=(), metavar="NAME[,NAME]",
+        "-a",
+        "--alias",
+        env="LLAMA_ARG_ALIAS",
+        type=_names,
+        default=(),
+        metavar="NAME[,NAME]",
         help="the model's names in the API; the alphabetically first is its id (default: its file name)",
-    )  # fmt: skip
+    )
     flag(
-        "--tags", env="LLAMA_ARG_TAGS", type=_names, default=(), metavar="TAG[,TAG]",
+        "--tags",
+        env="LLAMA_ARG_TAGS",
+        type=_names,
+        default=(),
+        metavar="TAG[,TAG]",
         help="tags for /v1/models, without other effect",
-    )  # fmt: skip
+    )
 
 
 def _add_endpoints(flag: AddFlag) -> None:
     flag(
-        "--ui", "--webui", env="LLAMA_ARG_UI", off=("--no-webui", "--no-ui"), off_help="no chat page at /",
-        dest="webui", action="store_true", default=True, help="a chat page at / (default)",
-    )  # fmt: skip
+        "--ui",
+        "--webui",
+        env="LLAMA_ARG_UI",
+        off=("--no-webui", "--no-ui"),
+        off_help="no chat page at /",
+        dest="webui",
+        help="a chat page at / (default)",
+    )
     flag(
-        "--path", env="LLAMA_ARG_STATIC_PATH", type=Path, metavar="DIR",
+        "--path",
+        env="LLAMA_ARG_STATIC_PATH",
+        type=Path,
+        metavar="DIR",
         help="serve the files of this folder in place of the chat page; they need no key",
-    )  # fmt: skip
+    )
     flag(
-        "--ui-config", "--webui-config", env="LLAMA_ARG_UI_CONFIG", metavar="JSON",
+        "--ui-config",
+        "--webui-config",
+        env="LLAMA_ARG_UI_CONFIG",
+        metavar="JSON",
         help="settings for a user interface, which /props shows",
-    )  # fmt: skip
+    )
     flag(
-        "--ui-config-file", "--webui-config-file", env="LLAMA_ARG_UI_CONFIG_FILE", type=Path, metavar="FILE",
+        "--ui-config-file",
+        "--webui-config-file",
+        env="LLAMA_ARG_UI_CONFIG_FILE",
+        type=Path,
+        metavar="FILE",
         help="the same from a file",
-    )  # fmt: skip
+    )
     flag(
-        "--slots", env="LLAMA_ARG_ENDPOINT_SLOTS", off=("--no-slots",), off_help="no /slots endpoint",
-        action="store_true", default=True, help="the /slots endpoint (default)",
-    )  # fmt: skip
+        "--slots",
+        env="LLAMA_ARG_ENDPOINT_SLOTS",
+        off=("--no-slots",),
+        off_help="no /slots endpoint",
+        help="the /slots endpoint (default)",
+    )
+    flag("--slot-save-path", type=Path, metavar="DIR", help="let POST /slots/ID save slots to files of this folder")
     flag(
-        "--slot-save-path", type=Path, metavar="DIR", help="let POST /slots/ID save slots to files of this folder",
-    )  # fmt: skip
+        "--metrics",
+        env="LLAMA_ARG_ENDPOINT_METRICS",
+        off=("--no-metrics",),
+        off_help="no /metrics endpoint",
+        help="the /metrics endpoint (default)",
+    )
     flag(
-        "--metrics", env="LLAMA_ARG_ENDPOINT_METRICS", off=("--no-metrics",), off_help="no /metrics endpoint",
-        action="store_true", default=True, help="the /metrics endpoint (default)",
-    )  # fmt: skip
-    flag(
-        "--sleep-idle-seconds", type=_idle_seconds, default=-1, metavar="N",
+        "--sleep-idle-seconds",
+        type=_idle_seconds,
+        default=-1,
+        metavar="N",
         help="free the model after N idle seconds, and load it for the next request (default: -1, never)",
-    )  # fmt: skip
+    )
     flag("--spm-infill", action="store_true", help="infill: put the suffix first, as some models need")
     flag(
-        "--strict-fields", action="store_true",
+        "--strict-fields",
+        action="store_true",
         help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
-    )  # fmt: skip
+    )
     flag("--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS")
     flag("--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS")
 
 
 def _add_access(flag: AddFlag) -> None:
     flag(
-        "--api-key", env="LLAMA_API_KEY", metavar="KEY[,KEY]",
+        "--api-key",
+        env="LLAMA_API_KEY",
+        metavar="KEY[,KEY]",
         help="keys; clients must send one of them (default: none)",
-    )  # fmt: skip
+    )
     flag(
-        "--api-key-file", env="LLAMA_ARG_API_KEY_FILE", type=Path, metavar="FILE",
+        "--api-key-file",
+        env="LLAMA_ARG_API_KEY_FILE",
+        type=Path,
+        metavar="FILE",
         help="file with one key a line; lines that begin with # are comments",
-    )  # fmt: skip
+    )
     flag(
-        "--allowed-hosts", metavar="NAME[,NAME]", default="",
+        "--allowed-hosts",
+        metavar="NAME[,NAME]",
+        default="",
         help="allowed host names of a server that only this machine reaches, besides private ones; * for any",
-    )  # fmt: skip
+    )
     flag(
-        "--cors-origins", env="LLAMA_ARG_CORS_ORIGINS", metavar="LIST",
+        "--cors-origins",
+        env="LLAMA_ARG_CORS_ORIGINS",
+        metavar="LIST",
         help="origins whose pages may call; localhost means all of this machine, * all (default: * with a key, else "
         "localhost)",
-    )  # fmt: skip
+    )
     flag(
-        "--cors-methods", env="LLAMA_ARG_CORS_METHODS", default="GET, POST, DELETE, OPTIONS", metavar="LIST",
+        "--cors-methods",
+        env="LLAMA_ARG_CORS_METHODS",
+        default="GET, POST, DELETE, OPTIONS",
+        metavar="LIST",
         help="methods that they may use (default: GET, POST, DELETE, OPTIONS)",
-    )  # fmt: skip
+    )
     flag(
-        "--cors-headers", env="LLAMA_ARG_CORS_HEADERS", default="*", metavar="LIST",
+        "--cors-headers",
+        env="LLAMA_ARG_CORS_HEADERS",
+        default="*",
+        metavar="LIST",
         help="headers that they may send (default: *, all requested ones)",
-    )  # fmt: skip
+    )
     flag(
-        "--cors-credentials", env="LLAMA_ARG_CORS_CREDENTIALS", off=("--no-cors-credentials",),
-        off_help="they may not", action="store_true", default=True, help="they may send credentials (default)",
-    )  # fmt: skip
+        "--cors-credentials",
+        env="LLAMA_ARG_CORS_CREDENTIALS",
+        off=("--no-cors-credentials",),
+        off_help="they may not",
+        help="they may send credentials (default)",
+    )
 
 
 def _add_limits(flag: AddFlag) -> None:
     flag(
-        "--sse-ping-interval", env="LLAMA_ARG_SSE_PING_INTERVAL", type=count(-1), default=30, metavar="SECONDS",
+        "--sse-ping-interval",
+        env="LLAMA_ARG_SSE_PING_INTERVAL",
+        type=count(-1),
+        default=30,
+        metavar="SECONDS",
         help="ping a stream after this time of silence; -1: never (default: 30)",
-    )  # fmt: skip
+    )
     flag("--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)")
     flag(
-        "-to", "--timeout", env="LLAMA_ARG_TIMEOUT", type=count(1), default=300, metavar="SECONDS",
+        "-to",
+        "--timeout",
+        env="LLAMA_ARG_TIMEOUT",
+        type=count(1),
+        default=300,
+        metavar="SECONDS",
         help="time for a client to send its request, or to read a part of the answer (default: 300)",
-    )  # fmt: skip
+    )
     flag(
-        "--max-connections", type=count(1), default=2048, metavar="N",
+        "--max-connections",
+        type=count(1),
+        default=2048,
+        metavar="N",
         help="connections at once; above that, the longest idle one is closed (default: 2048)",
-    )  # fmt: skip
+    )
     flag("--max-body", type=count(1), default=32, metavar="MIB", help="largest request body in MiB (default: 32)")
     flag(
-        "--drain-timeout", type=float, default=60.0, metavar="SECONDS",
+        "--drain-timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
         help="time for running requests to finish after SIGTERM (default: 60)",
-    )  # fmt: skip
+    )
 
 
 def port_of(args: argparse.Namespace) -> int:
@@ -166,13 +245,14 @@ def add_record_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of keeping prompts and answers."""
     group = parser.add_argument_group("record", "for 'dflash-local train'; off unless --record is given")
     group.add_argument(
-        "--record", type=Path, metavar="DIR",
+        "--record",
+        type=Path,
+        metavar="DIR",
         help="keep all prompts and answers, as token ids, in files of this folder that only you may read",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--record-limit", type=count(1), default=256, metavar="MIB",
-        help="most that the folder may hold (default: 256)",
-    )  # fmt: skip
+        "--record-limit", type=count(1), default=256, metavar="MIB", help="most that the folder may hold (default: 256)"
+    )
 
 
 def http_settings(args: argparse.Namespace) -> Settings:

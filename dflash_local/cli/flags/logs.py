@@ -24,30 +24,48 @@ _COLORS = {logging.CRITICAL: 31, logging.ERROR: 31, logging.WARNING: 35, logging
 def add_log_flags(parser: argparse.ArgumentParser) -> None:
     flag = partial(add_flag, parser.add_argument_group("log"))
     flag(
-        "-lv", "--verbosity", "--log-verbosity", env="LLAMA_ARG_LOG_VERBOSITY", type=count(), default=_INFO,
-        metavar="N", help="1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
-    )  # fmt: skip
+        "-lv",
+        "--verbosity",
+        "--log-verbosity",
+        env="LLAMA_ARG_LOG_VERBOSITY",
+        type=count(),
+        default=_INFO,
+        metavar="N",
+        help="1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
+    )
     flag(
         "-v", "--verbose", "--log-verbose", dest="verbosity", action="store_const", const=_ALL, help="the same as -lv 5"
     )
     flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still printed")
     flag(
-        "--log-file", env="LLAMA_ARG_LOG_FILE", type=Path, metavar="FILE",
+        "--log-file",
+        env="LLAMA_ARG_LOG_FILE",
+        type=Path,
+        metavar="FILE",
         help="log to this file, too; it is appended to",
-    )  # fmt: skip
+    )
     flag(
-        "--log-jsonl", env="LLAMA_ARG_LOG_JSONL", off=("--no-log-jsonl",), action="store_true",
+        "--log-jsonl",
+        env="LLAMA_ARG_LOG_JSONL",
+        off=("--no-log-jsonl",),
+        default=False,
         help="log one JSON object a line, to standard output",
-    )  # fmt: skip
+    )
     flag(
-        "--log-colors", env="LLAMA_ARG_LOG_COLORS", type=on_off_auto, default="auto", metavar="on|off|auto",
+        "--log-colors",
+        env="LLAMA_ARG_LOG_COLORS",
+        type=on_off_auto,
+        default="auto",
+        metavar="on|off|auto",
         help="color warnings and errors (default: auto, on a terminal)",
-    )  # fmt: skip
+    )
     for name, what in (("prefix", "the level"), ("timestamps", "the time")):
         flag(
-            f"--log-{name}", env=f"LLAMA_ARG_LOG_{name.upper()}", off=(f"--no-log-{name}",), action="store_true",
-            default=True, help=f"begin lines with {what} (default: on)",
-        )  # fmt: skip
+            f"--log-{name}",
+            env=f"LLAMA_ARG_LOG_{name.upper()}",
+            off=(f"--no-log-{name}",),
+            help=f"begin lines with {what} (default: on)",
+        )
 
 
 def is_verbose(args: argparse.Namespace) -> bool:

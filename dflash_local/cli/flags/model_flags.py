@@ -28,30 +28,39 @@ NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8
 def add_hub_flags(add_flag: AddFlag) -> None:
     """Add the flags with `add_flag(*names, env=..., **options)`."""
     add_flag(
-        "-hf", "-hfr", "--hf-repo", env=HF_REPO, metavar="USER/NAME[:QUANT]",
+        "-hf",
+        "-hfr",
+        "--hf-repo",
+        env=HF_REPO,
+        metavar="USER/NAME[:QUANT]",
         help="the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
         "('dflash-local pairs'); downloaded once",
-    )  # fmt: skip
+    )
     add_flag(
         "-hff", "--hf-file", env=HF_FILE, metavar="FILE", help="the file of that repository, whatever the quantization"
     )
     add_flag(
-        "-hfd", "-hfrd", "--spec-draft-hf", "--hf-repo-draft", dest="hf_repo_draft", env=HF_DRAFT,
+        "-hfd",
+        "-hfrd",
+        "--spec-draft-hf",
+        "--hf-repo-draft",
+        dest="hf_repo_draft",
+        env=HF_DRAFT,
         metavar="USER/NAME[:QUANT]",
         help="its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
-    )  # fmt: skip
+    )
     add_access_flags(add_flag)
 
 
 def add_access_flags(add_flag: AddFlag) -> None:
     add_flag(
-        "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",
+        "-hft",
+        "--hf-token",
+        env="HF_TOKEN",
+        metavar="TOKEN",
         help="token for gated and private repositories (default: that of 'hf auth login')",
-    )  # fmt: skip
-    add_flag(
-        "--offline", env="LLAMA_ARG_OFFLINE", action="store_true", default=False,
-        help="use only the cache, never the network",
-    )  # fmt: skip
+    )
+    add_flag("--offline", env="LLAMA_ARG_OFFLINE", action="store_true", help="use only the cache, never the network")
 
 
 @dataclass

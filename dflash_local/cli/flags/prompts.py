@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-p", "--prompts", type=Path, metavar="FILE",
+        "-p",
+        "--prompts",
+        type=Path,
+        metavar="FILE",
         help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "-n", "--predict", dest="n_predict", type=count(1), default=100, metavar="N",
+        "-n",
+        "--predict",
+        dest="n_predict",
+        type=count(1),
+        default=100,
+        metavar="N",
         help="most new tokens (default: 100)",
-    )  # fmt: skip
+    )
 
 
 def prompts_of(args: argparse.Namespace) -> list[dict[str, Any]]:

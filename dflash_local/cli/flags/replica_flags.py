@@ -18,22 +18,34 @@ def add_replica_flags(parser: argparse.ArgumentParser) -> None:
         ),
     )
     flag(
-        "--replicas", type=count(), default=0, metavar="N",
+        "--replicas",
+        type=count(),
+        default=0,
+        metavar="N",
         help="processes with the model; a conversation stays with one (default: 0, a server without Ray)",
-    )  # fmt: skip
+    )
     flag(
-        "--replica-requests", type=count(1), default=16, metavar="N",
+        "--replica-requests",
+        type=count(1),
+        default=16,
+        metavar="N",
         help="requests that a replica has at once, waiting ones counted, before others get its conversations "
         "(default: 16)",
-    )  # fmt: skip
+    )
     flag(
-        "--replica-cpus", type=amount(), default=1.0, metavar="X",
+        "--replica-cpus",
+        type=amount(),
+        default=1.0,
+        metavar="X",
         help="cores that Ray sets aside for each; -t says how many threads it has (default: 1)",
-    )  # fmt: skip
+    )
     flag(
-        "--replica-gpus", type=amount(), default=0.0, metavar="X",
+        "--replica-gpus",
+        type=amount(),
+        default=0.0,
+        metavar="X",
         help="GPUs that Ray gives each; a part of one is possible (default: 0)",
-    )  # fmt: skip
+    )
     flag(
         "--ray-address", metavar="ADDRESS", help="the Ray cluster (default: RAY_ADDRESS, or a new one on this machine)"
     )

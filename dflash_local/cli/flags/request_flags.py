@@ -26,17 +26,30 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `request_defaults` reads, except the numbers of SamplingParams."""
     flag = partial(add_flag, parser.add_argument_group("requests", "defaults for requests that do not say"))
     flag(
-        "-n", "--predict", "--n-predict", env="LLAMA_ARG_N_PREDICT", type=_predict, default=-1, metavar="N",
+        "-n",
+        "--predict",
+        "--n-predict",
+        env="LLAMA_ARG_N_PREDICT",
+        type=_predict,
+        default=-1,
+        metavar="N",
         help="most new tokens (default: until the context is full)",
-    )  # fmt: skip
+    )
     flag(
-        "-r", "--reverse-prompt", action="append", default=[], metavar="TEXT",
+        "-r",
+        "--reverse-prompt",
+        action="append",
+        default=[],
+        metavar="TEXT",
         help="an answer ends before this text; may be given several times",
-    )  # fmt: skip
+    )
     flag(
-        "--cache-prompt", env="LLAMA_ARG_CACHE_PROMPT", off=("--no-cache-prompt",), off_help="read it all again",
-        action="store_true", default=True, help="reuse the cached beginning of a prompt (default)",
-    )  # fmt: skip
+        "--cache-prompt",
+        env="LLAMA_ARG_CACHE_PROMPT",
+        off=("--no-cache-prompt",),
+        off_help="read it all again",
+        help="reuse the cached beginning of a prompt (default)",
+    )
     flag("-sp", "--special", action="store_true", help="show control tokens in the text")
     _add_chat(flag)
     _add_constraints(flag)
@@ -44,40 +57,64 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_chat(flag: AddFlag) -> None:
     flag(
-        "--reasoning-format", env="LLAMA_ARG_THINK", type=one_of(*REASONING_FORMATS), default="auto",
-        metavar="none|auto|deepseek", help="format of the reasoning; none leaves it in the text (default: auto)",
-    )  # fmt: skip
+        "--reasoning-format",
+        env="LLAMA_ARG_THINK",
+        type=one_of(*REASONING_FORMATS),
+        default="auto",
+        metavar="none|auto|deepseek",
+        help="format of the reasoning; none leaves it in the text (default: auto)",
+    )
     flag(
-        "-rea", "--reasoning", env="LLAMA_ARG_REASONING", type=on_off_auto, default="auto", metavar="on|off|auto",
+        "-rea",
+        "--reasoning",
+        env="LLAMA_ARG_REASONING",
+        type=on_off_auto,
+        default="auto",
+        metavar="on|off|auto",
         help="let the model reason before it answers (default: auto, the template's)",
-    )  # fmt: skip
+    )
     flag(
-        "--reasoning-effort", env="LLAMA_ARG_REASONING_EFFORT", default="default", metavar="LEVEL",
+        "--reasoning-effort",
+        env="LLAMA_ARG_REASONING_EFFORT",
+        default="default",
+        metavar="LEVEL",
         help="reasoning effort, in the template's words: low, medium, high, ... (default: the template's)",
-    )  # fmt: skip
+    )
     flag(
-        "--reasoning-budget-message", env="LLAMA_ARG_THINK_BUDGET_MESSAGE", metavar="TEXT",
+        "--reasoning-budget-message",
+        env="LLAMA_ARG_THINK_BUDGET_MESSAGE",
+        metavar="TEXT",
         help="text that it writes before its reasoning is cut off (default: nothing)",
-    )  # fmt: skip
+    )
     flag(
-        "--reasoning-preserve", env="LLAMA_ARG_REASONING_PRESERVE", off=("--no-reasoning-preserve",),
-        off_help="forget them", action="store_true", default=None,
+        "--reasoning-preserve",
+        env="LLAMA_ARG_REASONING_PRESERVE",
+        off=("--no-reasoning-preserve",),
+        off_help="forget them",
+        default=None,
         help="keep the reasoning of earlier turns, if the template can (default: the template's)",
-    )  # fmt: skip
+    )
     flag(
-        "--skip-chat-parsing", env="LLAMA_ARG_SKIP_CHAT_PARSING", off=("--no-skip-chat-parsing",),
-        off_help="parse them (default)", action="store_true", default=False,
+        "--skip-chat-parsing",
+        env="LLAMA_ARG_SKIP_CHAT_PARSING",
+        off=("--no-skip-chat-parsing",),
+        off_help="parse them (default)",
+        default=False,
         help="the whole answer is content, with reasoning and tool calls, as the model writes it",
-    )  # fmt: skip
+    )
     flag(
-        "--chat-template-kwargs", env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS", metavar="JSON",
+        "--chat-template-kwargs",
+        env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
+        metavar="JSON",
         help="""more variables for the chat template, such as '{"key": "value"}'""",
-    )  # fmt: skip
+    )
     flag(
-        "--prefill-assistant", env="LLAMA_ARG_PREFILL_ASSISTANT", off=("--no-prefill-assistant",),
-        off_help="answer it", action="store_true", default=True,
+        "--prefill-assistant",
+        env="LLAMA_ARG_PREFILL_ASSISTANT",
+        off=("--no-prefill-assistant",),
+        off_help="answer it",
         help="continue a conversation's last message if it is the assistant's (default)",
-    )  # fmt: skip
+    )
 
 
 def _add_constraints(flag: AddFlag) -> None:
@@ -85,23 +122,32 @@ def _add_constraints(flag: AddFlag) -> None:
     flag("--grammar-file", type=Path, metavar="FILE", help="the same from a file")
     flag("-j", "--json-schema", metavar="JSON", help="JSON schema that answers follow")
     flag("-jf", "--json-schema-file", type=Path, metavar="FILE", help="the same from a file")
-    flag(
-        "--samplers", type=_samplers, metavar="NAME;NAME", help="the samplers, in order (default: llama.cpp's)",
-    )  # fmt: skip
+    flag("--samplers", type=_samplers, metavar="NAME;NAME", help="the samplers, in order (default: llama.cpp's)")
     flag("--sampler-seq", "--sampling-seq", dest="samplers", metavar="LETTERS", help="the same by their initials")
     flag("--ignore-eos", action="store_true", help="never end the answer by an end-of-generation token")
     flag(
-        "-l", "--logit-bias", type=_bias, action="append", default=[], metavar="TOKEN(+|-)BIAS",
+        "-l",
+        "--logit-bias",
+        type=_bias,
+        action="append",
+        default=[],
+        metavar="TOKEN(+|-)BIAS",
         help="make a token likelier or less likely; may be given several times",
-    )  # fmt: skip
+    )
     flag(
-        "--dry-sequence-breaker", action="append", default=[], metavar="TEXT",
+        "--dry-sequence-breaker",
+        action="append",
+        default=[],
+        metavar="TEXT",
         help="DRY sees no repetition across this text, in place of the default ones; none: no such text",
-    )  # fmt: skip
+    )
     flag(
-        "-e", "--escape", off=("--no-escape",), off_help="do not", action="store_true", default=True,
+        "-e",
+        "--escape",
+        off=("--no-escape",),
+        off_help="do not",
         help="read escapes such as \\n in -r and --dry-sequence-breaker (default)",
-    )  # fmt: skip
+    )
 
 
 def request_defaults(args: argparse.Namespace) -> Defaults:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dflash_local.cli.flags.flag import SILENT, add_flag
 from dflash_local.cli.flags.values import count, truth
+from dflash_local.cli.parser_actions import actions_by_name, actions_of
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -37,26 +38,44 @@ def add_router_flags(parser: argparse.ArgumentParser) -> None:
         "several models", "without a model, those of the cache, the folder and the presets; a request's field chooses"
     )
     add_flag(
-        group, "--models-dir", env="LLAMA_ARG_MODELS_DIR", type=Path, metavar="DIR",
+        group,
+        "--models-dir",
+        env="LLAMA_ARG_MODELS_DIR",
+        type=Path,
+        metavar="DIR",
         help="folder with GGUF models; each gets the drafter of the folder that fits it",
-    )  # fmt: skip
+    )
     add_flag(
-        group, "--models-found", action="store_true", default=False,
+        group,
+        "--models-found",
+        action="store_true",
         help="also the models that 'dflash-local models' lists, by these names",
-    )  # fmt: skip
+    )
     add_flag(
-        group, PRESET, env="LLAMA_ARG_MODELS_PRESET", type=Path, metavar="FILE",
+        group,
+        PRESET,
+        env="LLAMA_ARG_MODELS_PRESET",
+        type=Path,
+        metavar="FILE",
         help="INI file: a section for each model, with flags as keys; [*] is for all",
-    )  # fmt: skip
+    )
     add_flag(
-        group, "--models-max", env="LLAMA_ARG_MODELS_MAX", type=count(), default=4, metavar="N",
+        group,
+        "--models-max",
+        env="LLAMA_ARG_MODELS_MAX",
+        type=count(),
+        default=4,
+        metavar="N",
         help="models loaded at once; the least recently used one makes room (default: 4; 0: no limit)",
-    )  # fmt: skip
+    )
     add_flag(
-        group, "--models-autoload", env="LLAMA_ARG_MODELS_AUTOLOAD", off=("--no-models-autoload",),
-        off_help="only POST /models/load loads them", action="store_true", default=True,
+        group,
+        "--models-autoload",
+        env="LLAMA_ARG_MODELS_AUTOLOAD",
+        off=("--no-models-autoload",),
+        off_help="only POST /models/load loads them",
         help="load a model when it is asked for (default)",
-    )  # fmt: skip
+    )
     group.add_argument("--parent-pipes", action="store_true", help=SILENT)
 
 
@@ -86,11 +105,11 @@ class ServeFlags:
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parser = parser
-        self._by_name = {name: action for action in parser._actions for name in action.option_strings}
+        self._actions, self._by_name = actions_of(parser), actions_by_name(parser)
         self._by_key: dict[str, argparse.Action] = {}
         for name, action in self._by_name.items():
             self._by_key.setdefault(name.lstrip("-"), action)
-        for action in parser._actions:
+        for action in self._actions:
             for variable in getattr(action, "variables", ()):
                 self._by_key.setdefault(variable, action)
 
@@ -129,7 +148,7 @@ class ServeFlags:
 
     def _opposite(self, action: argparse.Action) -> argparse.Action | None:
         place, foreign = action.dest, getattr(action, "foreign", None)
-        for other in self._parser._actions:
+        for other in self._actions:
             same = getattr(other, "foreign", None) is foreign if foreign else other.dest == place
             if other is not action and same and other.nargs == 0 and type(other) is not type(action):
                 return other
@@ -167,15 +186,15 @@ class ServeFlags:
             if action is None:
                 raise RequestError(f"{word!r} belongs to no flag", param=word)
             place = _place(action)
-            more = isinstance(action, argparse._AppendAction)
-            found[place] = (*found.get(place, ()), *words) if more else tuple(words)
+            before = found.get(place, ()) if getattr(action, "repeats", False) else ()
+            found[place] = (*before, *words)
         return found
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The variables for instances: without the router's own, and (with a warning) without those that name one
         model."""
         own: set[str] = set()
-        for action in self._parser._actions:
+        for action in self._actions:
             if _place(action) in OWN | MODELS:
                 own.update(_variables(action))
             if _place(action) in MODELS:
@@ -187,7 +206,7 @@ class ServeFlags:
 
     def given(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Flags with these values, by `dest`."""
-        actions = {action.dest: action for action in reversed(self._parser._actions)}
+        actions = {action.dest: action for action in reversed(self._actions)}
         return {place: (f"{_longest(actions[place])}={value}",) for place, value in values.items()}
 
     def value(self, options: Options, place: str) -> str | None:

@@ -34,19 +34,24 @@ class Program:
 
 def _claude(place: Place) -> Setup:
     names = ("ANTHROPIC_MODEL", *(f"ANTHROPIC_DEFAULT_{size}_MODEL" for size in ("OPUS", "SONNET", "HAIKU")))
-    return Setup({
-        "ANTHROPIC_BASE_URL": place.url,
-        "ANTHROPIC_AUTH_TOKEN": place.key,
-        "ANTHROPIC_API_KEY": "",  # it would be used in place of the token
-        **dict.fromkeys(names, place.model),
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    })  # fmt: skip
+    return Setup(
+        {
+            "ANTHROPIC_BASE_URL": place.url,
+            "ANTHROPIC_AUTH_TOKEN": place.key,
+            "ANTHROPIC_API_KEY": "",  # it would be used in place of the token
+            **dict.fromkeys(names, place.model),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+    )
 
 
 def _codex(place: Place) -> Setup:
     provider = {
-        "name": "dflash-local", "base_url": f"{place.url}/v1", "env_key": "DFLASH_API_KEY", "wire_api": "responses",
-    }  # fmt: skip
+        "name": "dflash-local",
+        "base_url": f"{place.url}/v1",
+        "env_key": "DFLASH_API_KEY",
+        "wire_api": "responses",
+    }
     settings = {
         "model": place.model,
         "model_provider": "dflash",
@@ -103,10 +108,15 @@ def _open_webui(place: Place) -> Setup:
 def _continue(place: Place) -> Setup:
     path = place.folder / "continue.yaml"
     model = {
-        "name": place.model, "provider": "openai", "model": place.model, "apiBase": f"{place.url}/v1",
-        "apiKey": place.key, "roles": ["chat", "edit", "apply"], "capabilities": ["tool_use"],
+        "name": place.model,
+        "provider": "openai",
+        "model": place.model,
+        "apiBase": f"{place.url}/v1",
+        "apiKey": place.key,
+        "roles": ["chat", "edit", "apply"],
+        "capabilities": ["tool_use"],
         "defaultCompletionOptions": {"contextLength": place.context, "maxTokens": place.context // 4},
-    }  # fmt: skip
+    }
     config = {"name": "dflash-local", "version": "1.0.0", "schema": "v1", "models": [model]}
     return Setup({}, ("--config", str(path)), {path: _json(config) + "\n"})  # JSON is YAML
 

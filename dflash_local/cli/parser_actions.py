@@ -1,0 +1,23 @@
+"""What a parser consists of. argparse adds actions and commands by public methods, but has none that lists them: only
+this module reads its private attributes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
+    """All of them, in the order in which they were added; also those of groups."""
+    return parser._actions
+
+
+def actions_by_name(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """Those of flags, by each of their names."""
+    return {name: action for action in parser._actions for name in action.option_strings}
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Its commands' parsers, by name."""
+    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return {name: command for action in found for name, command in action.choices.items()}
