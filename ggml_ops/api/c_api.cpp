@@ -172,11 +172,11 @@ void dflash_log_set(dflash_log_callback callback, int min_level, void * user) {
 }
 
 int dflash_check_gguf(const char * path) {
-    return attempt([&] { check_gguf(path); });
+    return attempt([&] { check_gguf(given(path, "path").c_str()); });
 }
 
 int dflash_check_embedding_gguf(const char * path) {
-    return attempt([&] { check_gguf(path, gguf_use::embed); });
+    return attempt([&] { check_gguf(given(path, "path").c_str(), gguf_use::embed); });
 }
 
 int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads) {
@@ -187,10 +187,8 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
         const auto it = FILE_TYPES.find(name);
         refuse_if(it == FILE_TYPES.end(), "ftype is '", name,
             "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
-        if (!path_in || !path_out) {
-            throw status_error(DFLASH_ERROR_MODEL, "path_in and path_out are needed");
-        }
-        check_gguf(path_in);
+        refuse_if(!path_out, "path_out is NULL");
+        check_gguf(given(path_in, "path_in").c_str());
         const abort_guard           guard(abort_guard::phase::load);
         llama_model_quantize_params p = llama_model_quantize_default_params();
         p.ftype                       = it->second;
@@ -431,7 +429,7 @@ static int move_slot(dflash_engine * e, const char * path, int32_t * n_tokens, u
     return attempt([&] {
         int32_t &                tokens = given(n_tokens, "n_tokens");
         uint64_t &               bytes  = given(n_bytes, "n_bytes");
-        const cache::file_result moved  = move(given(e, "engine").cache(), given(path, "path"));
+        const cache::file_result moved  = move(given(e, "engine").cache(), given(path, "path").c_str());
         tokens                          = moved.n_tokens;
         bytes                           = moved.n_bytes;
     });
@@ -482,7 +480,7 @@ struct dflash_vocab {
 dflash_vocab * dflash_vocab_load(const char * path, int * status) {
     const auto load = [&] {
         backends_init();
-        check_gguf(path);
+        check_gguf(given(path, "path").c_str());
         const abort_guard guard(abort_guard::phase::load);
         logged_error();   // clear earlier errors
         llama_model_params params = llama_model_default_params();

@@ -511,10 +511,10 @@ DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t 
 // Run one drafter pass and return what it computed: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2;
 // tokens[n-1] is the anchor), denoise [anchor, MASK x (n_block-1)] and return hidden [n_block, n_embd] (after the final
 // norm) and logits [n_block, n_vocab] (after scale and soft-cap, without a Markov head; -infinity: never proposed). A
-// lattice (any kind but DFlash) gives ids [n_block, k] and scores [n_block, k, k] (predecessor-major; the first row
-// has k equal predecessors, the anchor). DFlash gives ids [n_block, k] and scores [n_block, k] = log-probabilities. Row
-// 0 of ids and scores is unused unless the anchor's row proposes. A drafter with a fixed block size accepts no other
-// n_block. Any output may be NULL. The slot's cache is empty afterwards.
+// lattice (all kinds but DFlash and DFlare) gives ids [n_block, k] and scores [n_block, k, k] (predecessor-major; the
+// first row has k equal predecessors, the anchor). DFlash gives ids [n_block, k] and scores [n_block, k] =
+// log-probabilities. Row 0 of ids and scores is unused unless the anchor's row proposes. A drafter with a fixed block
+// size accepts no other n_block. Any output may be NULL. The slot's cache is empty afterwards.
 DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
     int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
 
