@@ -7,16 +7,13 @@ The parts run in `life.py`, in processes of their own.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dflash_local.native import library_path
+from tests.native_process import run_native
 from tests.trees.test_target_rows import EXACT
 
 from . import models
@@ -25,10 +22,7 @@ Hybrid = Callable[[str], Path]
 
 
 def run(repo: Path, part: str, model: Path, *args: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.hybrid.life", part, str(model), *args],
-        cwd=repo, capture_output=True, text=True, env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
-    )  # fmt: skip
+    done = run_native(repo, "tests.hybrid.life", part, str(model), *args)
     assert done.returncode == 0, done.stderr[-2000:]
     seen: dict[str, Any] = json.loads(done.stdout)
     return seen

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from dflash_local.native import library_path
+from tests.native_process import run_native
 
 from .models import ARCHS
 
@@ -33,10 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def probes(folder: Path, repo: Path) -> dict[str, Probe]:
     """By architecture. One that ended the process, and all behind it, are missing."""
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.taps.probe", str(folder), *ARCHS],
-        cwd=repo, capture_output=True, text=True, env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
-    )  # fmt: skip
+    run = run_native(repo, "tests.taps.probe", str(folder), *ARCHS)
     found = [json.loads(line) for line in run.stdout.splitlines()]
     if run.returncode != 0:
         print(run.stderr[-2000:])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dflash_local.native import library_path
+from tests.native_process import run_native
 
 from .test_target_rows import EXACT
 
@@ -30,10 +27,7 @@ NEVER = (
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt-oss"])
 def test_batches(model: Callable[[str], Path], repo: Path, name: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.trees.batch", str(model(name))],
-        cwd=repo, capture_output=True, text=True, env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
-    )  # fmt: skip
+    run = run_native(repo, "tests.trees.batch", str(model(name)))
     assert run.returncode == 0, run.stderr[-2000:]
     seen = json.loads(run.stdout)
     far = {what: seen.pop(what) for what in list(seen) if what.startswith(("whole", "windows"))}

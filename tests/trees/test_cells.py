@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,8 @@ from typing import Any
 import pytest
 
 from dflash_local import Engine
-from dflash_local.native import MAX_NODES, library_path
+from dflash_local.native import MAX_NODES
+from tests.native_process import run_native
 
 from . import ledger, models
 from .forest import random_tree, words
@@ -121,11 +119,7 @@ def test_sequences_share_a_cache(model: Model, repo: Path, name: str) -> None:
             pytest.skip(why)
 
     def look(places: str, attention: str) -> dict[str, Any]:
-        run = subprocess.run(
-            [sys.executable, "-m", "tests.trees.order", str(model(name)), places, attention],
-            cwd=repo, capture_output=True, text=True,
-            env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
-        )  # fmt: skip
+        run = run_native(repo, "tests.trees.order", str(model(name)), places, attention)
         assert run.returncode == 0, run.stderr[-2000:]
         return dict(json.loads(run.stdout))
 
