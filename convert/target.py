@@ -89,5 +89,5 @@ def _text(path: Path, metadata: Mapping[str, Value], key: str, default: str | No
     return bytes(value.data).decode(errors="replace")
 
 
-_NOT_TARGETS = {"clip", "dflash", "eagle3", "mmproj"}
+_NOT_TARGETS = {"clip", "dflash", "eagle3", "gemma4-assistant", "mmproj"}
 _WHAT_WE_TAKE = "give the GGUF of the model that the drafter was trained for"

@@ -35,6 +35,8 @@ MTP_ARCHS = frozenset({
     "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35",
 })  # fmt: skip
 MTP_CHAINS = frozenset({"hy_v3", "mimo2", "step35"})
+# Those that are MTP layers in a file of their own, with the architecture of their targets.
+ASSISTANTS = {"gemma4-assistant": "gemma4"}
 
 
 def no_drafting(arch: str) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.diagnose.architectures import ASSISTANTS
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.mtp_layers import is_split_off
 from dflash_local.engine_options import EngineOptions
@@ -60,7 +62,9 @@ def look_at_memory(
 
 
 def _drafter_context(options: EngineOptions, target: Path, drafter: Path, n_ctx: int) -> int:
-    """Bytes. MTP layers have K and V of all positions, a DFlash drafter of each slot's newest ones."""
+    """Bytes. MTP layers have K and V of all positions, a DFlash drafter of the newest ones, an assistant none."""
+    if Glance.of(drafter).architecture in ASSISTANTS:
+        return 0
     per_token = _bytes_per_token(drafter, options.cache_type_k_draft, options.cache_type_v_draft)
     if is_split_off(drafter, target):
         size = _sizes(drafter)

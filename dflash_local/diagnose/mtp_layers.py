@@ -11,7 +11,8 @@ from pathlib import Path
 from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.target import Target
-from dflash_local.diagnose.architectures import no_mtp
+from dflash_local.diagnose.architectures import ASSISTANTS, no_mtp
+from dflash_local.diagnose.assistants import compare_assistant
 from dflash_local.diagnose.finding import Finding, fail, ok
 from dflash_local.errors import ModelError
 
@@ -19,9 +20,11 @@ _TAKE_ITS_OWN = "take the MTP layers of this target"
 
 
 def is_split_off(drafter: Path, target: Path) -> bool:
-    """Whether a drafter's file has MTP layers of the target's architecture. False if one of them cannot be read."""
+    """Whether a drafter's file has MTP layers of the target's architecture, or is an assistant. False if one of them
+    cannot be read."""
     try:
-        return Glance.of(drafter).architecture == Glance.of(target).architecture and has_layers(drafter)
+        arch = Glance.of(drafter).architecture
+        return arch in ASSISTANTS or (arch == Glance.of(target).architecture and has_layers(drafter))
     except ModelError:
         return False
 
@@ -39,9 +42,13 @@ def unused_layers(target: Target) -> str:
     return "" if has_layers else no_mtp(target.arch, 0)
 
 
-def compare_layers(target: Target, layers: Target) -> Iterator[Finding]:
-    """All findings about a target and the MTP layers of another file that their headers allow, one per subject."""
-    arch = target.arch
+def compare_layers(target: Target, path: Path) -> Iterator[Finding]:
+    """All findings about a target and the MTP layers of another file that their headers allow, one per subject. Raises
+    ModelError."""
+    if Glance.of(path).architecture in ASSISTANTS:
+        yield from compare_assistant(target, path)
+        return
+    layers, arch = Target.read(path), target.arch
     if why := no_mtp(layers.arch, layers.n_next_token_layers):
         yield fail("layers", f"{layers.path.name}: {why}", "run it without -md", f"{arch}.nextn_predict_layers")
     else:

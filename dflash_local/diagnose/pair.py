@@ -179,7 +179,7 @@ def compare_files(target: Target, drafter: Path) -> Iterator[Finding]:
     """All findings about a target and a file that is to draft for it: a DFlash drafter, or MTP layers of the target.
     Raises ModelError."""
     if is_split_off(drafter, target.path):
-        yield from compare_layers(target, Target.read(drafter))
+        yield from compare_layers(target, drafter)
     else:
         yield from compare(target, Drafter.read(drafter, target.path))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from dflash_local.convert.gguf_glance import Glance
-from dflash_local.diagnose.architectures import NO_LOOKUP, no_drafting, no_mtp
+from dflash_local.diagnose.architectures import ASSISTANTS, NO_LOOKUP, no_drafting, no_mtp
 from dflash_local.hub import registry
 from dflash_local.hub.cache import Cache, cache_root
 from dflash_local.hub.local_models import LocalModel, LocalModels, target_names
@@ -99,7 +99,10 @@ def _agree(target: Glance, drafter: Glance) -> bool:
 
 
 def _has_its_layers(target: Glance, drafter: Glance) -> bool:
-    """Whether a file may have MTP layers that were split off the target."""
+    """Whether a file may have MTP layers that were split off the target, or be its assistant."""
+    if drafter.architecture in ASSISTANTS:
+        is_its = ASSISTANTS[drafter.architecture] == target.architecture
+        return is_its and drafter.size("embedding_length_out") == target.size("embedding_length")
     is_mtp = not no_mtp(drafter.architecture, drafter.n_next_token_layers)
     return is_mtp and drafter.architecture == target.architecture and _is_alike(target, drafter)
 

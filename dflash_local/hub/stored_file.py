@@ -72,7 +72,7 @@ class StoredFile:
 
     def is_drafter(self, glance: Glance) -> bool:
         """Whether its architecture is that of a drafter, of any kind, or it has MTP layers that were split off."""
-        if any(word in glance.architecture for word in ("dflash", "dspark", "eagle")):
+        if any(word in glance.architecture for word in ("dflash", "dspark", "eagle", "assistant")):
             return True
         return is_mtp_file(self.path.name) and glance.n_next_token_layers > 0
 

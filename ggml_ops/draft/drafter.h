@@ -45,6 +45,8 @@ class drafter {
     virtual int32_t              max_length() const = 0;   // the anchor and the tokens of the longest draft
     virtual int32_t              top_k() const      = 0;   // candidates of a position
     virtual bool                 on_device() const  = 0;
+    // Whether its passes attend to the target's K and V: what comes before an anchor must be there.
+    virtual bool reads_target() const { return false; }
     // What it holds of the slots. run() adds to it.
     virtual draft_context &       context()       = 0;
     virtual const draft_context & context() const = 0;

@@ -22,9 +22,19 @@ static double time_verify(target & target, int32_t n_rows) {
     return ms;
 }
 
+// Lets each of n_seqs sequences hold a token.
+static void hold_tokens(target & target, int32_t n_seqs) {
+    target.rows().clear();
+    for (int32_t i = 0; i < n_seqs; ++i) {
+        target.rows().add_row(i, std::max(0, llama_vocab_bos(target.vocab())), 0, true);
+    }
+    target.process("warm-up");
+}
+
 // Milliseconds of a drafter pass that injects a few rows and denoises `length` tokens for each of n_seqs sequences.
-static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t length) {
-    const int32_t               n_inject = std::min(4, length);
+static double time_draft(drafter & drafter, target & target, int32_t n_seqs, int32_t length) {
+    const int32_t               bos      = llama_vocab_bos(target.vocab());
+    const int32_t               n_inject = drafter.reads_target() ? 1 : std::min(4, length);
     const std::vector<float>    taps((size_t) n_inject * drafter.tap_size());
     const std::vector<tap_cell> cells(n_inject, std::make_shared<const int32_t>(tap_store::ZEROS));
     const std::vector<int32_t>  text(n_inject, std::max(0, bos));
@@ -41,6 +51,9 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
         job.anchor   = std::max(0, bos);
         jobs.push_back(job);
     }
+    if (drafter.reads_target()) {
+        hold_tokens(target, n_seqs);
+    }
     std::vector<draft> drafts;
     const stopwatch    watch;
     drafter.run(jobs, length, drafts);
@@ -48,6 +61,7 @@ static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t
     for (int32_t i = 0; i < n_seqs; ++i) {
         drafter.context().rewind(i, 0);
     }
+    target.memory().forget_all(false);
     return ms;
 }
 
@@ -75,8 +89,9 @@ void warm_up(const dflash_engine_params & params, const std::string & cost_cache
     timed_passes        passes;
     passes.verify = [&](int32_t n_rows) { return time_verify(target, n_rows); };
     for (int32_t i = 0; i < drafts.size(); ++i) {
-        passes.drafts.push_back([&drafter = drafts[i].drafter(), bos = llama_vocab_bos(target.vocab())](int32_t n_slots,
-                                    int32_t length) { return time_draft(drafter, bos, n_slots, length); });
+        passes.drafts.push_back([&drafter = drafts[i].drafter(), &target](int32_t n_slots, int32_t length) {
+            return time_draft(drafter, target, n_slots, length);
+        });
     }
     if (target.logits()) {   // as greedy passes do; a pass on an RPC server is over when something of it has been read
         target.logits()->wanted = best_logits::largest;

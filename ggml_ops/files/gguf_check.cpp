@@ -16,7 +16,7 @@ constexpr int64_t MAX_CONTEXT = 1 << 27;
 
 // Architectures that give neither text nor embeddings here.
 constexpr names OTHERS = { "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1", "clip",
-    "eagle3", "gemma4-assistant" };
+    "eagle3" };
 
 // Numbers that may be absent. Those from 1 on are divisors in the loaders and graphs.
 struct bound {
@@ -105,7 +105,7 @@ class model_check : header_check {
             "TARGET.gguf");
         if (use_ == gguf_use::embed) {
             // Drafters need hidden states; the others have no context with pooling, or need two.
-            refuse_key_if(is_drafter() || is(OTHERS), "general.architecture", "is '", architecture_,
+            refuse_key_if(is_drafter() || is_assistant() || is(OTHERS), "general.architecture", "is '", architecture_,
                 "', which gives no embeddings; use an embedding or reranking model");
             return;
         }
@@ -147,7 +147,11 @@ class model_check : header_check {
         n_embd_  = number(".embedding_length", 1, MAX_EMBD);
         number(".context_length", 1, MAX_CONTEXT);
 
-        number(".nextn_predict_layers", 0, n_layer_ - 1, 0);
+        if (is_assistant()) {   // all of its layers
+            number(".nextn_predict_layers", n_layer_, n_layer_);
+        } else {
+            number(".nextn_predict_layers", 0, n_layer_ - 1, 0);
+        }
         // Output rows are copied with this width; only few other architectures have wider ones.
         number(".embedding_length_out", is_plain_attention() ? n_embd_ : 0, is_plain_attention() ? n_embd_ : MAX_FF,
             n_embd_);

@@ -10,6 +10,9 @@
 
 namespace dflash {
 
+// Gemma 4's assistants, which draft for their targets (llama/mtp_layers.h).
+inline constexpr const char * ASSISTANT_ARCH = "gemma4-assistant";
+
 // What a file is used for: text (targets, drafters, files to quantize), or one vector or score per text.
 enum class gguf_use { generate, embed };
 

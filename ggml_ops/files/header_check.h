@@ -49,6 +49,7 @@ class header_check {
     header_check(const gguf_file & file, gguf_use use) : file_(file), use_(use) {}
 
     bool is_drafter() const { return architecture_ == "dflash"; }
+    bool is_assistant() const { return architecture_ == ASSISTANT_ARCH; }
     // Models that read a whole text at once and have no memory.
     bool is_encoder() const {
         return is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",

@@ -61,6 +61,12 @@ bool access_share_sequence(llama_context * ctx, int32_t from, int32_t to) {
     return true;
 }
 
+void access_add_view(llama_context * target) {
+    for (llama_kv_cache * kv : parts_of(target).caches()) {
+        ++kv->order.n_views;
+    }
+}
+
 bool access_drops_cells(const llama_context * ctx) { return drops_cells(parts_of(ctx)); }
 
 bool access_on_host(const llama_context * ctx) {

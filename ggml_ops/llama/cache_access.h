@@ -20,6 +20,8 @@ LLAMA_API std::optional<int32_t> access_held_cells(const llama_context * ctx, co
 // Lets the empty sequence `to` share what `from` holds, without a copy. False if this memory cannot; `to` may then hold
 // a part of it.
 LLAMA_API bool access_share_sequence(llama_context * ctx, int32_t from, int32_t to);
+// Says that an assistant's context exists, whose caches are views of this target's.
+LLAMA_API void access_add_view(llama_context * target);
 // Whether cells are reused once no later token sees their positions, so that a sequence cannot be cut back freely.
 LLAMA_API bool access_drops_cells(const llama_context * ctx);
 // Whether K and V are in host memory, where attention skips the cells of other sequences.

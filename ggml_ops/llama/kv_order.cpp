@@ -16,7 +16,7 @@ bool kv_order::enable() {
 }
 
 bool kv_order::pack() {
-    if (!is_enabled_ || kv_.get_has_shift() || kv_.v_cells_impl.use_count() > 1) {
+    if (!is_enabled_ || kv_.get_has_shift() || kv_.v_cells_impl.use_count() > 1 + (long) n_views) {
         return false;
     }
 

@@ -23,6 +23,7 @@ class kv_order {
     bool pack();
 
     uint32_t n_packed = 0;   // number of such moves
+    uint32_t n_views  = 0;   // other caches that hold nothing but these cells and their data, so that both may move
 
   private:
     llama_kv_cache & kv_;

@@ -36,7 +36,13 @@ inline constexpr mtp_arch MTP_ARCHS[] = {
     { "step35", false, true },
 };
 
-// Layers that each propose one position; 1: one layer proposes them all; 0: there are none.
+// Gemma 4's assistant: MTP layers that are a model of their own. All of them together propose one token; they attend to
+// what the last layers of their target's cache hold, and keep nothing themselves (src/models/gemma4-assistant.cpp).
+LLAMA_API bool access_is_assistant(const llama_model * model);
+// Why a context for the assistant of this target would end the process or compute nonsense, empty if it would not.
+LLAMA_API std::string access_assistant_misfit(const llama_model * assistant, const llama_model * target);
+
+// Layers that each propose one position; 1: one layer, or an assistant, proposes them all; 0: there are none.
 LLAMA_API int32_t access_mtp_heads(const llama_model * model);
 // The anchor and the tokens that a draft has at most.
 LLAMA_API int32_t access_mtp_length(const llama_model * model);

@@ -9,8 +9,9 @@
 
 namespace dflash {
 
-mtp_context::mtp_context(llama_context_ptr ctx, const rpc_servers & rpc, int32_t n_slots, int32_t row_size) :
-    ctx_(std::move(ctx)), memory_(ctx_.get(), false, rpc), row_size_(row_size), slots_(n_slots) {
+mtp_context::mtp_context(
+    llama_context_ptr ctx, const rpc_servers & rpc, int32_t n_slots, int32_t row_size, bool shares) :
+    ctx_(std::move(ctx)), memory_(ctx_.get(), false, rpc), row_size_(row_size), shares_(shares), slots_(n_slots) {
     for (slot_state & s : slots_) {
         s.newest.resize(row_size_);
     }
@@ -29,8 +30,11 @@ void mtp_context::rewind(int32_t slot, int32_t pos) {
 
 void mtp_context::restart(int32_t slot, int32_t pos) {
     slot_state & s = slots_[slot];
-    memory_.forget(slot);
-    s.begin = s.end = pos;
+    if (!shares_) {
+        memory_.forget(slot);
+        s.begin = pos;
+    }
+    s.end = pos;
     std::fill(s.newest.begin(), s.newest.end(), 0.0f);
 }
 
@@ -40,7 +44,7 @@ void mtp_context::advance(int32_t slot, int32_t n, const float * newest) {
 }
 
 void mtp_context::cut_rows(int32_t slot, int32_t pos) {
-    if (!memory_.cut(slot, pos)) {
+    if (!shares_ && !memory_.cut(slot, pos)) {
         throw std::runtime_error("the memory of the MTP layers cannot be rolled back");
     }
 }
@@ -53,7 +57,7 @@ ring_copy mtp_context::take(int32_t slot, int32_t end) const {
     if (copy.end == 0 || s.begin > 0) {
         return copy;
     }
-    const raw_bytes            rows = memory_.read(slot);
+    const raw_bytes            rows = shares_ ? raw_bytes() : memory_.read(slot);
     const std::vector<float>   none(row_size_);
     const std::vector<float> & tap = copy.end == s.end ? s.newest : none;
     copy.begin                     = 0;
@@ -65,11 +69,11 @@ ring_copy mtp_context::take(int32_t slot, int32_t end) const {
 
 void mtp_context::put(int32_t slot, const ring_copy & copy) {
     restart(slot, copy.end);
-    if (copy.data.size() <= tap_bytes()) {
+    if (copy.data.size() < tap_bytes()) {
         return;
     }
     const raw_bytes rows(copy.data.begin() + (ptrdiff_t) tap_bytes(), copy.data.end());
-    if (!memory_.write(slot, rows)) {   // it goes on without them
+    if (!shares_ && !memory_.write(slot, rows)) {   // it goes on without them
         memory_.forget(slot);
         return;
     }
@@ -82,14 +86,14 @@ bool mtp_context::fits(const ring_copy & copy) const {
     if (!copy.past.empty() || copy.data.empty()) {
         return copy.past.empty();
     }
-    if (copy.begin != 0 || copy.data.size() <= tap_bytes()) {
+    if (copy.begin != 0 || copy.data.size() < tap_bytes() || (copy.data.size() == tap_bytes()) != shares_) {
         return false;
     }
     std::vector<float> tap(row_size_);
     std::memcpy(tap.data(), copy.data.data(), tap_bytes());
     const raw_bytes rows(copy.data.begin() + (ptrdiff_t) tap_bytes(), copy.data.end());
     return std::all_of(tap.begin(), tap.end(), [](float x) { return std::isfinite(x); }) &&
-           memory_.refusal(rows, copy.end, false).empty();
+           (shares_ || memory_.refusal(rows, copy.end, false).empty());
 }
 
 std::map<ggml_backend_buffer_type_t, size_t> mtp_context::memory() const {

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "draft/block_drafter.h"
 #include "llama/access.h"
+#include "llama/cache_access.h"
 #include "llama/mtp_layers.h"
 #include "target/cache_type.h"
 
@@ -30,7 +31,8 @@ static llama_context_ptr make_context(llama_model * model, const target & target
     llama_context_params         cp = llama_context_default_params();
     cp.ctx_type                     = LLAMA_CONTEXT_TYPE_MTP;
     cp.ctx_other                    = target.context();
-    cp.n_ctx                        = n_cells(model, p);
+    const bool shares               = access_is_assistant(model);
+    cp.n_ctx                        = shares ? llama_n_ctx(target.context()) : n_cells(model, p);
     cp.n_batch = cp.n_ubatch = (uint32_t) std::max(target.limits().n_rows, 64);
     cp.n_outputs_max         = p.n_slots;
     cp.n_seq_max             = p.n_slots;
@@ -42,10 +44,14 @@ static llama_context_ptr make_context(llama_model * model, const target & target
     cp.offload_kqv                    = p.kv_offload;
     cp.kv_unified                     = p.kv_unified;
     cp.no_perf                        = false;
+    const log_silence silence;   // it warns that an assistant shares its target's cache
     llama_context_ptr ctx(llama_init_from_model(model, cp));
     if (!ctx) {
         throw status_error(DFLASH_ERROR_MEMORY, "no context for the MTP layers: ", logged_error(),
             " (lower -c or -np, or leave them out: --draft-kind lookup)");
+    }
+    if (shares) {
+        access_add_view(target.context());
     }
     return ctx;
 }
@@ -74,7 +80,8 @@ mtp_drafter::mtp_drafter(const model_pair & models, dflash::target & target) :
     n_embd_(llama_model_n_embd_out(models.mtp())), n_vocab_(llama_vocab_n_tokens(llama_model_get_vocab(models.mtp()))),
     max_length_(access_mtp_length(models.mtp())), n_heads_(access_mtp_heads(models.mtp())),
     on_device_(access_on_devices(models.mtp())), crops_(access_mtp_crops(models.mtp())),
-    context_(make_context(models.mtp(), target), models.rpc(), (int32_t) target.params().n_slots, n_embd_),
+    context_(make_context(models.mtp(), target), models.rpc(), (int32_t) target.params().n_slots, n_embd_,
+        access_is_assistant(models.mtp())),
     batch_(llama_batch_ext_init(context_.ctx())), head_(make_head(models, target.params())) {
     const llama_model * of_target = target.model();
     fail_if(n_embd_ != llama_model_n_embd_out(of_target), "the MTP layers' hidden states have ", n_embd_,
@@ -148,7 +155,7 @@ void mtp_drafter::run(const std::vector<draft_job> & jobs, int32_t length, std::
     }
 }
 
-// Rows of the text, each with the tap of the position before, and a path from the anchor.
+// Rows of the text, each with the tap of the position before, unless the target has them, and a path from the anchor.
 void mtp_drafter::start(const draft_job & job, draft & drafted) {
     if (job.pos != context_.end(job.slot)) {
         context_.rewind(job.slot, job.pos);
@@ -156,7 +163,7 @@ void mtp_drafter::start(const draft_job & job, draft & drafted) {
     const auto before = [&](int32_t i) {
         return i > 0 ? job.taps + (size_t) (i - 1) * n_embd_ : context_.newest(job.slot);
     };
-    for (int32_t i = 0; i < job.n_inject; ++i) {
+    for (int32_t i = 0; i < job.n_inject && !context_.shares(); ++i) {
         rows_.push_back({ job.slot, job.tokens[i], job.pos + i, before(i), -1 });
     }
     if (job.denoise) {
@@ -177,7 +184,8 @@ void mtp_drafter::add_rows(int32_t i_path) {
     const int32_t n = (int32_t) p.tokens.size();
     for (int32_t i = n_heads_ > 1 ? 0 : n - 1; i < n; ++i) {
         const float * state = p.states.data() + (size_t) i * n_embd_;
-        rows_.push_back({ p.slot, p.tokens[i], p.pos + i, state, i == n - 1 ? i_path : -1 });
+        const int32_t pos   = context_.shares() ? p.pos : p.pos + i;
+        rows_.push_back({ p.slot, p.tokens[i], pos, state, i == n - 1 ? i_path : -1 });
     }
 }
 
@@ -211,16 +219,28 @@ void mtp_drafter::compute_chunk(const row * chunk, int32_t n, int32_t head, bool
     if (n_heads_ > 1) {
         llama_set_nextn_layer_offset(ctx, head);
     }
-    const int32_t n_reused = llama_perf_context(ctx).n_reused;
-    const int     rc       = llama_process(ctx, LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+    if (process() && proposes) {
+        propose_all(chunk, n);
+    }
+}
+
+// Computes the batch. False: an assistant looks for free cells, though it leaves nothing there, and the target's cache
+// is full.
+bool mtp_drafter::process() {
+    constexpr int     NO_CELLS = 1;
+    const log_silence silence;   // it warns of this
+    llama_context *   ctx      = context_.ctx();
+    const int32_t     n_reused = llama_perf_context(ctx).n_reused;
+    const int         rc       = llama_process(ctx, LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+    if (rc == NO_CELLS && context_.shares()) {
+        return false;
+    }
     fail_if(rc != 0, "a pass of the MTP layers failed (code ", rc, ")");
     llama_synchronize(ctx);
     const bool reused = llama_perf_context(ctx).n_reused > n_reused;
     n_graphs_reused += reused;
     n_graphs_built += !reused;
-    if (proposes) {
-        propose_all(chunk, n);
-    }
+    return true;
 }
 
 // The candidates of the chunk's rows that paths go on behind.

@@ -4,6 +4,9 @@
 // A pass of such layers proposes one token. So a draft takes a pass for each of its tokens, and the marginals of a
 // position are those after the likeliest tokens of the positions before. The layers' rows of accepted tokens are
 // computed anew with the target's hidden states, as upstream does (common/speculative.cpp, draft-mtp).
+//
+// An assistant (llama/mtp_layers.h) computes no rows of the text: it has the target's. All tokens of its draft are at
+// the anchor's position, which is how it was trained.
 
 #pragma once
 
@@ -34,6 +37,7 @@ class mtp_drafter : public drafter {
     int32_t              n_ctx() const override { return (int32_t) llama_n_ctx_seq(context_.ctx()); }
     int32_t              top_k() const override { return TOP_K; }
     bool                 on_device() const override { return on_device_; }
+    bool                 reads_target() const override { return context_.shares(); }
     mtp_context &        context() override { return context_; }
     const mtp_context &  context() const override { return context_; }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override;
@@ -74,6 +78,7 @@ class mtp_drafter : public drafter {
     void add_rows(int32_t i_path);
     void compute(head_range heads);
     void compute_chunk(const row * chunk, int32_t n, int32_t head, bool outputs);
+    bool process();
     void propose_all(const row * chunk, int32_t n);
     void propose(path & p, const float * logits, const float * state);
 

@@ -15,6 +15,8 @@ namespace dflash {
 
 namespace {
 
+constexpr const char * ASSISTED_ARCH = "gemma4";
+
 // The progress of one file as a part of the whole load.
 struct load_progress {
     const load_options & options;
@@ -62,10 +64,30 @@ llama_model * load_model(
 
 std::string arch_of(const gguf_file & file) { return file.find("general.architecture")->text; }
 
+void refuse_layers(const dflash_engine_params & p) {
+    if (p.draft_kind == DFLASH_KIND_DFLASH) {
+        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is dflash, but ", p.drafter,
+            " has MTP layers: leave the file out, or draft_kind at auto");
+    }
+}
+
+void check_assistance(const dflash_engine_params & p, const gguf_file & target) {
+    if (arch_of(target) != ASSISTED_ARCH) {
+        throw status_error(DFLASH_ERROR_PAIR, p.drafter, " is an assistant of ", ASSISTED_ARCH,
+            " models, and the target's architecture is ", gguf_printable(arch_of(target)),
+            ": take a drafter of this target");
+    }
+    refuse_layers(p);
+}
+
 // Whether the drafter's file has MTP layers of this target. Throws status_error if it has some that cannot draft, or
 // draft_kind wants another drafter.
 bool is_mtp_file(const dflash_engine_params & p, const gguf_file & target) {
     const gguf_file file = check_gguf(p.drafter);
+    if (arch_of(file) == ASSISTANT_ARCH) {
+        check_assistance(p, target);
+        return true;
+    }
     if (arch_of(file) != arch_of(target)) {
         if (p.draft_kind == DFLASH_KIND_MTP) {
             throw status_error(DFLASH_ERROR_PAIR, "draft_kind is mtp, but ", p.drafter, " has the architecture ",
@@ -77,10 +99,7 @@ bool is_mtp_file(const dflash_engine_params & p, const gguf_file & target) {
     if (!why.empty()) {
         throw status_error(DFLASH_ERROR_PAIR, p.drafter, " has the target's architecture, but cannot draft: ", why);
     }
-    if (p.draft_kind == DFLASH_KIND_DFLASH) {
-        throw status_error(DFLASH_ERROR_PAIR, "draft_kind is dflash, but ", p.drafter,
-            " has MTP layers: leave the file out, or draft_kind at auto");
-    }
+    refuse_layers(p);
     return true;
 }
 
@@ -133,9 +152,13 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
     const bool      has_file     = is_set(p.drafter) && p.draft_kind != DFLASH_KIND_LOOKUP;
     const float     target_share = has_file ? 0.8f : 1.0f;
     const gguf_file header       = check_gguf(p.model);
-    is_mtp_file_                 = has_file && is_mtp_file(p, header);
-    uses_mtp_                    = is_mtp_file_ || wants_mtp(p, header);
-    const bool with_mtp          = uses_mtp_ && !is_mtp_file_;
+    if (arch_of(header) == ASSISTANT_ARCH) {
+        throw status_error(DFLASH_ERROR_MODEL, p.model,
+            " drafts for a Gemma 4 model and is none: give that with -m, and this file with -md");
+    }
+    is_mtp_file_        = has_file && is_mtp_file(p, header);
+    uses_mtp_           = is_mtp_file_ || wants_mtp(p, header);
+    const bool with_mtp = uses_mtp_ && !is_mtp_file_;
     target_.reset(load_model({ p.model, "target", with_mtp }, target_place_, p, { options, 0.0f, target_share }));
     rpc_.raise_failures();
     target_weights_ = access_weights(target());
@@ -152,6 +175,12 @@ void model_pair::load_drafter(const dflash_engine_params & p, const load_options
     drafter_place_.settle(target_place_, target());
     file_.reset(load_model({ p.drafter, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
     drafter_weights_ = access_weights(file_.get());
+    if (access_is_assistant(file_.get())) {
+        const std::string misfit = access_assistant_misfit(file_.get(), target());
+        if (!misfit.empty()) {
+            throw status_error(DFLASH_ERROR_PAIR, p.drafter, " is the assistant of another model: ", misfit);
+        }
+    }
 }
 
 // Where drafters find rows of a projection that they use a part of.

@@ -13,6 +13,7 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.gguf_parts import SPLIT_NAME
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.target import Target
+from dflash_local.diagnose.architectures import ASSISTANTS
 from dflash_local.diagnose.companions import companion, is_mtp_file
 from dflash_local.diagnose.finding import Level
 from dflash_local.diagnose.mtp_layers import is_split_off, unused_layers
@@ -139,7 +140,7 @@ def _look(path: Path) -> tuple[str, str]:
     arch = as_text(keys["general.architecture"]) if "general.architecture" in keys else ""
     if is_foreign(arch, keys):
         return "", f"a drafter in another dialect of GGUF; rewrite it: {convert_command(path, None)}"
-    if arch == ARCH or is_mtp_file(path.name):
+    if arch == ARCH or arch in ASSISTANTS or is_mtp_file(path.name):
         return "drafter", ""
     kind = as_text(keys["general.type"]) if "general.type" in keys else "model"
     return ("model", "") if kind == "model" else ("", f"a GGUF of the type {kind!r}")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.native_process import run_native
 
-from .models import NAMES, WITHOUT_GRAPH
+from .models import ASSISTED, NAMES, WITHOUT_GRAPH
 
 
 class Reference(NamedTuple):
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def references(folder: Path, repo: Path) -> dict[str, Reference]:
     """By name. One that ended the process, and all behind it, are missing."""
-    run = run_native(repo, "tests.mtp.probe", str(folder), *NAMES, *(f"{arch}-1" for arch in WITHOUT_GRAPH))
+    run = run_native(repo, "tests.mtp.probe", str(folder), *NAMES, ASSISTED, *(f"{arch}-1" for arch in WITHOUT_GRAPH))
     if run.returncode != 0:
         print(run.stderr[-2000:])
     found = {}
@@ -42,5 +42,5 @@ def references(folder: Path, repo: Path) -> dict[str, Reference]:
 
 @pytest.fixture
 def model(references: dict[str, Reference], folder: Path) -> Callable[[str], Path]:
-    """The file of a name in NAMES."""
+    """The file of a name in NAMES, or of ASSISTED."""
     return lambda name: folder / f"{name}.gguf"

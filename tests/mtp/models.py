@@ -86,6 +86,7 @@ WITHOUT_GRAPH: dict[str, Made] = {
 }  # fmt: skip
 NAMES = {f"{arch}-{heads}": made for arch, made in ARCHS.items() for heads in made.heads}
 ROUNDED = {name for name, made in NAMES.items() if made.rounded}
+ASSISTED = "gemma4"  # a target whose layers are a model of their own (assistant.py)
 
 
 def header(arch: str, heads: int) -> Image:

@@ -21,7 +21,9 @@ import numpy.typing as npt
 from tests.fuzz import gguf_image
 from tests.taps.make import make
 
-from .models import ARCHS, appended, header, trained
+from .assistant import path_of
+from .assistant import write as write_assisted
+from .models import ARCHS, ASSISTED, appended, header, trained
 
 Array = npt.NDArray[np.float32]
 
@@ -51,19 +53,23 @@ class Row(NamedTuple):
 class Context:
     """A llama.cpp context that computes in f32."""
 
-    def __init__(self, model: Any, kind: int) -> None:
+    def __init__(self, model: Any, kind: int, target: Context | None = None) -> None:
         params = llama.llama_context_default_params()
+        params.ctx_other = target.pointer if target else None
         params.ctx_type, params.n_ctx, params.n_batch, params.n_ubatch = kind, 256, 64, 64
         params.n_threads = params.n_threads_batch = 1
         params.type_k = params.type_v = params.flash_attn_type = 0  # f32, none
-        self.pointer = llama.llama_init_from_model(model, params)
+        self.pointer: Any = llama.llama_init_from_model(model, params)
         assert self.pointer
         set_nextn(self.pointer, True, kind == llama.LLAMA_CONTEXT_TYPE_MTP)
         set_tap(self.pointer, 0, False)  # plans the memory anew: deepseek4 has another graph now
 
+    def cut(self, first: int) -> None:
+        assert llama.llama_memory_seq_rm(llama.llama_get_memory(self.pointer), 0, first, -1)
+
     def run(self, rows: Sequence[Row], first: int) -> None:
         """Compute rows at the positions from `first` on, instead of those that are there."""
-        assert llama.llama_memory_seq_rm(llama.llama_get_memory(self.pointer), 0, first, -1)
+        self.cut(first)
         batch = llama.llama_batch_ext_init(self.pointer)
         for i, row in enumerate(rows):
             assert llama.llama_batch_ext_add_token(batch, 0, row.token) == i
@@ -79,13 +85,18 @@ class Context:
         return np.ctypeslib.as_array(llama.llama_get_logits_ith(self.pointer, row), (n_vocab,)).copy()
 
 
+def load(path: Path) -> Any:
+    params = llama.llama_model_default_params()
+    params.load_mtp = True
+    return llama.llama_model_load_from_file(str(path).encode(), params)
+
+
 class Reference:
     def __init__(self, path: Path, n_heads: int) -> None:
-        params = llama.llama_model_default_params()
-        params.load_mtp = True
-        self.model = llama.llama_model_load_from_file(str(path).encode(), params)
+        self.model, self.assistant = load(path), path_of(path)
         self.target = Context(self.model, llama.LLAMA_CONTEXT_TYPE_DEFAULT)
-        self.mtp = Context(self.model, llama.LLAMA_CONTEXT_TYPE_MTP)
+        layers = load(self.assistant) if self.assistant else self.model
+        self.mtp = Context(layers, llama.LLAMA_CONTEXT_TYPE_MTP, self.target if self.assistant else None)
         self.n_vocab = int(llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self.model)))
         self.width = int(llama.llama_model_n_embd_out(self.model))
         self.n_heads = n_heads
@@ -107,14 +118,16 @@ class Reference:
         the positions before."""
         before = np.concatenate([np.zeros((1, self.width), np.float32), states])
         rows = [Row(text[i], before[i]) for i in range(anchor)]
-        for head in range(self.n_heads):
+        if self.assistant:  # which sees what the target holds
+            self.target.cut(anchor)
+        for head in range(0 if self.assistant else self.n_heads):
             set_head(self.mtp.pointer, head)
             self.mtp.run(rows, 0)
         path, found = [Row(text[anchor], before[anchor], True)], []
         for step in range(min(N_DRAFT, self.n_heads) if self.n_heads > 1 else N_DRAFT):
             set_head(self.mtp.pointer, step if self.n_heads > 1 else 0)
             first = 0 if self.n_heads > 1 else step
-            self.mtp.run(path[first:], anchor + first)
+            self.mtp.run(path[first:], anchor + (0 if self.assistant else first))
             logits = self.mtp.logits(len(path) - 1 - first, self.n_vocab)
             probs = np.exp(logits - logits.max(), dtype=np.float64)
             best = [int(token) for token in logits.argsort()[::-1][:TOP]]
@@ -126,6 +139,8 @@ class Reference:
 
 def write(name: str, folder: Path) -> Path:
     """The model of a name such as mimo2-3: architecture and heads."""
+    if name == ASSISTED:
+        return write_assisted(folder)
     arch, _, heads = name.rpartition("-")
     path, keys = folder / f"{name}.gguf", folder / f"{name}.keys"
     keys.write_bytes(header(arch, int(heads) if arch in ARCHS else 0).encode()[0])
@@ -139,11 +154,13 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for name in sys.argv[2:]:
         path = write(name, folder)
-        if name.rpartition("-")[0] not in ARCHS:
+        arch, _, heads = name.rpartition("-")
+        if arch not in ARCHS and name != ASSISTED:
             continue
-        reference = Reference(path, int(name.rpartition("-")[2]))
+        reference = Reference(path, int(heads) if arch else 1)
         text, states = reference.greedy()
-        drafts = [reference.drafts(text, states, anchor) for anchor in range(len(PROMPT), len(text))]
+        anchors = range(len(PROMPT), len(text))
+        drafts = [reference.drafts(text, states, anchor) for anchor in reversed(anchors)][::-1]
         print(json.dumps({"name": name, "text": text, "drafts": drafts}), flush=True)
 
 

@@ -11,8 +11,9 @@ import pytest
 from dflash_local.native import VerifiedTree
 from tests.parity.f32 import engine_f32
 
+from .assistant import path_of
 from .conftest import Reference
-from .models import NAMES
+from .models import ASSISTED, NAMES
 from .probe import N_ANSWER, PROMPT
 
 Model = Callable[[str], Path]
@@ -34,7 +35,7 @@ def check_tree(tree: VerifiedTree, drafts: list[dict[int, float]]) -> int:
 def trees(path: Path, reference: Reference, **parameters: Any) -> Iterator[tuple[VerifiedTree, list[dict[int, float]]]]:
     """The verified trees of the reference's text, and what is drafted there."""
     at = len(PROMPT)
-    with engine_f32(path, None, n_ctx=256, draft_kind="mtp", **parameters) as engine:
+    with engine_f32(path, path_of(path), n_ctx=256, draft_kind="mtp", **parameters) as engine:
         for chunk in engine.stream(
             PROMPT, max_tokens=N_ANSWER, temperature=0, ignore_eos=True, budget=16, return_drafts=True
         ):
@@ -45,7 +46,7 @@ def trees(path: Path, reference: Reference, **parameters: Any) -> Iterator[tuple
                 at += len(tree.path)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, ASSISTED])
 def test_drafts_are_those_of_upstream(model: Model, references: dict[str, Reference], name: str) -> None:
     assert sum(check_tree(*found) for found in trees(model(name), references[name])) >= 10
 

@@ -16,7 +16,8 @@ from tests.fuzz import gguf_image
 from tests.parity.f32 import F32
 from tests.trees.models import N_VOCAB
 
-from .models import NAMES, ROUNDED, without_trunk
+from .assistant import path_of
+from .models import ASSISTED, NAMES, ROUNDED, without_trunk
 
 Model = Callable[[str], Path]
 
@@ -32,9 +33,10 @@ def engine(path: Path, kind: DraftKind) -> Engine:
     """Where a pass rounds differently from one of another width, all is computed in f32: then no token of these texts
     is near enough to another for that."""
     settings = F32 if path.stem in ROUNDED else {}
+    layers = path_of(path) if kind == "mtp" else None
     made = Engine(
-        path, n_slots=2, n_ctx=1024, n_batch=64, n_ubatch=64, n_threads=1, warmup=False, draft_kind=kind,
-        **{**settings, "lookup": kind == "lookup"},
+        path, layers, n_slots=2, n_ctx=1024, n_batch=64, n_ubatch=64, n_threads=1, warmup=False, draft_kind=kind,
+        swa_full=path.stem == ASSISTED, **{**settings, "lookup": kind == "lookup"},
     )  # fmt: skip
     assert (made.info["not_bit_exact"] != "") == (path.stem in ROUNDED)
     return made
@@ -57,7 +59,7 @@ def pair(model: Model, request: pytest.FixtureRequest) -> Iterator[Pair]:
         yield made
 
 
-each = pytest.mark.parametrize("pair", NAMES, indirect=True)
+each = pytest.mark.parametrize("pair", [*NAMES, ASSISTED], indirect=True)
 
 
 @each

@@ -85,10 +85,10 @@ def mpt(base: Image) -> Image:
     return made
 
 
-def gemma4(base: Image, head: int = HEAD) -> Image:
+def gemma4(base: Image, head: int = HEAD, per_layer: int = 8) -> Image:
     """Sliding window and full attention of different head sizes, per-layer embeddings; the last two layers use the K/V
     of the first two."""
-    layers, per_layer = 4, 8
+    layers = 4
     heads = [head, 2 * head] * 2
     keys: Keys = {
         "attention.sliding_window": WINDOW, "attention.sliding_window_pattern": [True, False] * 2,
