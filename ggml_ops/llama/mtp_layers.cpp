@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
 
 namespace dflash {
 
@@ -37,8 +38,9 @@ std::string access_assistant_misfit(const llama_model * assistant, const llama_m
         const uint32_t    of    = shared_layer(t, a.is_swa(il));
         const std::string reads = heads_of(a, il), held = heads_of(t, of);
         if (reads != held) {
-            return "its layer " + std::to_string(il) + " reads " + reads + ", the target's layer " +
-                   std::to_string(of) + " has " + held;
+            std::ostringstream text;
+            text << "its layer " << il << " reads " << reads << ", the target's layer " << of << " has " << held;
+            return text.str();
         }
     }
     return "";
