@@ -32,9 +32,9 @@ node_choice best_nodes(const std::vector<std::vector<float>> & values, const cos
         if (k > 0) {
             gain += items[k - 1].value;
         }
-        const int32_t rows   = n_slots + k;
-        const bool    recurs = verify.padded() ? rows == verify.width(rows)
-                                               : rows % 4 == 0 || rows == previous.rows || verify.points().count(rows);
+        const int32_t rows = n_slots + k;
+        const bool    recurs =
+            verify.padded() ? rows == verify.width(rows) : rows % 4 == 0 || rows == previous.rows || verify.has(rows);
         if (k > 0 && k < last && !recurs) {
             continue;
         }

@@ -17,18 +17,29 @@ void cost_curve::observe(int32_t rows, double cells, double ms) {
     if (!(ms > 0)) {
         return;
     }
-    rows           = width(rows);
-    double & point = points_.try_emplace(rows, std::max(0.5 * ms, ms - per_cell_ * cells)).first->second;
+    constexpr double RATE = 0.05;
+    const double     bare = std::max(0.5 * ms, ms - per_cell_ * cells);
+    point &          seen = points_.try_emplace(width(rows), point{ bare, bare, true }).first->second;
+    double           old  = value(seen);
     // A single slow pass (a page fault, another process) must not change the choice: clip it, then average.
-    ms = std::min(ms, 2.0 * (point + per_cell_ * cells));
+    ms = std::min(ms, 2.0 * (old + per_cell_ * cells));
     if (cells > 0) {
         // The excess over the point is first attributed to the cells: they explain passes of all widths.
-        excess_   = 0.98 * excess_ + (ms - point) * cells;
+        excess_   = 0.98 * excess_ + (ms - old) * cells;
         square_   = 0.98 * square_ + cells * cells;
         per_cell_ = std::max(0.0, excess_ / square_);
     }
     // On a busy machine cells look expensive, but they never explain a whole pass.
-    point = std::max(0.1 * ms, point + 0.05 * (ms - per_cell_ * cells - point));
+    seen = { seen.measured, std::max(0.1 * ms, old + RATE * (ms - per_cell_ * cells - old)), true };
+    trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);
+}
+
+std::map<int32_t, double> cost_curve::points() const {
+    std::map<int32_t, double> all;
+    for (const auto & [rows, p] : points_) {
+        all[rows] = value(p);
+    }
+    return all;
 }
 
 double cost_curve::at(int32_t rows, double cells) const {
@@ -39,18 +50,18 @@ double cost_curve::at(int32_t rows, double cells) const {
     const double attention = per_cell_ * cells;
     const auto   hi        = points_.lower_bound(rows);
     if (hi == points_.begin()) {
-        return hi->second + attention;
+        return value(hi->second) + attention;
     }
     if (hi == points_.end()) {   // beyond the last point: a line through the origin
-        const auto & last = *points_.rbegin();
-        return last.second * rows / last.first + attention;
+        const auto & [last, at_last] = *points_.rbegin();
+        return value(at_last) * rows / last + attention;
     }
     if (hi->first == rows) {
-        return hi->second + attention;
+        return value(hi->second) + attention;
     }
     const auto   lo = std::prev(hi);
     const double f  = double(rows - lo->first) / (hi->first - lo->first);
-    return lo->second + f * (hi->second - lo->second) + attention;
+    return value(lo->second) + f * (value(hi->second) - value(lo->second)) + attention;
 }
 
 }   // namespace dflash

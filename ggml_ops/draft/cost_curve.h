@@ -13,25 +13,37 @@ int32_t padded_width(int32_t rows);
 
 // The time of a pass (ms) by its width (rows) and the cells that its rows attend to: measured points at an empty
 // context, linear in between, plus a price per attended cell. Updated by a moving average.
+//
+// A width that was measured at a busy moment would never be tried: points that no pass has run since follow those that
+// turn out faster than measured.
 class cost_curve {
   public:
-    void set(int32_t rows, double ms) { points_[rows] = ms; }
+    void set(int32_t rows, double ms) { points_[rows] = { ms, ms, false }; }
     void set_per_cell(double ms) { per_cell_ = ms; }
     // Whether passes are padded: then those with the same padded_width() cost the same.
     void    set_padded(bool padded) { padded_ = padded; }
     bool    padded() const { return padded_; }
     int32_t width(int32_t rows) const { return padded_ ? padded_width(rows) : rows; }
     // Records a pass. cells: positions that its rows attended to, summed over the rows.
-    void                              observe(int32_t rows, double cells, double ms);
-    double                            at(int32_t rows, double cells = 0) const;   // 0 if nothing was ever set
-    double                            per_cell() const { return per_cell_; }
-    bool                              empty() const { return points_.empty(); }
-    const std::map<int32_t, double> & points() const { return points_; }
+    void                      observe(int32_t rows, double cells, double ms);
+    double                    at(int32_t rows, double cells = 0) const;   // 0 if nothing was ever set
+    double                    per_cell() const { return per_cell_; }
+    bool                      empty() const { return points_.empty(); }
+    bool                      has(int32_t rows) const { return points_.count(rows) > 0; }
+    std::map<int32_t, double> points() const;
 
   private:
-    std::map<int32_t, double> points_;
-    bool                      padded_   = false;
-    double                    per_cell_ = 0;
+    struct point {
+        double measured, ms;
+        bool   seen;   // passes of this width have run
+    };
+
+    double value(const point & p) const { return p.seen ? p.ms : p.ms * trend_; }
+
+    std::map<int32_t, point> points_;
+    bool                     padded_   = false;
+    double                   trend_    = 1;   // of seen points to what was measured, at most 1
+    double                   per_cell_ = 0;
     double excess_ = 0, square_ = 0;   // decaying sums of the regression for per_cell_: excess * cells and cells^2
 };
 

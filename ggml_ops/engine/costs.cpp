@@ -34,7 +34,7 @@ void pass_costs::measure_draft(
     for (int32_t n_slots = 1; n_slots <= shapes.n_slots; n_slots *= 2) {
         for (const int32_t wanted : { 16, 8, 4, 32, 64 }) {
             const int32_t length = std::min(wanted, shapes.max_lengths[drafter]), n_tokens = n_slots * length;
-            if (draft.points().count(n_tokens) || (n_slots > 1 && since_start.ms() > LIMIT_MS / 2)) {
+            if (draft.has(n_tokens) || (n_slots > 1 && since_start.ms() > LIMIT_MS / 2)) {
                 continue;
             }
             pass(n_slots, length);
@@ -69,7 +69,7 @@ void pass_costs::measure_verify(
     const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     rebuild_ms = 0;
     for (const int32_t rows : measured_widths()) {
-        if (rows > shapes.n_rows_max || verify.points().count(rows) || verify.width(rows) != rows) {
+        if (rows > shapes.n_rows_max || verify.has(rows) || verify.width(rows) != rows) {
             continue;
         }
         if (rows > 2 && since_start.ms() > WIDTHS_MS) {
@@ -85,20 +85,22 @@ void pass_costs::measure_verify(
 }
 
 // A pass that took longer than a wider one was disturbed, or is slower for good. One row came first, on a cold machine.
+// The widths that trees have most often count most.
 void pass_costs::repeat_disturbed(
     const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     const std::map<int32_t, double> points = verify.points();
     for (auto point = points.begin(); point != points.end() && since_start.ms() < LIMIT_MS; ++point) {
         const auto [rows, ms] = *point;
         const auto wider      = std::next(point);
-        if (rows == 1 || (wider != points.end() && ms > wider->second)) {
+        const bool often      = rows == 1 || rows == 2 || rows == 4 || rows == 8 || rows == 16;
+        if (often || (wider != points.end() && ms > wider->second)) {
             passes.verify(rows);   // it may have to make its graph again
             verify.set(rows, std::min(ms, verify_after_draft(passes, shapes, rows)));
         }
     }
 }
 
-bool pass_costs::padding_pays() const { return verify.points().count(15) && verify.at(15) > 1.05 * verify.at(16); }
+bool pass_costs::padding_pays() const { return verify.has(15) && verify.at(15) > 1.05 * verify.at(16); }
 
 // ---- on disk ----
 

@@ -126,7 +126,7 @@ static void nodes_against_brute_force() {
                 sum += all[k - 1];
             }
             const int32_t rows = S + (int32_t) k;
-            if (k > 0 && k < all.size() && rows % 4 != 0 && !curve.points().count(rows)) {
+            if (k > 0 && k < all.size() && rows % 4 != 0 && !curve.has(rows)) {
                 continue;
             }
             best = std::max(best, sum / (fixed + curve.at(S + (int32_t) k)));
@@ -142,6 +142,31 @@ static void nodes_against_brute_force() {
     CHECK(best_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 0, 5, 16).n_nodes == 4);
 }
 
+// A width that was measured at a busy moment follows those that run, until it runs itself.
+static void unseen_widths_follow() {
+    cost_curve c;
+    c.set(1, 20);
+    c.set(4, 40);
+    c.set(8, 80);
+    for (int i = 0; i < 200; ++i) {   // the neighbour is gone
+        c.observe(1, 0, 10);
+        c.observe(4, 0, 20);
+    }
+    CHECK(std::fabs(c.at(4) - 20) < 0.1 && std::fabs(c.at(8) - 40) < 0.5);
+    CHECK(std::fabs(c.at(6) - 30) < 0.5 && std::fabs(c.points().at(8) - c.at(8)) < 1e-9);
+    for (int i = 0; i < 200; ++i) {   // it is slower than they made believe
+        c.observe(8, 0, 60);
+    }
+    CHECK(std::fabs(c.at(8) - 60) < 0.5 && std::fabs(c.at(4) - 20) < 0.1);
+    cost_curve busy = c;
+    busy.set(16, 90);
+    for (int i = 0; i < 200; ++i) {   // a neighbour comes: what was measured before it stays
+        busy.observe(4, 0, 60);
+        busy.observe(8, 0, 160);
+    }
+    CHECK(busy.at(16) <= 90 && busy.at(16) > 80);
+}
+
 // Padded passes: rows within the same width are free, and only full widths are chosen.
 static void padded_widths() {
     CHECK(padded_width(1) == 1 && padded_width(3) == 4 && padded_width(9) == 16 && padded_width(64) == 64);
@@ -153,7 +178,7 @@ static void padded_widths() {
     c.set(16, 12);
     CHECK(c.at(9) == c.at(16) && c.at(8) < c.at(9));
     c.observe(13, 0, 24);
-    CHECK(!c.points().count(13) && c.at(16) > 12);
+    CHECK(!c.has(13) && c.at(16) > 12);
     const std::vector<float> values(15, 0.3f);
     CHECK(best_nodes({ values }, c, 0, 5, 16).n_nodes == 16);
     CHECK(best_nodes({ values }, c, 0, 5, 13).n_nodes == 13);   // there is no room for more
@@ -293,6 +318,7 @@ int main() {
     cells();
     a_busy_machine();
     nodes_against_brute_force();
+    unseen_widths_follow();
     padded_widths();
     lengths();
     return TEST_RESULT;
