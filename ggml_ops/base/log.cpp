@@ -3,19 +3,20 @@
 #include "llama.h"
 #include "common/log.h"
 
+#include <cstring>
 #include <mutex>
 
 namespace dflash {
 
 namespace {
 
-std::mutex          g_mutex;
-dflash_log_callback g_callback  = nullptr;
-void *              g_user      = nullptr;
-int                 g_min_level = 3;
-int                 g_level     = 1;   // of the current line; continuations have no level
-std::string         g_error;
-thread_local int    t_silences = 0;
+std::mutex                       g_mutex;
+dflash_log_callback              g_callback  = nullptr;
+void *                           g_user      = nullptr;
+int                              g_min_level = 3;
+int                              g_level     = 1;   // of the current line; continuations have no level
+std::string                      g_error;
+thread_local const log_silence * t_silence = nullptr;   // the innermost one
 
 // Maps ggml's levels (none 0, debug 1, info 2, warn 3, error 4, cont 5) to ours (debug 0 .. error 3).
 void on_log(ggml_log_level level, const char * text, void *) {
@@ -31,7 +32,7 @@ void on_log(ggml_log_level level, const char * text, void *) {
         if (ours >= 3 && g_error.empty()) {
             g_error = text;
         }
-        if (ours >= g_min_level && t_silences == 0) {
+        if (ours >= g_min_level && !log_silence::covers(text)) {
             callback = g_callback;
             user     = g_user;
         }
@@ -59,8 +60,17 @@ void log_set(dflash_log_callback callback, int min_level, void * user) {
     g_user      = user;
 }
 
-log_silence::log_silence() { ++t_silences; }
-log_silence::~log_silence() { --t_silences; }
+log_silence::log_silence(const char * text) : text_(text), outer_(t_silence) { t_silence = this; }
+log_silence::~log_silence() { t_silence = outer_; }
+
+bool log_silence::covers(const char * line) {
+    for (const log_silence * silence = t_silence; silence; silence = silence->outer_) {
+        if (std::strstr(line, silence->text_)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 std::string logged_error() {
     std::lock_guard<std::mutex> lock(g_mutex);

@@ -45,7 +45,8 @@ struct model_file {
 
 llama_model * load_model(
     const model_file & file, const placement & placed, const dflash_engine_params & p, load_progress progress) {
-    logged_error();   // forget what went wrong before
+    const log_silence silence("model has unused tensor");   // a line for each of MTP layers that are left out
+    logged_error();                                         // forget what went wrong before
     llama_model_params mp          = llama_model_default_params();
     mp.no_alloc                    = progress.options.plans;
     mp.load_mode                   = progress.options.plans ? LLAMA_LOAD_MODE_NONE : load_mode(p);
