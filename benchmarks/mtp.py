@@ -1,9 +1,10 @@
 """Next-token (MTP) layers as drafters: ours against upstream's, beside a DFlash drafter, both together, and plain
 decoding.
 
-Usage: python benchmarks/mtp.py [--shape 0.6b] [--type q4_0] [--temperatures 0 1]
+Usage: python benchmarks/mtp.py [--target hybrid] [--shape 0.6b] [--type q4_0] [--temperatures 0 1]
 
-The target is the pocket hybrid with its MTP layer, inflated. All servers are resident and take turns at every prompt.
+The target is a pocket target with its MTP layer, inflated: the hybrid one, or the dense one as hy_v3. All servers are
+resident and take turns at every prompt.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import pairs, record
 from benchmarks.systems import PLAIN, Systems, common_flags, order, our_server, upstream_server
 from dflash_local.build import peer
+from dflash_local.demo.pocket import HYBRID
 from dflash_local.demo.shapes import TYPES, Pair
 
 OURS_PLAIN, OURS_MTP, OURS_DFLASH, OURS_BOTH = (f"dflash-local, {name}" for name in ("plain", "mtp", "dflash", "both"))
 MTP_LENGTHS, DFLASH_LENGTHS = (2, 4, 8, 12), (7, 15)
+DRAFTERS = {"hybrid": HYBRID, "dense": "dflash"}  # of each target
 N_CTX = 1024
 OVER_BEST, OVER_PLAIN = 1.3, 0.99  # of upstream's best MTP, and of our own plain speed
 
@@ -113,14 +116,15 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "mtp", n_predict=128, repeats=3, limit=6)
-    ap.add_argument("--shape", default="0.6b", help="of the inflated hybrid: 0.1b, 0.6b or 4b (default: %(default)s)")
+    ap.add_argument("--target", choices=DRAFTERS, default="hybrid", help="default: %(default)s")
+    ap.add_argument("--shape", default="0.6b", help="of the inflated pair: 0.1b, 0.6b or 4b (default: %(default)s)")
     ap.add_argument("--type", choices=TYPES, default="q4_0", dest="ftype", help="quantization (default: %(default)s)")
     record.add_temperatures_option(ap, 0.0, 1.0)
     record.add_work_option(ap)
     args = ap.parse_args(argv)
     table = record.Table(ap, args, markdown)
     prompts, bins = record.read_prompts(args.prompts, args.limit), peer.build()
-    pair = pairs.make_with_mtp(args.work, args.shape, args.ftype)
+    pair = pairs.make_with_mtp(args.work, args.shape, args.ftype, DRAFTERS[args.target])
     with Systems(commands(pair, bins, args.threads)) as systems:
         systems.warm_up(record.requests(prompts[:1], 8, 0.0))
         for temperature in args.temperatures:

@@ -19,7 +19,7 @@ from dflash_local.build.upstream import cache_dir
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate
-from dflash_local.demo.pocket import HYBRID, bundled_pair, join_mtp, mtp_layer, shape_of, sources
+from dflash_local.demo.pocket import HYBRID, bundled_pair, mtp_layer, shape_of, sources, with_mtp
 from dflash_local.demo.shapes import Pair
 
 HOSTILE = "hostile-"  # prefix of a bundled drafter's name: the same with random weights
@@ -42,16 +42,16 @@ def make(work: Path | None, shape: str | None, ftype: str, drafter: str) -> Pair
     return Pair(folder / "target.gguf", folder / "drafter.gguf")
 
 
-def make_with_mtp(work: Path | None, shape: str, ftype: str) -> Pair:
-    """The hybrid pair in `shape`, whose target has its MTP layer; kept in `work` (None: the cache)."""
-    small, layer = bundled_pair(HYBRID), mtp_layer()
+def make_with_mtp(work: Path | None, shape: str, ftype: str, drafter: str = HYBRID) -> Pair:
+    """The pair of `drafter` in `shape`, whose target has its MTP layer; kept in `work` (None: the cache)."""
+    small, layer = bundled_pair(drafter), mtp_layer(drafter)
 
     def write(folder: Path) -> None:
-        target = join_mtp(small.target, layer, folder.with_name("joined.gguf"))
-        inflate.inflate(Pair(target, small.drafter), folder, shape_of(shape, HYBRID), ftype)
+        target = with_mtp(drafter, folder.with_name("joined.gguf"))
+        inflate.inflate(Pair(target, small.drafter), folder, shape_of(shape, drafter), ftype)
 
     made_of = b"".join(path.read_bytes() for path in (*small, layer, *sources(), Path(__file__)))
-    folder = kept(work, f"{shape}-{ftype}-mtp", made_of, write)
+    folder = kept(work, f"{shape}-{ftype}-{drafter}-mtp", made_of, write)
     return Pair(folder / "target.gguf", folder / "drafter.gguf")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir, sha256
-from dflash_local.convert.gguf_metadata import read_model
+from dflash_local.convert.gguf_metadata import read_model, string
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate, quantizer, shapes
 from dflash_local.demo.inflate import Progress, Quantizer
@@ -39,12 +39,38 @@ def bundled_pair(drafter: str = "dflash") -> Pair:
     return pair
 
 
-def mtp_layer() -> Path:
-    """The hybrid target's MTP layer, in a file of its own. Raises DFlashError: this installation has none."""
-    path = _HERE / "pocket-hybrid-mtp.gguf"
+def mtp_layer(drafter: str = HYBRID) -> Path:
+    """The MTP layer of a pair's target, in a file of its own. Raises DFlashError: this installation has none."""
+    path = _HERE / ("pocket-hybrid-mtp.gguf" if drafter == HYBRID else "pocket-mtp.gguf")
     if not path.is_file():
-        raise DFlashError("the pocket hybrid's MTP layer is only in a checkout of dflash-local, and this is not one")
+        raise DFlashError("the pocket targets' MTP layers are only in a checkout of dflash-local, and this is not one")
     return path
+
+
+def with_mtp(drafter: str, out: Path) -> Path:
+    """Write the target of a pair with its MTP layer. Raises DFlashError."""
+    target = bundled_pair(drafter).target
+    if drafter != HYBRID:
+        target = as_hy_v3(target, out.with_suffix(".hy_v3.gguf"))
+    return join_mtp(target, mtp_layer(drafter), out)
+
+
+def as_hy_v3(target: Path, out: Path) -> Path:
+    """Write the pocket target as one of the architecture hy_v3, which may have MTP layers: llama.cpp computes its dense
+    layers as those of Qwen3.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    metadata, tensors = read_model(target)
+    old, new = "qwen3.", "hy_v3."
+    keys = {new + key.removeprefix(old) if key.startswith(old) else key: value for key, value in metadata.items()}
+    keys |= {
+        "general.architecture": string("hy_v3"),
+        f"{new}expert_feed_forward_length": keys[f"{new}feed_forward_length"],
+    }
+    write_gguf(out, keys, [OutputTensor.of(tensor) for tensor in tensors.values()])
+    return out
 
 
 def join_mtp(target: Path, mtp: Path, out: Path) -> Path:

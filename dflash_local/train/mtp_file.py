@@ -1,15 +1,15 @@
 """MtpFile: a target's next-token (MTP) layer in a file of its own, to go on from and to write.
 
-Names and shapes are those of src/models/qwen35.cpp of the pinned llama.cpp. The file is what its converter writes with
---mtp: all keys of the target, its embeddings and its head, and the layer.
+Names and shapes are those of src/models/qwen35.cpp and hy-v3.cpp of the pinned llama.cpp. The file is what its converter
+writes with --mtp: all keys of the target, its embeddings and its head, and the layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.dialects import as_text
@@ -24,11 +24,20 @@ from dflash_local.drafting import FINAL_STATE
 from dflash_local.errors import ConvertError, ModelError, RequestError
 from dflash_local.train.drafter_file import EMBEDDINGS, HEAD, DrafterFile, Values
 
-ARCH = "qwen35"
 LENGTH = 8  # of a draft while the layer learns, the anchor counted
 _NORM = "output_norm.weight"
 _HEAD_NORM = "nextn.shared_head_norm.weight"
 _WITH_LAYER = "give a file that has it with --init: the model that yours was made from, or its mtp-*.gguf"
+
+
+class Form(NamedTuple):
+    """What a layer of an architecture is like. `gated`: attention's output passes a gate."""
+
+    gated: bool
+    ffn_norm: str
+
+
+FORMS = {"qwen35": Form(gated=True, ffn_norm="post_attention_norm"), "hy_v3": Form(gated=False, ffn_norm="ffn_norm")}
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,7 @@ class MtpFile(DrafterFile):
     that they have in this file."""
 
     stored: dict[str, StoredGgufTensor] = field(default_factory=dict)
+    gated: bool = True
 
     @property
     def kind(self) -> str:
@@ -66,15 +76,15 @@ class MtpFile(DrafterFile):
             raise RequestError(f"{path} is no GGUF file", param="--init", hint=_WITH_LAYER)
         keys, of_target = read_model(target.path)
         _check_arch(target.arch, target.path)
-        layer = _layer(path, target.n_layer)
+        layer = _layer(path, target)
         head_norm = f"blk.{target.n_layer}.{_HEAD_NORM}"
         layer.setdefault(head_norm, of_target[_NORM])  # as llama.cpp does
-        config = _config(keys, target, (length or LENGTH) - 1)
-        specs = list(_specs(config, target.n_layer))
+        form, config = FORMS[target.arch], _config(keys, target, (length or LENGTH) - 1)
+        specs = list(_specs(config, form, target.n_layer))
         _check_tensors(path, layer, specs)
         values = {spec.source: layer[spec.name].numbers() for spec in specs}
         frozen = {name: of_target[name] for name in (EMBEDDINGS, HEAD, _NORM) if name in of_target}
-        return cls(config, {}, _with_layer(keys, target.n_layer), specs, values, frozen, layer)
+        return cls(config, {}, _with_layer(keys, target), specs, values, frozen, layer, form.gated)
 
     def write_stored(self, path: Path) -> None:
         """Write the layer to go on from, as it is. Raises ConvertError."""
@@ -97,31 +107,32 @@ def write_merged(target: Path, layer: Path, output: Path) -> None:
 # ---- what is read ----
 
 
-def _check_arch(arch: str, path: Path) -> None:
-    if arch != ARCH:
+def _check_arch(arch: str, path: Path, wanted: Collection[str] = FORMS) -> None:
+    if arch not in wanted:
         raise ConvertError(
-            f"{path.name} ({arch}): MTP layers are trained for the architecture {ARCH} alone (dense Qwen3.5, 3.6)",
+            f"{path.name} ({arch}): MTP layers are trained for the architectures qwen35 (dense Qwen3.5, 3.6) and hy_v3 "
+            "(dense layers) alone, with one of their own",
             field="general.architecture",
             hint="leave --kind mtp out: a DFlash drafter can be trained for any target",
         )
 
 
-def _layer(path: Path, n_layer: int) -> dict[str, StoredGgufTensor]:
-    """The tensors of a file's MTP layer, named as layer `n_layer`."""
+def _layer(path: Path, target: Target) -> dict[str, StoredGgufTensor]:
+    """The tensors of a file's MTP layer, named as the one behind the target's last layer."""
     keys, tensors = read_model(path)
-    _check_arch(as_text(keys["general.architecture"]), path)
-    n_nextn, n_all = (_number(keys, key, path) for key in ("nextn_predict_layers", "block_count"))
+    _check_arch(as_text(keys["general.architecture"]), path, (target.arch,))
+    n_nextn, n_all = (_number(keys, f"{target.arch}.{key}", path) for key in ("nextn_predict_layers", "block_count"))
     prefix = f"blk.{n_all - n_nextn}."
     found = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)} if n_nextn else {}
     if f"{prefix}nextn.eh_proj.weight" not in found:
         raise ModelError(
             f"{path.name} has no MTP layer (nextn tensors) to go on from",
-            field=f"{ARCH}.nextn_predict_layers",
+            field=f"{target.arch}.nextn_predict_layers",
             hint=_WITH_LAYER,
         )
     if n_nextn > 1:
         raise ConvertError(f"{path.name} has {n_nextn} MTP layers: a single one is trained", field=prefix)
-    return {f"blk.{n_layer}.{name.removeprefix(prefix)}": tensor for name, tensor in found.items()}
+    return {f"blk.{target.n_layer}.{name.removeprefix(prefix)}": tensor for name, tensor in found.items()}
 
 
 def _check_tensors(path: Path, layer: Mapping[str, StoredGgufTensor], specs: list[TensorSpec]) -> None:
@@ -138,9 +149,8 @@ def _check_tensors(path: Path, layer: Mapping[str, StoredGgufTensor], specs: lis
             )
 
 
-def _number(keys: Mapping[str, Value], key: str, path: Path, default: float = 0) -> Any:
-    """A key of the architecture. Raises ModelError."""
-    name = f"{ARCH}.{key}"
+def _number(keys: Mapping[str, Value], name: str, path: Path, default: float = 0) -> Any:
+    """Raises ModelError."""
     data = keys[name].data if name in keys else default
     if type(data) not in (int, float):
         raise ModelError(f"{path.name}: the key {name!r} is not a number", field=name)
@@ -149,12 +159,12 @@ def _number(keys: Mapping[str, Value], key: str, path: Path, default: float = 0)
 
 def _config(keys: Mapping[str, Value], target: Target, n_proposed: int) -> DrafterConfig:
     def number(key: str, default: float = 0) -> Any:
-        return _number(keys, key, target.path, default)
+        return _number(keys, f"{target.arch}.{key}", target.path, default)
 
-    if f"{ARCH}.rope.scaling.type" in keys and as_text(keys[f"{ARCH}.rope.scaling.type"]) != "none":
+    scaling = f"{target.arch}.rope.scaling.type"
+    if scaling in keys and as_text(keys[scaling]) != "none":
         raise ConvertError(
-            f"{target.path.name}: MTP layers with scaled rotary positions are not trained",
-            field=f"{ARCH}.rope.scaling.type",
+            f"{target.path.name}: MTP layers with scaled rotary positions are not trained", field=scaling
         )
     n_head, n_embd = number("attention.head_count"), target.n_embd
     head_dim = number("attention.key_length", n_embd // max(n_head, 1))
@@ -192,30 +202,31 @@ def _config(keys: Mapping[str, Value], target: Target, n_proposed: int) -> Draft
     )
 
 
-def _specs(c: DrafterConfig, n_layer: int) -> Iterator[TensorSpec]:
+def _specs(c: DrafterConfig, form: Form, n_layer: int) -> Iterator[TensorSpec]:
     """The layer's tensors; sources are the names of Qwen3.5's checkpoints, less "mtp."."""
-    of, layer = f"blk.{n_layer}", "layers.0"
+    of, layer, n_q = f"blk.{n_layer}", "layers.0", c.n_head * c.head_dim
     yield matrix(f"{of}.nextn.eh_proj", "fc", c.n_embd, 2 * c.n_embd)
     yield norm(f"{of}.nextn.enorm", "pre_fc_norm_embedding", c.n_embd)
     yield norm(f"{of}.nextn.hnorm", "pre_fc_norm_hidden", c.n_embd)
     yield norm(f"{of}.attn_norm", f"{layer}.input_layernorm", c.n_embd)
-    yield matrix(f"{of}.attn_q", f"{layer}.self_attn.q_proj", 2 * c.n_head * c.head_dim, c.n_embd)  # with its gate
+    yield matrix(f"{of}.attn_q", f"{layer}.self_attn.q_proj", 2 * n_q if form.gated else n_q, c.n_embd)
     yield matrix(f"{of}.attn_k", f"{layer}.self_attn.k_proj", c.n_head_kv * c.head_dim, c.n_embd)
     yield matrix(f"{of}.attn_v", f"{layer}.self_attn.v_proj", c.n_head_kv * c.head_dim, c.n_embd)
-    yield matrix(f"{of}.attn_output", f"{layer}.self_attn.o_proj", c.n_embd, c.n_head * c.head_dim)
+    yield matrix(f"{of}.attn_output", f"{layer}.self_attn.o_proj", c.n_embd, n_q)
     yield norm(f"{of}.attn_q_norm", f"{layer}.self_attn.q_norm", c.head_dim)
     yield norm(f"{of}.attn_k_norm", f"{layer}.self_attn.k_norm", c.head_dim)
-    yield norm(f"{of}.post_attention_norm", f"{layer}.post_attention_layernorm", c.n_embd)
+    yield norm(f"{of}.{form.ffn_norm}", f"{layer}.post_attention_layernorm", c.n_embd)
     yield matrix(f"{of}.ffn_gate", f"{layer}.mlp.gate_proj", c.n_ff, c.n_embd)
     yield matrix(f"{of}.ffn_up", f"{layer}.mlp.up_proj", c.n_ff, c.n_embd)
     yield matrix(f"{of}.ffn_down", f"{layer}.mlp.down_proj", c.n_embd, c.n_ff)
     yield norm(f"{of}.{_HEAD_NORM.removesuffix('.weight')}", "norm", c.n_embd)
 
 
-def _with_layer(keys: dict[str, Value], n_layer: int) -> dict[str, Value]:
-    """A target's keys for a file that has one MTP layer after its `n_layer` layers."""
-    keys = keys | {f"{ARCH}.block_count": u32(n_layer + 1), f"{ARCH}.nextn_predict_layers": u32(1)}
-    recurrent = f"{ARCH}.attention.recurrent_layers"
+def _with_layer(keys: dict[str, Value], target: Target) -> dict[str, Value]:
+    """A target's keys for a file that has one MTP layer after its layers."""
+    arch, n_layer = target.arch, target.n_layer
+    keys = keys | {f"{arch}.block_count": u32(n_layer + 1), f"{arch}.nextn_predict_layers": u32(1)}
+    recurrent = f"{arch}.attention.recurrent_layers"
     if recurrent in keys:
         keys[recurrent] = replace(keys[recurrent], data=[*keys[recurrent].data[:n_layer], False])
     return keys

@@ -1,6 +1,7 @@
-"""A next-token (MTP) layer in torch, for training: DeepSeek-V3 (arXiv 2412.19437, section 2.2) as Qwen3.5 has it.
+"""A next-token (MTP) layer in torch, for training: DeepSeek-V3 (arXiv 2412.19437, section 2.2) as Qwen3.5 has it, and
+Hy3 without a gate.
 
-What is computed is graph_mtp of src/models/qwen35.cpp of the pinned llama.cpp. A row pairs a token with the target's
+What is computed is graph_mtp of src/models/qwen35.cpp and hy-v3.cpp of the pinned llama.cpp. A row pairs a token with the target's
 final hidden state of the token before; from an anchor on, with the layer's own output there instead. Parameters have
 the names of Qwen3.5's checkpoints, less "mtp.".
 """
@@ -18,14 +19,15 @@ from dflash_local.train.rotation import Rotation
 Angles = tuple[Tensor, Tensor]
 
 
-class GatedAttention(nn.Module):  # type: ignore[misc]
-    """Grouped-query attention whose output passes a gate. Rows are [texts, ..., n_embd]."""
+class Attention(nn.Module):  # type: ignore[misc]
+    """Grouped-query attention whose output may pass a gate. Rows are [texts, ..., n_embd]."""
 
     def __init__(self, file: MtpFile) -> None:
         super().__init__()
         c = file.config
         self.n_kv, self.dim, self.group = c.n_head_kv, c.head_dim, c.n_head // c.n_head_kv
-        self.q_proj = linear(c.n_embd, 2 * c.n_head * c.head_dim)
+        self.gated = file.gated
+        self.q_proj = linear(c.n_embd, (2 if file.gated else 1) * c.n_head * c.head_dim)
         self.k_proj = linear(c.n_embd, c.n_head_kv * c.head_dim)
         self.v_proj = linear(c.n_embd, c.n_head_kv * c.head_dim)
         self.o_proj = linear(c.n_head * c.head_dim, c.n_embd)
@@ -42,21 +44,23 @@ class GatedAttention(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """x [texts, n, n_embd], one row of each draft; keys and values of the text `context` [texts, T, n_kv, dim], of
         which those with `unseen` [texts, n, T] are not looked at, and of the draft so far `own` [texts, n, i, ...]."""
-        q, gate = self.q_proj(x).unflatten(-1, (-1, 2 * self.dim)).split(self.dim, -1)
+        q = self.q_proj(x).unflatten(-1, (self.n_kv * self.group, -1))  # each head, and its gate
+        q, gate = q[..., : self.dim], q[..., self.dim :]
         q = Rotation.turn(self.q_norm(q), angles).unflatten(-2, (self.n_kv, self.group))
         far = torch.einsum("tnkgd,tckd->tnkgc", q, context[0]).float()
         near = torch.einsum("tnkgd,tnikd->tnkgi", q, own[0]).float()
         scores = torch.cat([far.masked_fill(unseen[:, :, None, None], HIDDEN), near], -1) * self.dim**-0.5
         far, near = scores.softmax(-1).split([far.shape[-1], near.shape[-1]], -1)
         out = torch.einsum("tnkgc,tckd->tnkgd", far, context[1]) + torch.einsum("tnkgi,tnikd->tnkgd", near, own[1])
-        return self.o_proj(out.flatten(-3) * gate.flatten(-2).sigmoid())
+        out = out.flatten(-3)
+        return self.o_proj(out * gate.flatten(-2).sigmoid() if self.gated else out)
 
 
 class MtpLayer(nn.Module):  # type: ignore[misc]
     def __init__(self, file: MtpFile) -> None:
         super().__init__()
         c = file.config
-        self.self_attn, self.mlp = GatedAttention(file), FeedForward(file)
+        self.self_attn, self.mlp = Attention(file), FeedForward(file)
         self.input_layernorm = Norm(c.n_embd, c.norm_eps)
         self.post_attention_layernorm = Norm(c.n_embd, c.norm_eps)
 

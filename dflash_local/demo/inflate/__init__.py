@@ -47,7 +47,7 @@ from dflash_local.errors import DFlashError, ModelError, PairError
 Progress = Callable[[str, int], None]
 Quantizer = Callable[[Path, Path, str], None]
 
-TARGET_ARCH, HYBRID_ARCH, DRAFTER_ARCH = "qwen3", "qwen35", "dflash"
+TARGET_ARCHS, HYBRID_ARCH, DRAFTER_ARCH = ("qwen3", "hy_v3"), "qwen35", "dflash"
 
 
 def inflate(
@@ -67,8 +67,8 @@ def inflate(
     whole f16 file instead, to compare another quantizer's bytes.
 
     Raises:
-        ModelError: a file is damaged, not a target of the kind that `shape` is for (qwen3; qwen35 with a delta-net) or
-            not a DFlash drafter, or larger than `shape`; `field` says where.
+        ModelError: a file is damaged, not a target of the kind that `shape` is for (qwen3, hy_v3; qwen35 with a
+            delta-net) or not a DFlash drafter, or larger than `shape`; `field` says where.
         PairError: the two files do not belong together.
         DFlashError: the disk is too small.
     """
@@ -102,7 +102,7 @@ def inflated_files(
 ) -> Iterator[InflatedFile]:
     """The target's file and the drafter's, before any tensor is computed; `as_f16` overrides their types."""
     target, drafter = (
-        SmallModel(small.target, HYBRID_ARCH if shape.delta else TARGET_ARCH),
+        SmallModel(small.target, *((HYBRID_ARCH,) if shape.delta else TARGET_ARCHS)),
         SmallModel(small.drafter, DRAFTER_ARCH),
     )
     _check_pair(target, drafter)
@@ -111,7 +111,7 @@ def inflated_files(
         hybrid = InflatedHybrid(target, shape, shape.delta, place)
         models: tuple[InflatedModel, ...] = (hybrid, InflatedDrafter(drafter, shape, place, hybrid.scale))
     else:
-        place = _places(target.size("block_count"), shape.n_layer)
+        place = _places(target.n_layer, shape.n_layer)
         models = (InflatedTarget(target, shape, place), InflatedDrafter(drafter, shape, place))
     out = Pair(out_dir / "target.gguf", out_dir / "drafter.gguf")
     for path, kind, model in zip(out, (ftype, drafter_type or ftype), models, strict=True):
@@ -151,9 +151,8 @@ def _places(n_real: int, n_all: int) -> list[int]:
 
 def _hybrid_places(target: SmallModel, n_all: int) -> list[int]:
     """Like `_places`, by whole groups, so that each layer keeps its kind."""
-    n_mtp = target.size("nextn_predict_layers") if f"{target.arch}.nextn_predict_layers" in target.metadata else 0
-    n_real, interval = target.size("block_count") - n_mtp, target.size("full_attention_interval")
-    recurrent = [(i + 1) % interval != 0 for i in range(n_real)] + [False] * n_mtp
+    n_real, interval = target.n_layer, target.size("full_attention_interval")
+    recurrent = [(i + 1) % interval != 0 for i in range(n_real)] + [False] * target.n_mtp
     if n_real % interval or n_all % interval or list(target.value("attention.recurrent_layers").data) != recurrent:
         raise ModelError(
             f"{target.path.name}: layers do not come in whole groups of {interval}", field="attention.recurrent_layers"

@@ -12,18 +12,12 @@ from dflash_local.convert.writer import OutputTensor
 from dflash_local.demo.inflate.inflated_model import Names
 from dflash_local.demo.inflate.inflated_target import InflatedTarget
 from dflash_local.demo.inflate.source import Array, SmallModel
-from dflash_local.demo.inflate.tensors import Block, Heads, exact_tensor, padded_matrix
+from dflash_local.demo.inflate.tensors import Heads, exact_tensor
 from dflash_local.demo.shapes import DeltaNet, Shape
-
-# With an MTP layer, whose norm of the target's final state sees the constant channel: a smaller weight of the final
-# norm, and larger ones in the head.
-MTP_PUSH, MTP_PADDED_ROW = 1e2, -1e4
-# The weight with which an MTP layer's stream gets the constant channel from a token's normalized embedding.
-MTP_CONSTANT = 0.05
 
 
 class InflatedHybrid(InflatedTarget):
-    """A qwen35 target: gated delta-net layers, every fourth one attention with a gate; perhaps with an MTP layer."""
+    """A qwen35 target: gated delta-net layers, every fourth one attention with a gate."""
 
     def __init__(self, source: SmallModel, shape: Shape, delta: DeltaNet, place: Sequence[int]) -> None:
         small = DeltaNet(*(source.size(f"ssm.{key}") for key in ("group_count", "time_step_rank", "state_size")))
@@ -33,9 +27,6 @@ class InflatedHybrid(InflatedTarget):
         if shape.experts:
             raise self._unfit("expert_count", "the feed-forward of a hybrid stays dense here")
         self.delta, self.interval = delta, source.size("full_attention_interval")
-        self.n_mtp = self._value("nextn_predict_layers", 0)
-        if self.n_mtp:
-            self.push, self.padded_row = MTP_PUSH, MTP_PADDED_ROW
         per_key, small_per_key = delta.n_head_v // delta.n_head_k, small.n_head_v // small.n_head_k
         for key, low, high in (
             ("ssm.group_count", small.n_head_k, delta.n_head_k),
@@ -61,8 +52,7 @@ class InflatedHybrid(InflatedTarget):
             ("ssm.time_step_rank", self.delta.n_head_v),
             ("ssm.state_size", self.delta.head),
             ("ssm.inner_size", self.delta.n_head_v * self.delta.head),
-            ("block_count", self.n_layer + self.n_mtp),
-            ("attention.recurrent_layers", [self.is_recurrent(i) for i in range(self.n_layer + self.n_mtp)]),
+            ("attention.recurrent_layers", [self.is_recurrent(i) for i in range(self.n_layer + self.source.n_mtp)]),
         ):
             name = f"{self.source.arch}.{key}"
             result[name] = replace(result[name], data=data)
@@ -71,28 +61,6 @@ class InflatedHybrid(InflatedTarget):
     def is_recurrent(self, index: int) -> bool:
         """Whether the layer is a delta-net layer."""
         return index < self.n_layer and (index + 1) % self.interval != 0
-
-    def tensors(self) -> Iterator[OutputTensor]:
-        yield from super().tensors()
-        n_real = self.source.size("block_count") - self.n_mtp
-        for i in range(self.n_mtp):
-            yield from self.layer(self.n_layer + i, n_real + i)
-            yield from self.mtp(f"blk.{self.n_layer + i}.nextn", f"blk.{n_real + i}.nextn")
-
-    def mtp(self, name: str, source: str) -> Iterator[OutputTensor]:
-        """What an MTP layer has beside a layer: its stream is made of a token's embedding and the final state before
-        it, each normalized."""
-        joined, small, large = self.source.tensor(f"{source}.eh_proj.weight"), self.n_embd, self.shape.n_embd
-        yield self.norm(f"{name}.enorm.weight", f"{source}.enorm.weight", 1.0)
-        yield self.norm(f"{name}.hnorm.weight", f"{source}.hnorm.weight")
-        yield self.norm(f"{name}.shared_head_norm.weight", f"{source}.shared_head_norm.weight", self.push)
-
-        def blocks() -> list[Block]:
-            of_token, of_state = np.split(joined() * self.scale, 2, axis=1)
-            constant = np.full((1, 1), MTP_CONSTANT * self.scale)
-            return [Block(0, 0, of_token), Block(0, large, of_state), Block(small, small, constant)]
-
-        yield padded_matrix(f"{name}.eh_proj.weight", (large, 2 * large), blocks)
 
     def layer(self, index: int, real: int | None) -> Iterator[OutputTensor]:
         """Like the base, with one of the two kinds of attention."""

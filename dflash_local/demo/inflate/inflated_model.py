@@ -40,7 +40,7 @@ class InflatedModel:
         self.head = shape.head or self.small_head
         heads, heads_kv = source.size("attention.head_count"), source.size("attention.head_count_kv")
         for key, small, large in (
-            ("block_count", source.size("block_count"), n_layer),
+            ("block_count", source.n_layer, n_layer),
             ("embedding_length", self.n_embd + 1, shape.n_embd),  # one more for the constant channel
             ("attention.head_count_kv", heads_kv, shape.n_head_kv),
             ("vocab_size", self.n_vocab, shape.n_vocab),
@@ -111,7 +111,7 @@ class InflatedModel:
         """The small model's keys with the new sizes and file type."""
         epsilon = "attention.layer_norm_rms_epsilon"
         sizes: dict[str, Any] = {
-            "block_count": self.n_layer,
+            "block_count": self.n_layer + self.source.n_mtp,
             "embedding_length": self.shape.n_embd,
             "feed_forward_length": self.shape.n_ff,
             "attention.head_count": self.shape.n_head,

@@ -1,4 +1,4 @@
-"""InflatedTarget: a dense target, or one with experts."""
+"""InflatedTarget: a dense target, or one with experts; perhaps with an MTP layer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from dflash_local.demo.shapes import Shape
 MOE_ARCH = "qwen3moe"
 # The constant channel's value in the embedding, and the padded head rows' weight on it.
 CONSTANT, PADDED_ROW = 1e-3, -100.0
+# With an MTP layer, whose norm of the target's final state sees the constant channel: a smaller weight of the final
+# norm, and larger ones in the head.
+MTP_PUSH, MTP_PADDED_ROW = 1e2, -1e4
+# The weight with which an MTP layer's stream gets the constant channel from a token's normalized embedding.
+MTP_CONSTANT = 0.05
 
 
 class InflatedTarget(InflatedModel):
@@ -25,6 +30,8 @@ class InflatedTarget(InflatedModel):
         super().__init__(source, shape, shape.n_layer, scale)
         self.real = {index: i for i, index in enumerate(place)}
         self.experts = shape.experts
+        if source.n_mtp:
+            self.push, self.padded_row = MTP_PUSH, MTP_PADDED_ROW
 
     def metadata(self, ftype: str) -> dict[str, Value]:
         """Like the base; with experts, the keys of another architecture."""
@@ -67,6 +74,24 @@ class InflatedTarget(InflatedModel):
         yield self.norm("output_norm.weight", "output_norm.weight", self.push)
         for index in range(self.n_layer):
             yield from self.layer(index, self.real.get(index))
+        for i in range(self.source.n_mtp):
+            yield from self.layer(self.n_layer + i, self.source.n_layer + i)
+            yield from self.mtp(f"blk.{self.n_layer + i}.nextn", f"blk.{self.source.n_layer + i}.nextn")
+
+    def mtp(self, name: str, source: str) -> Iterator[OutputTensor]:
+        """What an MTP layer has beside a layer: its stream is made of a token's embedding and the final state before
+        it, each normalized."""
+        joined, small, large = self.source.tensor(f"{source}.eh_proj.weight"), self.n_embd, self.shape.n_embd
+        yield self.norm(f"{name}.enorm.weight", f"{source}.enorm.weight", 1.0)
+        yield self.norm(f"{name}.hnorm.weight", f"{source}.hnorm.weight")
+        yield self.norm(f"{name}.shared_head_norm.weight", f"{source}.shared_head_norm.weight", self.push)
+
+        def blocks() -> list[Block]:
+            of_token, of_state = np.split(joined() * self.scale, 2, axis=1)
+            constant = np.full((1, 1), MTP_CONSTANT * self.scale)
+            return [Block(0, 0, of_token), Block(0, large, of_state), Block(small, small, constant)]
+
+        yield padded_matrix(f"{name}.eh_proj.weight", (large, 2 * large), blocks)
 
     def feed_forward(self, names: Names) -> Iterator[OutputTensor]:
         """Like the base, or experts: expert e holds part e % n_parts of the small feed-forward's units."""

@@ -18,13 +18,15 @@ Array = npt.NDArray[Any]
 class SmallModel:
     """A small model: its metadata, and its tensors as float32 arrays in row-major shape."""
 
-    def __init__(self, path: Path, arch: str) -> None:
-        self.path, self.arch = path, arch
+    def __init__(self, path: Path, *archs: str) -> None:
+        """Raises ModelError: its architecture is none of `archs`."""
+        self.path = path
         self.metadata, self._tensors = read_model(path)
         architecture = self.metadata.get("general.architecture")
-        if architecture is None or architecture.data != arch.encode():
+        self.arch = next((arch for arch in archs if architecture and architecture.data == arch.encode()), "")
+        if not self.arch:
             raise ModelError(
-                f"{path.name}: only a {arch} model can be inflated to this shape", field="general.architecture"
+                f"{path.name}: only a {archs[0]} model can be inflated to this shape", field="general.architecture"
             )
         native.check_gguf(path)  # so all shapes agree with the keys
         self._used: set[str] = set()
@@ -38,6 +40,16 @@ class SmallModel:
         if name not in self.metadata:
             raise ModelError(f"{self.path.name} lacks the key {name!r}", field=name)
         return self.metadata[name]
+
+    @property
+    def n_mtp(self) -> int:
+        """Next-token (MTP) layers, at the end of its layers."""
+        return self.size("nextn_predict_layers") if f"{self.arch}.nextn_predict_layers" in self.metadata else 0
+
+    @property
+    def n_layer(self) -> int:
+        """Layers without MTP layers."""
+        return self.size("block_count") - self.n_mtp
 
     @property
     def n_vocab(self) -> int:
