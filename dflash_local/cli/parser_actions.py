@@ -21,3 +21,8 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     """Its commands' parsers, by name."""
     found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {name: command for action in found for name, command in action.choices.items()}
+
+
+def place_of(action: argparse.Action) -> str:
+    """The `dest` of a flag; one without a `dest` goes by its first name."""
+    return action.option_strings[0] if action.dest == argparse.SUPPRESS and action.option_strings else action.dest

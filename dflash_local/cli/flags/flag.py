@@ -1,16 +1,24 @@
-"""A flag with its environment variable, for any command."""
+"""Flags as fields of classes: each with its type, its names and its environment variable."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from inspect import get_annotations
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from dflash_local.cli.flags.values import truth
-from dflash_local.cli.parser_actions import actions_of
 
-AddFlag = Callable[..., object]  # `add_flag` of one group
+F = TypeVar("F", bound="Flags")
+# What argparse is told of a field because of its annotation.
+_BY_TYPE: Mapping[Any, Mapping[str, Any]] = {
+    "bool": {"action": "store_true"},
+    "Path": {"type": Path},
+    "Path | None": {"type": Path},
+}
 SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
 
 
@@ -20,9 +28,78 @@ class FlagGroup(Protocol):
     def add_argument(self, *names: str, **options: Any) -> argparse.Action: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Values of flags: a command's class inherits those of the groups that it takes. Subclasses are dataclasses, too.
+
+    Fields are declared by `flag`, or by `gathered`; one that has neither is that of another class, or an option of the
+    engine. `title` and `text` are of the group in --help; without a title the flags are in the command's own.
+    """
+
+    title: ClassVar[str]
+    text: ClassVar[str | None]
+
+    def __init_subclass__(cls, title: str = "", text: str | None = None) -> None:
+        cls.title, cls.text = title, text
+        dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+
+    @classmethod
+    def of(cls: type[F], values: Mapping[str, Any]) -> F:
+        """From values by `dest`, of which there may be more."""
+        return cls(**{spec.name: _value(spec, values) for spec in fields(cls)})
+
+
+def _value(spec: Field[Any], values: Mapping[str, Any]) -> Any:
+    dests = spec.metadata.get("dests")
+    if dests is None or spec.name in values:
+        return values[spec.name]
+    return {name: values[dest] for name, dest in dests.items() if dest in values}
+
+
+def flag(names: str = "", *, off: str = "", also: Mapping[str, dict[str, Any]] | None = None, **options: Any) -> Any:
+    """A field that is the flag `add_flag(*names, off=off, **options)`, with blanks between names, or, without any, the
+    positional argument of its own name. A bool is a switch, and a Path is read as one. The flags of `also`, by names,
+    set it, too."""
+    return field(metadata={"flag": (names.split(), {"off": off.split(), **options} if off else options, also or {})})
+
+
+def gathered(dests: Mapping[str, str]) -> Any:
+    """A field that maps names to the values of flags that are not fields; `dests` are theirs in the parser."""
+    return field(metadata={"dests": dests})
+
+
+def add_flags(parser: argparse.ArgumentParser, *owners: type[Flags]) -> None:
+    """Add what each of these classes declares itself, under its title."""
+    for owner in owners:
+        add_fields(parser.add_argument_group(owner.title, owner.text) if owner.title else parser, owner)
+
+
+def add_fields(group: FlagGroup, owner: type[Flags]) -> None:
+    for name in declared(owner):
+        add_field(group, owner, name)
+
+
+def declared(owner: type[Flags]) -> list[str]:
+    """The flags that a class declares itself."""
+    own = get_annotations(owner)
+    return [spec.name for spec in fields(owner) if spec.name in own and "flag" in spec.metadata]
+
+
+def add_field(group: FlagGroup, owner: type[Flags], name: str) -> None:
+    spec = owner.__dataclass_fields__[name]
+    names, options, also = spec.metadata["flag"]
+    options = {**_BY_TYPE.get(spec.type, {}), **options}
+    if names:
+        add_flag(group, *names, dest=name, **options)
+    else:
+        group.add_argument(name, **options)
+    for more, more_options in also.items():
+        add_flag(group, *more.split(), dest=name, **more_options)
+
+
 def add_flag(
     group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
-) -> argparse.Action:
+) -> None:
     """`add_argument`, with the environment variable `env` as the default. Names in `off` switch the flag off, and so
     does the variable's LLAMA_ARG_NO_ form, with any value; such a flag is on by default."""
     if off:
@@ -32,8 +109,6 @@ def add_flag(
     action = group.add_argument(*names, **options)
     variables = variables_for(env, off)
     action.variables = variables  # type: ignore[attr-defined]  # for `variables_of`
-    if options.get("action") == "append":
-        action.repeats = True  # type: ignore[attr-defined]  # for `ServeFlags.typed`
     # argparse converts string defaults like typed arguments.
     for variable in variables:
         if (value := os.environ.get(variable)) is not None:
@@ -44,7 +119,6 @@ def add_flag(
         group.add_argument(
             *off, dest=action.dest, action="store_false", default=action.default, help=off_help or SILENT
         )
-    return action
 
 
 def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
@@ -54,5 +128,6 @@ def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
     return (env, env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")) if off else (env,)
 
 
-def variables_of(parser: argparse.ArgumentParser) -> set[str]:
-    return {name for action in actions_of(parser) for name in getattr(action, "variables", ())}
+def variables_of(action: argparse.Action) -> tuple[str, ...]:
+    """The variables that set a flag."""
+    return getattr(action, "variables", ())

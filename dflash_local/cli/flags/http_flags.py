@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.flag import AddFlag, add_flag
+from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.values import count, json_object, read_text
 from dflash_local.errors import RequestError
 
@@ -21,17 +20,35 @@ MIB = 2**20
 PORT, OLLAMA_PORT = 8080, 11434
 
 
-def add_http_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `http_settings` reads, and those of the sockets."""
-    http = partial(add_flag, parser.add_argument_group("HTTP"))
-    _add_addresses(http)
-    _add_endpoints(http)
-    _add_access(partial(add_flag, parser.add_argument_group("who may ask")))
-    _add_limits(partial(add_flag, parser.add_argument_group("limits")))
+def _hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(host.strip().strip("[]") for host in text.split(",") if host.strip())
+    if not hosts:
+        raise argparse.ArgumentTypeError("needs at least one address")
+    return hosts
 
 
-def _add_addresses(flag: AddFlag) -> None:
-    flag(
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(sorted({name.strip() for name in text.split(",")} - {""}))
+
+
+def _prefix(text: str) -> str:
+    prefix = text.rstrip("/")
+    if prefix and not prefix.startswith("/"):
+        raise argparse.ArgumentTypeError(f"must begin with /, got {text!r}")
+    return prefix
+
+
+def _idle_seconds(text: str) -> int:
+    seconds = count(-1)(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError("must be at least 1, or -1 for never, got 0")
+    return seconds
+
+
+class EndpointFlags(Flags, title="HTTP"):
+    """Addresses, and what is served there."""
+
+    host: tuple[str, ...] = flag(
         "--host",
         env="LLAMA_ARG_HOST",
         type=_hosts,
@@ -39,25 +56,22 @@ def _add_addresses(flag: AddFlag) -> None:
         metavar="HOST[,HOST]",
         help="addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
     )
-    flag(
+    port: int | None = flag(
         "--port",
         env="LLAMA_ARG_PORT",
         type=count(),
         metavar="N",
         help="port; 0 takes a free one (default: 8080, with --ollama 11434)",
     )
-    flag(
-        "--ollama",
-        action="store_true",
-        help="listen on Ollama's port unless --port is given, for programs that look for Ollama there",
+    ollama: bool = flag(
+        "--ollama", help="listen on Ollama's port unless --port is given, for programs that look for Ollama there"
     )
-    flag(
+    reuse_port: bool = flag(
         "--reuse-port",
         env="LLAMA_ARG_REUSE_PORT",
-        action="store_true",
         help="let other servers listen on the same port; the system shares the connections out",
     )
-    flag(
+    api_prefix: str = flag(
         "--api-prefix",
         env="LLAMA_ARG_API_PREFIX",
         type=_prefix,
@@ -65,16 +79,15 @@ def _add_addresses(flag: AddFlag) -> None:
         metavar="/PATH",
         help="serve below this path (default: none)",
     )
-    flag(
-        "-a",
-        "--alias",
+    alias: tuple[str, ...] = flag(
+        "-a --alias",
         env="LLAMA_ARG_ALIAS",
         type=_names,
         default=(),
         metavar="NAME[,NAME]",
         help="the model's names in the API; the alphabetically first is its id (default: its file name)",
     )
-    flag(
+    tags: tuple[str, ...] = flag(
         "--tags",
         env="LLAMA_ARG_TAGS",
         type=_names,
@@ -82,124 +95,123 @@ def _add_addresses(flag: AddFlag) -> None:
         metavar="TAG[,TAG]",
         help="tags for /v1/models, without other effect",
     )
-
-
-def _add_endpoints(flag: AddFlag) -> None:
-    flag(
-        "--ui",
-        "--webui",
+    webui: bool = flag(
+        "--ui --webui",
         env="LLAMA_ARG_UI",
-        off=("--no-webui", "--no-ui"),
+        off="--no-webui --no-ui",
         off_help="no chat page at /",
-        dest="webui",
         help="a chat page at / (default)",
     )
-    flag(
+    path: Path | None = flag(
         "--path",
         env="LLAMA_ARG_STATIC_PATH",
-        type=Path,
         metavar="DIR",
         help="serve the files of this folder in place of the chat page; they need no key",
     )
-    flag(
-        "--ui-config",
-        "--webui-config",
+    ui_config: str | None = flag(
+        "--ui-config --webui-config",
         env="LLAMA_ARG_UI_CONFIG",
         metavar="JSON",
         help="settings for a user interface, which /props shows",
     )
-    flag(
-        "--ui-config-file",
-        "--webui-config-file",
+    ui_config_file: Path | None = flag(
+        "--ui-config-file --webui-config-file",
         env="LLAMA_ARG_UI_CONFIG_FILE",
-        type=Path,
         metavar="FILE",
         help="the same from a file",
     )
-    flag(
+    slots: bool = flag(
         "--slots",
         env="LLAMA_ARG_ENDPOINT_SLOTS",
-        off=("--no-slots",),
+        off="--no-slots",
         off_help="no /slots endpoint",
         help="the /slots endpoint (default)",
     )
-    flag("--slot-save-path", type=Path, metavar="DIR", help="let POST /slots/ID save slots to files of this folder")
-    flag(
+    slot_save_path: Path | None = flag(
+        "--slot-save-path", metavar="DIR", help="let POST /slots/ID save slots to files of this folder"
+    )
+    metrics: bool = flag(
         "--metrics",
         env="LLAMA_ARG_ENDPOINT_METRICS",
-        off=("--no-metrics",),
+        off="--no-metrics",
         off_help="no /metrics endpoint",
         help="the /metrics endpoint (default)",
     )
-    flag(
+    sleep_idle_seconds: int = flag(
         "--sleep-idle-seconds",
         type=_idle_seconds,
         default=-1,
         metavar="N",
         help="free the model after N idle seconds, and load it for the next request (default: -1, never)",
     )
-    flag("--spm-infill", action="store_true", help="infill: put the suffix first, as some models need")
-    flag(
+    spm_infill: bool = flag("--spm-infill", help="infill: put the suffix first, as some models need")
+    strict_fields: bool = flag(
         "--strict-fields",
-        action="store_true",
         help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
     )
-    flag("--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS")
-    flag("--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS")
+    ssl_key_file: str | None = flag(
+        "--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS"
+    )
+    ssl_cert_file: str | None = flag(
+        "--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS"
+    )
 
 
-def _add_access(flag: AddFlag) -> None:
-    flag(
+class ClientFlags(Flags, title="who may ask"):
+    """Keys, host names and origins."""
+
+    api_key: str | None = flag(
         "--api-key",
         env="LLAMA_API_KEY",
         metavar="KEY[,KEY]",
         help="keys; clients must send one of them (default: none)",
     )
-    flag(
+    api_key_file: Path | None = flag(
         "--api-key-file",
         env="LLAMA_ARG_API_KEY_FILE",
-        type=Path,
         metavar="FILE",
         help="file with one key a line; lines that begin with # are comments",
     )
-    flag(
+    allowed_hosts: str = flag(
         "--allowed-hosts",
         metavar="NAME[,NAME]",
         default="",
         help="allowed host names of a server that only this machine reaches, besides private ones; * for any",
     )
-    flag(
+    cors_origins: str | None = flag(
         "--cors-origins",
         env="LLAMA_ARG_CORS_ORIGINS",
         metavar="LIST",
         help="origins whose pages may call; localhost means all of this machine, * all (default: * with a key, else "
         "localhost)",
     )
-    flag(
+    cors_methods: str = flag(
         "--cors-methods",
         env="LLAMA_ARG_CORS_METHODS",
         default="GET, POST, DELETE, OPTIONS",
         metavar="LIST",
         help="methods that they may use (default: GET, POST, DELETE, OPTIONS)",
     )
-    flag(
+    cors_headers: str = flag(
         "--cors-headers",
         env="LLAMA_ARG_CORS_HEADERS",
         default="*",
         metavar="LIST",
         help="headers that they may send (default: *, all requested ones)",
     )
-    flag(
+    cors_credentials: bool = flag(
         "--cors-credentials",
         env="LLAMA_ARG_CORS_CREDENTIALS",
-        off=("--no-cors-credentials",),
+        off="--no-cors-credentials",
         off_help="they may not",
         help="they may send credentials (default)",
     )
 
 
-def _add_limits(flag: AddFlag) -> None:
-    flag(
+class LimitFlags(Flags, title="limits"):
+    """Sizes, counts and times."""
+
+    sse_ping_interval: int = flag(
         "--sse-ping-interval",
         env="LLAMA_ARG_SSE_PING_INTERVAL",
         type=count(-1),
@@ -207,25 +219,28 @@ def _add_limits(flag: AddFlag) -> None:
         metavar="SECONDS",
         help="ping a stream after this time of silence; -1: never (default: 30)",
     )
-    flag("--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)")
-    flag(
-        "-to",
-        "--timeout",
+    max_queue: int = flag(
+        "--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)"
+    )
+    timeout: int = flag(
+        "-to --timeout",
         env="LLAMA_ARG_TIMEOUT",
         type=count(1),
         default=300,
         metavar="SECONDS",
         help="time for a client to send its request, or to read a part of the answer (default: 300)",
     )
-    flag(
+    max_connections: int = flag(
         "--max-connections",
         type=count(1),
         default=2048,
         metavar="N",
         help="connections at once; above that, the longest idle one is closed (default: 2048)",
     )
-    flag("--max-body", type=count(1), default=32, metavar="MIB", help="largest request body in MiB (default: 32)")
-    flag(
+    max_body: int = flag(
+        "--max-body", type=count(1), default=32, metavar="MIB", help="largest request body in MiB (default: 32)"
+    )
+    drain_timeout: float = flag(
         "--drain-timeout",
         type=float,
         default=60.0,
@@ -234,29 +249,34 @@ def _add_limits(flag: AddFlag) -> None:
     )
 
 
-def port_of(args: argparse.Namespace) -> int:
-    """The port to listen on."""
-    if args.port is not None:
-        return int(args.port)
-    return OLLAMA_PORT if args.ollama else PORT
+class RecordFlags(Flags, title="record", text="for 'dflash-local train'; off unless --record is given"):
+    """Keeping prompts and answers."""
 
-
-def add_record_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of keeping prompts and answers."""
-    group = parser.add_argument_group("record", "for 'dflash-local train'; off unless --record is given")
-    group.add_argument(
+    record: Path | None = flag(
         "--record",
-        type=Path,
         metavar="DIR",
         help="keep all prompts and answers, as token ids, in files of this folder that only you may read",
     )
-    group.add_argument(
+    record_limit: int = flag(
         "--record-limit", type=count(1), default=256, metavar="MIB", help="most that the folder may hold (default: 256)"
     )
 
 
-def http_settings(args: argparse.Namespace) -> Settings:
-    """Settings from the flags, without the defaults of requests and the model's path.
+class HttpFlags(EndpointFlags, ClientFlags, LimitFlags):
+    """All that `http_settings` reads."""
+
+    parent_pipes: bool
+
+    @property
+    def listening_port(self) -> int:
+        """The port to listen on."""
+        if self.port is not None:
+            return self.port
+        return OLLAMA_PORT if self.ollama else PORT
+
+
+def http_settings(args: HttpFlags) -> Settings:
+    """Settings from the flags, without those about the model and the defaults of requests.
 
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
@@ -270,10 +290,8 @@ def http_settings(args: argparse.Namespace) -> Settings:
     origins = default_origins(keys) if args.cors_origins is None else parse_origins(args.cors_origins)
     _warn_if_open(args, keys, origins)
     return Settings(
-        alias=args.alias[0] if args.alias else Path(args.model or "").name,
         aliases=args.alias,
         tags=args.tags,
-        model_path=args.model or "",
         api_keys=keys,
         behind_router=args.parent_pipes,
         cors=Cors(origins, args.cors_methods, args.cors_headers, args.cors_credentials),
@@ -295,29 +313,10 @@ def http_settings(args: argparse.Namespace) -> Settings:
         strict_fields=args.strict_fields,
         spm_infill=args.spm_infill,
         sleep_idle_seconds=args.sleep_idle_seconds,
-        n_batch=args.n_batch,
     )
 
 
-def _hosts(text: str) -> tuple[str, ...]:
-    hosts = tuple(host.strip().strip("[]") for host in text.split(",") if host.strip())
-    if not hosts:
-        raise argparse.ArgumentTypeError("needs at least one address")
-    return hosts
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(sorted({name.strip() for name in text.split(",")} - {""}))
-
-
-def _prefix(text: str) -> str:
-    prefix = text.rstrip("/")
-    if prefix and not prefix.startswith("/"):
-        raise argparse.ArgumentTypeError(f"must begin with /, got {text!r}")
-    return prefix
-
-
-def _allowed_hosts(args: argparse.Namespace, keys: tuple[str, ...]) -> tuple[str, ...] | None:
+def _allowed_hosts(args: HttpFlags, keys: tuple[str, ...]) -> tuple[str, ...] | None:
     """The allowed host names. None (all) if a key is needed, or if the server is reachable from elsewhere anyway."""
     from dflash_local.server.security.hosts import is_loopback
     from dflash_local.server.sockets import is_unix
@@ -328,7 +327,7 @@ def _allowed_hosts(args: argparse.Namespace, keys: tuple[str, ...]) -> tuple[str
     return (*named, *args.host)
 
 
-def _warn_if_open(args: argparse.Namespace, keys: tuple[str, ...], origins: tuple[str, ...]) -> None:
+def _warn_if_open(args: HttpFlags, keys: tuple[str, ...], origins: tuple[str, ...]) -> None:
     from dflash_local.server.security.hosts import is_loopback
     from dflash_local.server.security.origins import ANY
     from dflash_local.server.sockets import is_unix
@@ -347,15 +346,8 @@ def _folder(path: Path | None, param: str, purpose: str) -> Path | None:
     return path
 
 
-def _ui_settings(args: argparse.Namespace) -> dict[str, Any]:
+def _ui_settings(args: HttpFlags) -> dict[str, Any]:
     text, param = args.ui_config, "--ui-config"
     if args.ui_config_file:
         text, param = read_text(args.ui_config_file, "--ui-config-file"), "--ui-config-file"
     return json_object(text, param) if text else {}
-
-
-def _idle_seconds(text: str) -> int:
-    seconds = count(-1)(text)
-    if seconds == 0:
-        raise argparse.ArgumentTypeError("must be at least 1, or -1 for never, got 0")
-    return seconds

@@ -14,16 +14,10 @@ SPEC_TYPES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def spec_type(text: str) -> str:
+def type_name(text: str) -> str:
     """The type of the flag. Raises ArgumentTypeError."""
     if text in SPEC_TYPES:
         return text
     if text.startswith("ngram"):
         raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
     raise argparse.ArgumentTypeError(f"must be one of {', '.join(SPEC_TYPES)}, got {text!r}: see docs/drafters.md")
-
-
-def drafting_options(args: argparse.Namespace) -> dict[str, Any]:
-    """`draft` and `draft_kind` of an engine, by their flags and --spec-type, which only some commands have."""
-    named = SPEC_TYPES[getattr(args, "spec_type", None) or "draft-dflash"]
-    return {"draft": args.draft, "draft_kind": args.draft_kind, **named}
