@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dflash_local.convert.gguf_glance import Glance
-from dflash_local.convert.gguf_metadata import read_metadata, read_model
+from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.architectures import no_mtp
 from dflash_local.diagnose.finding import Finding, fail, ok
@@ -18,10 +18,10 @@ from dflash_local.errors import ModelError
 _TAKE_ITS_OWN = "take the MTP layers of this target"
 
 
-def is_split_off(drafter: Path, target: Path) -> bool:
-    """Whether a drafter's file has MTP layers of the target's architecture. False if one of them cannot be read."""
+def is_split_off(drafter: Path, arch: str) -> bool:
+    """Whether a drafter's file has MTP layers of the target's architecture `arch`. False if it cannot be read."""
     try:
-        return Glance.of(drafter).architecture == Glance.of(target).architecture and has_layers(drafter)
+        return Glance.of(drafter).architecture == arch and has_layers(drafter)
     except ModelError:
         return False
 
@@ -35,8 +35,7 @@ def unused_layers(target: Target) -> str:
     """Why the MTP layers in the target's own file cannot draft; "" if they can. Raises ModelError."""
     if why := no_mtp(target.arch, target.n_next_token_layers):
         return why
-    has_layers = any(name.endswith(".nextn.eh_proj.weight") for name in read_model(target.path)[1])
-    return "" if has_layers else no_mtp(target.arch, 0)
+    return "" if target.has_next_token_tensors else no_mtp(target.arch, 0)
 
 
 def compare_layers(target: Target, layers: Target) -> Iterator[Finding]:

@@ -151,8 +151,8 @@ def _places(n_real: int, n_all: int) -> list[int]:
 
 def _hybrid_places(target: SmallModel, n_all: int) -> list[int]:
     """Like `_places`, by whole groups, so that each layer keeps its kind."""
-    n_mtp = target.size("nextn_predict_layers") if f"{target.arch}.nextn_predict_layers" in target.metadata else 0
-    n_real, interval = target.size("block_count") - n_mtp, target.size("full_attention_interval")
+    n_mtp, interval = target.size("nextn_predict_layers", 0), target.size("full_attention_interval")
+    n_real = target.size("block_count") - n_mtp
     recurrent = [(i + 1) % interval != 0 for i in range(n_real)] + [False] * n_mtp
     if n_real % interval or n_all % interval or list(target.value("attention.recurrent_layers").data) != recurrent:
         raise ModelError(

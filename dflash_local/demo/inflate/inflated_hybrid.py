@@ -33,7 +33,7 @@ class InflatedHybrid(InflatedTarget):
         if shape.experts:
             raise self._unfit("expert_count", "the feed-forward of a hybrid stays dense here")
         self.delta, self.interval = delta, source.size("full_attention_interval")
-        self.n_mtp = self._value("nextn_predict_layers", 0)
+        self.n_mtp = source.size("nextn_predict_layers", 0)
         if self.n_mtp:
             self.push, self.padded_row = MTP_PUSH, MTP_PADDED_ROW
         per_key, small_per_key = delta.n_head_v // delta.n_head_k, small.n_head_v // small.n_head_k

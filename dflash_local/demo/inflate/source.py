@@ -29,8 +29,10 @@ class SmallModel:
         native.check_gguf(path)  # so all shapes agree with the keys
         self._used: set[str] = set()
 
-    def size(self, key: str) -> int:
+    def size(self, key: str, default: int | None = None) -> int:
         """The integer of an architecture's key."""
+        if default is not None and f"{self.arch}.{key}" not in self.metadata:
+            return default
         return int(self.value(key).data)
 
     def value(self, key: str) -> Value:
