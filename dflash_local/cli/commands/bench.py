@@ -13,10 +13,9 @@ from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Results, measure
 from dflash_local.cli.flags.command_line import CommandLine
 from dflash_local.cli.flags.engine_arguments import load_engine
-from dflash_local.cli.flags.flag import Flags, add_flags, flag
+from dflash_local.cli.flags.flag import Appended, Flags, add_flags, flag
 from dflash_local.cli.flags.model_flags import ModelFlags, Models, add_model_flags, take_models
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
-from dflash_local.cli.flags.repeating import Appended
 from dflash_local.cli.flags.sampling_flags import add_sampling_flags
 from dflash_local.cli.flags.values import count, write_text
 from dflash_local.cli.terminal.bench_progress import watching
@@ -70,11 +69,9 @@ class BaselineFlags(
 
 class BenchFlags(ModelFlags, PromptFlags, BaselineFlags):
     line: CommandLine
-    repeat: int = flag(
-        "--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)"
-    )
+    repeat: int = flag("--repeat", type=count(1), default=3, help="repeats, plain and drafted in turns (default: 3)")
     format: str = flag("--format", choices=FORMATS, default="md", help="default: md")
-    output: Path | None = flag("-o --output", metavar="FILE", help="write there instead of to the screen")
+    output: Path | None = flag("-o --output", help="write there instead of to the screen")
     report: Path | None = flag(
         "--report",
         metavar="FILE.html",
@@ -86,9 +83,7 @@ class BenchFlags(ModelFlags, PromptFlags, BaselineFlags):
         help="measure nothing: make the --report of what an earlier run wrote with --format json",
     )
     quiet: bool = flag("-q --quiet", help="no progress bar (shown only on a terminal)")
-    trace: Path | None = flag(
-        "--trace", metavar="FILE", help="write every step of the drafted answers there, one JSON object a line"
-    )
+    trace: Path | None = flag("--trace", help="write every step of the drafted answers there, one JSON object a line")
 
 
 def add_parser(commands: Commands) -> None:

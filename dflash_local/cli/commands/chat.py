@@ -26,9 +26,7 @@ class ChatFlags(ModelFlags, SamplingFlags):
     )
     api_key: str | None = flag("--api-key", metavar="KEY", help="the server's key")
     system: str | None = flag("--system", metavar="TEXT", help="system prompt")
-    predict: int = flag(
-        "-n --predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)"
-    )
+    predict: int = flag("-n --predict", type=count(-1), default=-1, help="most tokens per answer (default: no limit)")
     show: str = flag(
         "--show",
         choices=("text", "drafts"),

@@ -64,11 +64,10 @@ class ConvertFlags(HubFlags):
     draft_vocab: int | None = flag(
         "--draft-vocab",
         type=count(8),
-        metavar="N",
         help="let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
         "the same answers",
     )
-    corpus: Path | None = flag("--corpus", metavar="FILE", help="text whose tokens --draft-vocab counts")
+    corpus: Path | None = flag("--corpus", help="text whose tokens --draft-vocab counts")
     quiet: bool = flag("-q --quiet", help="show no progress")
 
 

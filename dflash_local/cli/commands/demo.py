@@ -56,8 +56,8 @@ class DemoFlags(Flags):
         f"and dspark need a checkout (default: {DRAFTER})",
     )
     host: str = flag("--host", default="127.0.0.1", help="default: %(default)s")
-    port: int = flag("--port", type=count(1), default=8080, help="default: %(default)s")
-    threads: int | None = flag("-t --threads", type=count(1), metavar="N", help="CPU threads (default: physical cores)")
+    port: int = flag("--port", type=count(1), default=8080, help="default: %(default)s", metavar="PORT")
+    threads: int | None = flag("-t --threads", type=count(1), help="CPU threads (default: physical cores)")
     once: bool = flag("--once", help="answer one question plain and drafted, print both speeds, and end")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 
 from dflash_local.cli.flags.serve_flags import add_serve_flags
 from dflash_local.cli.launch.launch_flags import LaunchFlags, refuse_for_running, refuse_without_model
@@ -45,9 +46,9 @@ def run(args: LaunchFlags) -> int:
     """Run the program, and return its exit status."""
     from dflash_local.cli.launch.launched_server import LaunchedServer
     from dflash_local.cli.launch.program_process import ended_by_signals, executable_of, run_program
-    from dflash_local.cli.launch.running_server import place_at, place_of_future, running_server
+    from dflash_local.cli.launch.running_server import place_at, running_server
 
-    program, passed, typed = PROGRAMS[args.program], args.line.passed, args.typed_for_server()
+    program, typed = PROGRAMS[args.program], args.typed_for_server()
     flags = [word for words in typed.values() for word in words]
     url, key = args.server_url(), args.server_key()
     found = running_server(url, key)
@@ -56,17 +57,15 @@ def run(args: LaunchFlags) -> int:
     if args.print:
         if found is None:
             print(f"# first, in another terminal: dflash-local serve {shlex.join(flags) or '-m TARGET.gguf'}")
-            place = place_of_future(url, key, program, args)
-        else:
-            place = place_at(url, key, found, program, args)
-        print(*program.setup(place).shell_lines(program.command, passed), sep="\n")
+        setup = program.setup(place_at(url, key, found, program, args))
+        print(*setup.shell_lines(program.command, args.line.passed), sep="\n")
         return 0
     executable = executable_of(program)
-    if found is not None:
-        with ended_by_signals():
-            return run_program(program, executable, place_at(url, key, found, program, args), passed)
-    refuse_without_model(args, url)
-    with ended_by_signals(), LaunchedServer(flags) as server:
-        aside(f"starting 'dflash-local serve {shlex.join(flags)}'; its log is {server.log}")
-        facts = server.wait(url, key)
-        return run_program(program, executable, place_at(url, key, facts, program, args), passed)
+    if found is None:
+        refuse_without_model(args, url)
+    with ended_by_signals(), ExitStack() as servers:
+        if found is None:
+            server = servers.enter_context(LaunchedServer(flags))
+            aside(f"starting 'dflash-local serve {shlex.join(flags)}'; its log is {server.log}")
+            found = server.wait(url, key)
+        return run_program(program, executable, place_at(url, key, found, program, args), args.line.passed)

@@ -52,8 +52,8 @@ class QuantizeFlags(EngineFlags, HubFlags, PromptFlags):
     draft_vocabs: list[int] = flag(
         "--draft-vocab", nargs="+", type=count(8), default=[], metavar="N", help="also try these numbers of tokens"
     )
-    corpus: Path | None = flag("--corpus", metavar="FILE", help="text whose most frequent tokens --draft-vocab keeps")
-    repeat: int = flag("--repeat", type=count(1), default=3, metavar="N", help="rounds (default: 3)")
+    corpus: Path | None = flag("--corpus", help="text whose most frequent tokens --draft-vocab keeps")
+    repeat: int = flag("--repeat", type=count(1), default=3, help="rounds (default: 3)")
     output: Path | None = flag("-o --output", metavar="OUT.gguf", help="write the recommended drafter there")
 
 

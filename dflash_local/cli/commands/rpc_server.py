@@ -32,13 +32,11 @@ class RpcServerFlags(LogFlags):
     host: str = flag(
         "-H --host", default="127.0.0.1", metavar="ADDRESS", help="IPv4 address to listen on (default: 127.0.0.1)"
     )
-    port: int = flag("-p --port", type=count(1), default=PORT, metavar="N", help=f"port to listen on (default: {PORT})")
+    port: int = flag("-p --port", type=count(1), default=PORT, help=f"port to listen on (default: {PORT})")
     device: str | None = flag(
         "-d --device", metavar="NAME,...", help="devices to lend (default: all GPUs; without one, the CPU)"
     )
-    threads: int | None = flag(
-        "-t --threads", type=count(1), metavar="N", help="threads of a CPU (default: physical cores)"
-    )
+    threads: int | None = flag("-t --threads", type=count(1), help="threads of a CPU (default: physical cores)")
     cache: bool = flag(
         "-c --cache", help="keep large tensors on disk (in the cache folder, rpc/), so that they need not be sent again"
     )

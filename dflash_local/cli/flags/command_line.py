@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dflash_local.cli.flags.repeating import Repeating
+from dflash_local.cli.flags.flag import Repeating
 from dflash_local.cli.parser_actions import actions_by_name, place_of
 
 

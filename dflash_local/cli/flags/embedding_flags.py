@@ -42,11 +42,7 @@ class EmbeddingFlags(
         help="how a text's tokens become one vector (default: as the embedding model says)",
     )
     embd_normalize: int = flag(
-        "--embd-normalize",
-        type=int,
-        default=2,
-        metavar="N",
-        help="-1 none, 0 largest is 32760, 1 taxicab, 2 Euclid, N p-norm (default: 2)",
+        "--embd-normalize", default=2, help="-1 none, 0 largest is 32760, 1 taxicab, 2 Euclid, N p-norm (default: 2)"
     )
 
     @property

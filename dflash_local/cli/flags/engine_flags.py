@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from dflash_local.cli.flags.flag import SILENT, FlagGroup, Flags, add_field, add_flag, flag, gathered
-from dflash_local.cli.flags.repeating import Appended, Joined
+from dflash_local.cli.flags.flag import SILENT, Appended, FlagGroup, Flags, Joined, add_field, add_flag, flag, gathered
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
 from dflash_local.drafting import MIN_DRAFT_VOCAB, Budget, Draft, DraftKind
 from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
@@ -59,7 +58,7 @@ class _ListDevices(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
         from dflash_local.native import list_devices
 
-        devices = list_devices(getattr(namespace, "rpc", None))
+        devices = list_devices(namespace.rpc)
         print("Available devices:")
         for name, text, total, free in devices:
             print(f"  {name}: {text} ({total >> 20} MiB, {free >> 20} MiB free)")
@@ -119,7 +118,7 @@ class EngineFlags(Flags):
         },
     )
     chat_template_file: Path | None = flag(
-        "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", metavar="FILE", help="the same from a file"
+        "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", help="the same from a file"
     )
 
     @property

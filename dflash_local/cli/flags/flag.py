@@ -14,10 +14,11 @@ from dflash_local.cli.flags.values import truth
 
 F = TypeVar("F", bound="Flags")
 # What argparse is told of a field because of its annotation.
-_BY_TYPE: Mapping[Any, Mapping[str, Any]] = {
+_BY_TYPE: Mapping[str, Mapping[str, Any]] = {
     "bool": {"action": "store_true"},
-    "Path": {"type": Path},
-    "Path | None": {"type": Path},
+    "int": {"type": int, "metavar": "N"},
+    "float": {"type": float},
+    "Path": {"type": Path, "metavar": "FILE"},
 }
 SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
 
@@ -58,8 +59,8 @@ def _value(spec: Field[Any], values: Mapping[str, Any]) -> Any:
 
 def flag(names: str = "", *, off: str = "", also: Mapping[str, dict[str, Any]] | None = None, **options: Any) -> Any:
     """A field that is the flag `add_flag(*names, off=off, **options)`, with blanks between names, or, without any, the
-    positional argument of its own name. A bool is a switch, and a Path is read as one. The flags of `also`, by names,
-    set it, too."""
+    positional argument of its own name. What its type says is left out: a bool is a switch, an int is N, a Path FILE.
+    The flags of `also`, by names, set it, too."""
     return field(metadata={"flag": (names.split(), {"off": off.split(), **options} if off else options, also or {})})
 
 
@@ -88,7 +89,7 @@ def declared(owner: type[Flags]) -> list[str]:
 def add_field(group: FlagGroup, owner: type[Flags], name: str) -> None:
     spec = owner.__dataclass_fields__[name]
     names, options, also = spec.metadata["flag"]
-    options = {**_BY_TYPE.get(spec.type, {}), **options}
+    options = {**_BY_TYPE.get(str(spec.type).removesuffix(" | None"), {}), **options}
     if names:
         add_flag(group, *names, dest=name, **options)
     else:
@@ -131,3 +132,25 @@ def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
 def variables_of(action: argparse.Action) -> tuple[str, ...]:
     """The variables that set a flag."""
     return getattr(action, "variables", ())
+
+
+class Repeating(argparse.Action):
+    """A flag of which all uses count, not only the last."""
+
+
+class Joined(Repeating):
+    """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        held = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
+
+
+class Appended(Repeating):
+    """A tuple to which each use of the flag appends; () by default."""
+
+    def __init__(self, option_strings: list[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, **{"default": (), **options})
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))

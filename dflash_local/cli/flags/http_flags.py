@@ -60,7 +60,6 @@ class EndpointFlags(Flags, title="HTTP"):
         "--port",
         env="LLAMA_ARG_PORT",
         type=count(),
-        metavar="N",
         help="port; 0 takes a free one (default: 8080, with --ollama 11434)",
     )
     ollama: bool = flag(
@@ -115,10 +114,7 @@ class EndpointFlags(Flags, title="HTTP"):
         help="settings for a user interface, which /props shows",
     )
     ui_config_file: Path | None = flag(
-        "--ui-config-file --webui-config-file",
-        env="LLAMA_ARG_UI_CONFIG_FILE",
-        metavar="FILE",
-        help="the same from a file",
+        "--ui-config-file --webui-config-file", env="LLAMA_ARG_UI_CONFIG_FILE", help="the same from a file"
     )
     slots: bool = flag(
         "--slots",
@@ -141,7 +137,6 @@ class EndpointFlags(Flags, title="HTTP"):
         "--sleep-idle-seconds",
         type=_idle_seconds,
         default=-1,
-        metavar="N",
         help="free the model after N idle seconds, and load it for the next request (default: -1, never)",
     )
     spm_infill: bool = flag("--spm-infill", help="infill: put the suffix first, as some models need")
@@ -169,7 +164,6 @@ class ClientFlags(Flags, title="who may ask"):
     api_key_file: Path | None = flag(
         "--api-key-file",
         env="LLAMA_ARG_API_KEY_FILE",
-        metavar="FILE",
         help="file with one key a line; lines that begin with # are comments",
     )
     allowed_hosts: str = flag(
@@ -220,7 +214,7 @@ class LimitFlags(Flags, title="limits"):
         help="ping a stream after this time of silence; -1: never (default: 30)",
     )
     max_queue: int = flag(
-        "--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)"
+        "--max-queue", type=count(), default=64, help="requests that may wait for a slot (default: 64)"
     )
     timeout: int = flag(
         "-to --timeout",
@@ -234,7 +228,6 @@ class LimitFlags(Flags, title="limits"):
         "--max-connections",
         type=count(1),
         default=2048,
-        metavar="N",
         help="connections at once; above that, the longest idle one is closed (default: 2048)",
     )
     max_body: int = flag(
@@ -242,7 +235,6 @@ class LimitFlags(Flags, title="limits"):
     )
     drain_timeout: float = flag(
         "--drain-timeout",
-        type=float,
         default=60.0,
         metavar="SECONDS",
         help="time for running requests to finish after SIGTERM (default: 60)",

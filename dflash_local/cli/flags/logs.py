@@ -27,13 +27,12 @@ class LogFlags(Flags, title="log"):
         env="LLAMA_ARG_LOG_VERBOSITY",
         type=count(),
         default=_INFO,
-        metavar="N",
         help="1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
         also={"-v --verbose --log-verbose": {"action": "store_const", "const": _ALL, "help": "the same as -lv 5"}},
     )
     log_disable: bool = flag("--log-disable", help="log nothing; errors that end the server are still printed")
     log_file: Path | None = flag(
-        "--log-file", env="LLAMA_ARG_LOG_FILE", metavar="FILE", help="log to this file, too; it is appended to"
+        "--log-file", env="LLAMA_ARG_LOG_FILE", help="log to this file, too; it is appended to"
     )
     log_jsonl: bool = flag(
         "--log-jsonl",

@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 class PromptFlags(SamplingFlags):
     """Which prompts, and how they are answered."""
 
-    prompts: Path | None = flag(
-        "-p --prompts", metavar="FILE", help="one prompt a line: text, or JSON with 'messages' or 'prompt'"
-    )
-    n_predict: int = flag(
-        "-n --predict", type=count(1), default=100, metavar="N", help="most new tokens (default: 100)"
-    )
+    prompts: Path | None = flag("-p --prompts", help="one prompt a line: text, or JSON with 'messages' or 'prompt'")
+    n_predict: int = flag("-n --predict", type=count(1), default=100, help="most new tokens (default: 100)")
 
 
 def prompts_of(args: PromptFlags) -> list[dict[str, Any]]:

@@ -18,14 +18,12 @@ class ReplicaFlags(
         "--replicas",
         type=count(),
         default=0,
-        metavar="N",
         help="processes with the model; a conversation stays with one (default: 0, a server without Ray)",
     )
     replica_requests: int = flag(
         "--replica-requests",
         type=count(1),
         default=16,
-        metavar="N",
         help="requests that a replica has at once, waiting ones counted, before others get its conversations "
         "(default: 16)",
     )

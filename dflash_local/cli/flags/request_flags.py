@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.flag import flag
+from dflash_local.cli.flags.flag import Appended, flag
 from dflash_local.cli.flags.logs import LogFlags
-from dflash_local.cli.flags.repeating import Appended
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count, json_object, on_off_auto, one_of, read_text
 from dflash_local.errors import RequestError
@@ -50,7 +49,6 @@ class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for
         env="LLAMA_ARG_N_PREDICT",
         type=_predict,
         default=-1,
-        metavar="N",
         help="most new tokens (default: until the context is full)",
     )
     reverse_prompt: tuple[str, ...] = flag(
@@ -126,9 +124,9 @@ class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for
         help="continue a conversation's last message if it is the assistant's (default)",
     )
     grammar: str | None = flag("--grammar", metavar="GBNF", help="grammar that answers follow")
-    grammar_file: Path | None = flag("--grammar-file", metavar="FILE", help="the same from a file")
+    grammar_file: Path | None = flag("--grammar-file", help="the same from a file")
     json_schema: str | None = flag("-j --json-schema", metavar="JSON", help="JSON schema that answers follow")
-    json_schema_file: Path | None = flag("-jf --json-schema-file", metavar="FILE", help="the same from a file")
+    json_schema_file: Path | None = flag("-jf --json-schema-file", help="the same from a file")
     samplers: list[str] | str | None = flag(
         "--samplers",
         type=_samplers,

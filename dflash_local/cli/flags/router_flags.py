@@ -27,7 +27,6 @@ class RouterFlags(
     models_preset: Path | None = flag(
         PRESET,
         env="LLAMA_ARG_MODELS_PRESET",
-        metavar="FILE",
         help="INI file: a section for each model, with flags as keys; [*] is for all",
     )
     models_max: int = flag(
@@ -35,7 +34,6 @@ class RouterFlags(
         env="LLAMA_ARG_MODELS_MAX",
         type=count(),
         default=4,
-        metavar="N",
         help="models loaded at once; the least recently used one makes room (default: 4; 0: no limit)",
     )
     models_autoload: bool = flag(

@@ -18,7 +18,23 @@ from dflash_local.cli.flags.replica_flags import ReplicaFlags
 from dflash_local.cli.flags.request_flags import RequestFlags
 from dflash_local.cli.flags.router_flags import RouterFlags
 from dflash_local.cli.flags.sampling_flags import add_sampling_flags
-from dflash_local.cli.flags.spec_type import SPEC_TYPES, type_name
+
+# llama-server's names for ways of drafting, and the options of an engine that each stands for.
+_SPEC_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "none": {"draft": "off"},
+    "draft-dflash": {},
+    "draft-dspark": {},
+    "draft-mtp": {"draft_kind": "mtp"},
+}
+
+
+def _spec_type(text: str) -> str:
+    """llama-server's name for a way of drafting."""
+    if text in _SPEC_TYPES:
+        return text
+    if text.startswith("ngram"):
+        raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
+    raise argparse.ArgumentTypeError(f"must be one of {', '.join(_SPEC_TYPES)}, got {text!r}: see docs/drafters.md")
 
 
 class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
@@ -27,7 +43,7 @@ class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
     spec_type: str | None = flag(
         "--spec-type",
         env="LLAMA_ARG_SPEC_TYPE",
-        type=type_name,
+        type=_spec_type,
         metavar="TYPE",
         help="llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
         "--draft-kind mtp, none is --draft off",
@@ -35,7 +51,7 @@ class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
 
     @property
     def drafting(self) -> dict[str, Any]:
-        return {**super().drafting, **SPEC_TYPES[self.spec_type or "draft-dflash"]}
+        return {**super().drafting, **_SPEC_TYPES[self.spec_type or "draft-dflash"]}
 
 
 class ServeFlags(AppFlags, RouterFlags, ReplicaFlags):

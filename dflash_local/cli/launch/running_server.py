@@ -25,8 +25,16 @@ def running_server(url: str, key: str) -> ServerFacts | None:
     return found
 
 
-def place_at(url: str, key: str, facts: ServerFacts, program: Program, args: LaunchFlags) -> Place:
-    """Where `program` finds its model. Raises RequestError: the context is too short, or the model is unclear."""
+def place_at(url: str, key: str, facts: ServerFacts | None, program: Program, args: LaunchFlags) -> Place:
+    """Where `program` finds its model; without facts, where it will once a server runs there with these flags.
+
+    Raises:
+        RequestError: the context is too short, or the model is unclear.
+    """
+    folder = cache_dir() / "launch"
+    if facts is None:
+        name = args.model_name or (args.alias[0] if args.alias else "local")
+        return Place(url, name, args.n_ctx or program.context, key, folder)
     name = facts.named(args.model_name)
     meta = facts.models[name]
     context = meta.get("n_ctx")
@@ -37,17 +45,7 @@ def place_at(url: str, key: str, facts: ServerFacts, program: Program, args: Lau
             param="n_ctx",
             hint="take a model or flags with more ('dflash-local plan' tells), or start it anyway: --any-context",
         )
-    return _place(url, key, name, context or program.context)
-
-
-def place_of_future(url: str, key: str, program: Program, args: LaunchFlags) -> Place:
-    """Where `program` will find its model, once somebody has started a server with these flags."""
-    name = args.model_name or (args.alias[0] if args.alias else "local")
-    return _place(url, key, name, args.n_ctx or program.context)
-
-
-def _place(url: str, key: str, name: str, context: int) -> Place:
-    return Place(url, name, context, key, cache_dir() / "launch")
+    return Place(url, name, context or program.context, key, folder)
 
 
 def _why(context: int, meta: Mapping[str, Any], args: LaunchFlags) -> str:
