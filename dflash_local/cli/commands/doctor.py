@@ -134,22 +134,12 @@ def _tune(args: DoctorFlags, info: dict[str, Any], runs: list[dict[str, Any]]) -
     """A finding for each type; the times are appended to `runs`."""
     from dflash_local.machine import tuning
 
-    names = (
-        [args.device]
-        if args.device
-        else [device["name"] for device in sorted(info["devices"], key=lambda d: d["type"] == "cpu")]
-    )
-    device, types = next(
-        ((name, types) for name in names if (types := tuning.choices(name, args.types or TYPES))), (names[0], [])
-    )
+    device, types = _tunable(args, info)
     for missing in [name for name in args.types or () if name not in types]:
         yield warn("tuned rows", f"{device} has one kernel only for {missing}", "leave it out of --types")
     if not types:
-        yield fail(
-            "tuned rows",
-            f"{device} has nothing to choose",
-            "see docs/doctor.md for the devices and types that have two kernels",
-        )
+        advice = "see docs/doctor.md for the devices and types that have two kernels"
+        yield fail("tuned rows", f"{device} has nothing to choose", advice)
         return
 
     def show_run(run: dict[str, Any]) -> None:
@@ -171,6 +161,16 @@ def _tune(args: DoctorFlags, info: dict[str, Any], runs: list[dict[str, Any]]) -
         yield ok("tuned rows", f"kept in {tuning.keep(rows, few)}")
     except OSError as error:
         yield warn("tuned rows", f"could not be kept: {error}", "point DFLASH_CACHE elsewhere")
+
+
+def _tunable(args: DoctorFlags, info: dict[str, Any]) -> tuple[str, Sequence[str]]:
+    """The device to tune, --device or the first that has two kernels, GPUs before the CPU; and those of its types."""
+    from dflash_local.machine import tuning
+
+    devices = sorted(info["devices"], key=lambda device: device["type"] == "cpu")
+    names = [args.device] if args.device else [device["name"] for device in devices]
+    found = ((name, tuning.choices(name, args.types or TYPES)) for name in names)
+    return next(((name, types) for name, types in found if types), (names[0], []))
 
 
 def _from(rows: int) -> str:

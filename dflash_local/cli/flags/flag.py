@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from dflash_local.cli.flags.values import truth
+from dflash_local.cli.parser_actions import VARIABLES
 
 F = TypeVar("F", bound="Flags")
 # What argparse is told of a field because of its annotation.
@@ -108,10 +109,9 @@ def add_flag(
     if env and options.get("help"):
         options["help"] += f" [{env}]"
     action = group.add_argument(*names, **options)
-    variables = variables_for(env, off)
-    action.variables = variables  # type: ignore[attr-defined]  # for `variables_of`
+    VARIABLES[action] = variables_for(env, off)
     # argparse converts string defaults like typed arguments.
-    for variable in variables:
+    for variable in VARIABLES[action]:
         if (value := os.environ.get(variable)) is not None:
             action.default = value if variable == env else "off"
     if action.nargs == 0:
@@ -127,11 +127,6 @@ def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
     if env is None:
         return ()
     return (env, env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")) if off else (env,)
-
-
-def variables_of(action: argparse.Action) -> tuple[str, ...]:
-    """The variables that set a flag."""
-    return getattr(action, "variables", ())
 
 
 class Repeating(argparse.Action):

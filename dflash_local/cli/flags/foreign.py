@@ -13,9 +13,9 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from dflash_local.cli.flags.flag import SILENT, variables_for, variables_of
+from dflash_local.cli.flags.flag import SILENT, variables_for
 from dflash_local.cli.flags.values import truth
-from dflash_local.cli.parser_actions import actions_by_name, actions_of
+from dflash_local.cli.parser_actions import VARIABLES, actions_by_name, actions_of, variables_of
 from dflash_local.errors import RequestError
 
 
@@ -195,7 +195,7 @@ class GivenForeign(argparse.Action):
     def __init__(self, option_strings: list[str], dest: str, *, foreign: Foreign, effect: Effect, nargs: int) -> None:
         super().__init__(option_strings, dest, nargs=nargs, default=SILENT, help=SILENT)
         self.foreign, self.effect = foreign, effect
-        self.variables = foreign.variables
+        VARIABLES[self] = foreign.variables
 
     def __call__(
         self, _parser: object, namespace: argparse.Namespace, _values: object, name: str | None = None

@@ -280,14 +280,16 @@ def http_settings(args: HttpFlags) -> Settings:
 
     keys = read_keys(args.api_key, args.api_key_file)
     origins = default_origins(keys) if args.cors_origins is None else parse_origins(args.cors_origins)
-    _warn_if_open(args, keys, origins)
+    exposed = _exposed(args)
+    if not keys:
+        _warn_if_open(exposed, origins)
     return Settings(
         aliases=args.alias,
         tags=args.tags,
         api_keys=keys,
         behind_router=args.parent_pipes,
         cors=Cors(origins, args.cors_methods, args.cors_headers, args.cors_credentials),
-        allowed_hosts=_allowed_hosts(args, keys),
+        allowed_hosts=_allowed_hosts(args, all_by_default=bool(keys or exposed)),
         limits=Limits(
             timeout=args.timeout,
             head_timeout=min(args.timeout, Limits.head_timeout),
@@ -308,26 +310,25 @@ def http_settings(args: HttpFlags) -> Settings:
     )
 
 
-def _allowed_hosts(args: HttpFlags, keys: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The allowed host names. None (all) if a key is needed, or if the server is reachable from elsewhere anyway."""
+def _exposed(args: HttpFlags) -> list[str]:
+    """The addresses that other machines may reach."""
     from dflash_local.server.security.hosts import is_loopback
     from dflash_local.server.sockets import is_unix
 
+    return [host for host in args.host if not is_loopback(host) and not is_unix(host)]
+
+
+def _allowed_hosts(args: HttpFlags, *, all_by_default: bool) -> tuple[str, ...] | None:
+    """The allowed host names; None: all, by default if a key is needed, or if the server is reachable anyway."""
     named = tuple(name.strip() for name in args.allowed_hosts.split(",") if name.strip())
-    if not named and (keys or not all(is_loopback(host) or is_unix(host) for host in args.host)):
-        return None
-    return (*named, *args.host)
+    return (*named, *args.host) if named or not all_by_default else None
 
 
-def _warn_if_open(args: HttpFlags, keys: tuple[str, ...], origins: tuple[str, ...]) -> None:
-    from dflash_local.server.security.hosts import is_loopback
+def _warn_if_open(exposed: list[str], origins: tuple[str, ...]) -> None:
     from dflash_local.server.security.origins import ANY
-    from dflash_local.server.sockets import is_unix
 
-    if keys:
-        return
-    if far := [host for host in args.host if not is_loopback(host) and not is_unix(host)]:
-        log.warning("everybody who can reach %s may use this server: --api-key demands a key", ", ".join(far))
+    if exposed:
+        log.warning("everybody who can reach %s may use this server: --api-key demands a key", ", ".join(exposed))
     if ANY in origins:
         log.warning("every web page that a user opens may use this server: --api-key, or --cors-origins without *")
 

@@ -17,6 +17,8 @@ _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class LaunchFlags(ServeFlags):
+    """Which program, and the server that it uses."""
+
     program: str = flag(metavar="PROGRAM", choices=tuple(PROGRAMS), help=", ".join(PROGRAMS))
     url: str | None = flag(
         "--url", metavar="URL", help="a running server (default: the one at --port, if there is one)"

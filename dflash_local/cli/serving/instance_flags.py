@@ -7,13 +7,13 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.flag import declared, variables_of
+from dflash_local.cli.flags.flag import declared
 from dflash_local.cli.flags.foreign import GivenForeign
 from dflash_local.cli.flags.http_flags import ClientFlags
 from dflash_local.cli.flags.replica_flags import ReplicaFlags
 from dflash_local.cli.flags.router_flags import PRESET, RouterFlags
 from dflash_local.cli.flags.values import truth
-from dflash_local.cli.parser_actions import actions_by_name, actions_of, place_of
+from dflash_local.cli.parser_actions import actions_by_name, actions_of, place_of, variables_of
 from dflash_local.cli.usage import UsageError
 from dflash_local.errors import RequestError
 
