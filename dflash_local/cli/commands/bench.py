@@ -52,38 +52,38 @@ class BaselineFlags(
 
     baseline: tuple[str, ...] = flag(
         "--baseline",
+        "none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
+        "and dspark, for mtp what our engine takes); may be given several times",
         action=Appended,
         metavar="KIND[=HEAD]",
-        help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
-        "and dspark, for mtp what our engine takes); may be given several times",
     )
     baseline_lengths: list[int] = flag(
         "--baseline-draft",
+        "its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
         type=count(1),
         nargs="+",
         default=[3, 7, 15],
         metavar="N",
-        help="its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
     )
 
 
 class BenchFlags(ModelFlags, PromptFlags, BaselineFlags):
     line: CommandLine
-    repeat: int = flag("--repeat", type=count(1), default=3, help="repeats, plain and drafted in turns (default: 3)")
-    format: str = flag("--format", choices=FORMATS, default="md", help="default: md")
-    output: Path | None = flag("-o --output", help="write there instead of to the screen")
+    repeat: int = flag("--repeat", "repeats, plain and drafted in turns (default: 3)", type=count(1), default=3)
+    format: str = flag("--format", "default: md", choices=FORMATS, default="md")
+    output: Path | None = flag("-o --output", "write there instead of to the screen")
     report: Path | None = flag(
         "--report",
+        "write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
         metavar="FILE.html",
-        help="write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
     )
     record: Path | None = flag(
         "--from",
+        "measure nothing: make the --report of what an earlier run wrote with --format json",
         metavar="FILE.json",
-        help="measure nothing: make the --report of what an earlier run wrote with --format json",
     )
-    quiet: bool = flag("-q --quiet", help="no progress bar (shown only on a terminal)")
-    trace: Path | None = flag("--trace", help="write every step of the drafted answers there, one JSON object a line")
+    quiet: bool = flag("-q --quiet", "no progress bar (shown only on a terminal)")
+    trace: Path | None = flag("--trace", "write every step of the drafted answers there, one JSON object a line")
 
 
 def add_parser(commands: Commands) -> None:

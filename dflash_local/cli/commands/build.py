@@ -21,34 +21,32 @@ class PlaceFlags(Flags):
     """Where the build goes."""
 
     no_install: bool = flag(
-        "--no-install", help="only compile: a later 'dflash-local build' installs the wheel out of the cache"
+        "--no-install", "only compile: a later 'dflash-local build' installs the wheel out of the cache"
     )
     out: Path | None = flag(
         "--out",
-        metavar="DIR",
-        help="install nothing: put the wheel, its recipe and hashes, and what `make gpu-proof` needs to run it on a "
+        "install nothing: put the wheel, its recipe and hashes, and what `make gpu-proof` needs to run it on a "
         "machine without compiler and network, into DIR",
+        metavar="DIR",
     )
 
 
 class BuildFlags(PlaceFlags):
     backend: str = flag(
         "--backend",
+        "where models run; auto: a GPU whose toolkit is here too",
         choices=("auto", *BACKENDS),
         default="auto",
-        help="where models run; auto: a GPU whose toolkit is here too",
     )
     cuda_arch: str | None = flag(
-        "--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89' (default: the GPU of this machine)"
+        "--cuda-arch", "CUDA architectures, such as '86;89' (default: the GPU of this machine)", metavar="LIST"
     )
-    force: bool = flag("--force", help="compile again even if nothing changed")
+    force: bool = flag("--force", "compile again even if nothing changed")
     tree: Path | None = flag(
-        "--tree", metavar="DIR", help="only unpack and patch the pinned source into DIR (for work on patches/)"
+        "--tree", "only unpack and patch the pinned source into DIR (for work on patches/)", metavar="DIR"
     )
-    python: str | None = flag(
-        "--python", metavar="3.12", help="with --out: the Python of that machine (default: this one)"
-    )
-    cmake_flags: list[str] = flag(nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
+    python: str | None = flag("--python", "with --out: the Python of that machine (default: this one)", metavar="3.12")
+    cmake_flags: list[str] = flag("cmake_flags", "flags for CMake, after --", nargs="*", metavar="-DFLAG=VALUE")
 
 
 def add_parser(commands: Commands) -> None:

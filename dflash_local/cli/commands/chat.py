@@ -20,19 +20,17 @@ _DESCRIPTION = "Chat with a model in the terminal; after each answer, its speed 
 
 class ChatFlags(ModelFlags, SamplingFlags):
     url: str | None = flag(
-        "--url",
-        metavar="URL",
-        help="talk to a running server, such as http://127.0.0.1:8080, instead of loading a model",
+        "--url", "talk to a running server, such as http://127.0.0.1:8080, instead of loading a model", metavar="URL"
     )
-    api_key: str | None = flag("--api-key", metavar="KEY", help="the server's key")
-    system: str | None = flag("--system", metavar="TEXT", help="system prompt")
-    predict: int = flag("-n --predict", type=count(-1), default=-1, help="most tokens per answer (default: no limit)")
+    api_key: str | None = flag("--api-key", "the server's key", metavar="KEY")
+    system: str | None = flag("--system", "system prompt", metavar="TEXT")
+    predict: int = flag("-n --predict", "most tokens per answer (default: no limit)", type=count(-1), default=-1)
     show: str = flag(
         "--show",
+        "drafts: tint what was drafted, by whom and how deep, show what the last pass refused, and tell more "
+        "after each answer (default: text)",
         choices=("text", "drafts"),
         default="text",
-        help="drafts: tint what was drafted, by whom and how deep, show what the last pass refused, and tell more "
-        "after each answer (default: text)",
     )
 
 

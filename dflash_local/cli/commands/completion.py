@@ -23,7 +23,7 @@ _MODELS = ("model", "drafter")  # by `dest` in the parser
 
 
 class CompletionFlags(Flags):
-    shell: str = flag(choices=SHELLS, help="the shell that is to complete")
+    shell: str = flag("shell", "the shell that is to complete", choices=SHELLS)
 
 
 def add_parser(commands: Commands) -> None:

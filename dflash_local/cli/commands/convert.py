@@ -35,40 +35,41 @@ as llama.cpp's: names and keys change, weights do not.
 
 class ConvertFlags(HubFlags):
     drafter: Path = flag(
-        metavar="DRAFTER", help="directory with the drafter's config.json and weights, or a GGUF of another dialect"
+        "drafter",
+        "directory with the drafter's config.json and weights, or a GGUF of another dialect",
+        metavar="DRAFTER",
     )
     target: str = flag(
         "--target",
+        "GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
+        "only the header is downloaded",
         required=True,
         metavar="TARGET.gguf",
-        help="GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
-        "only the header is downloaded",
     )
     output: Path | None = flag(
         "-o --output",
+        "file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
         metavar="OUT",
-        help="file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
     )
-    outtype: str | None = flag("--outtype", choices=OUTTYPES, help=f"type of the matrices (default: {_OUTTYPE})")
+    outtype: str | None = flag("--outtype", f"type of the matrices (default: {_OUTTYPE})", choices=OUTTYPES)
     target_layer_ids: tuple[int, ...] | None = flag(
         "--target-layer-ids",
+        "the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names none",
         type=numbers(int),
         metavar="ID,...",
-        help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
-        "none",
     )
     non_causal: bool = flag(
         "--non-causal",
-        help="in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
+        "in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
     )
     draft_vocab: int | None = flag(
         "--draft-vocab",
-        type=count(8),
-        help="let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
+        "let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
         "the same answers",
+        type=count(8),
     )
-    corpus: Path | None = flag("--corpus", help="text whose tokens --draft-vocab counts")
-    quiet: bool = flag("-q --quiet", help="show no progress")
+    corpus: Path | None = flag("--corpus", "text whose tokens --draft-vocab counts")
+    quiet: bool = flag("-q --quiet", "show no progress")
 
 
 def add_parser(commands: Commands) -> None:

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.flag import Flags, flag
+from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.launch.server_facts import ServerFacts
 from dflash_local.cli.terminal.progress import StatusLine
@@ -43,22 +44,22 @@ _DESCRIPTION = (
 
 class DemoFlags(Flags):
     model: str | None = flag(
-        "--model", choices=MODELS, help="SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once"
+        "--model", "SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once", choices=MODELS
     )
-    yes: bool = flag("-y --yes", help="download a large model without asking")
-    offline: bool = flag("--offline", help="with --model: use only the cache, never the network")
-    shape: str | None = flag("--shape", choices=SHAPES, help=f"'pocket' is the pair itself (default: {SHAPE})")
-    ftype: str | None = flag("--type", choices=("f16", "q4_0", "q4_k_m", "q8_0"), help=f"default: {TYPE}")
+    yes: bool = flag("-y --yes", "download a large model without asking")
+    offline: bool = flag("--offline", "with --model: use only the cache, never the network")
+    shape: str | None = flag("--shape", f"'pocket' is the pair itself (default: {SHAPE})", choices=SHAPES)
+    ftype: str | None = flag("--type", f"default: {TYPE}", choices=("f16", "q4_0", "q4_k_m", "q8_0"))
     drafter: str | None = flag(
         "--drafter",
-        choices=PAIRS,
-        help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
+        "'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
         f"and dspark need a checkout (default: {DRAFTER})",
+        choices=PAIRS,
     )
-    host: str = flag("--host", default="127.0.0.1", help="default: %(default)s")
-    port: int = flag("--port", type=count(1), default=8080, help="default: %(default)s", metavar="PORT")
-    threads: int | None = flag("-t --threads", type=count(1), help="CPU threads (default: physical cores)")
-    once: bool = flag("--once", help="answer one question plain and drafted, print both speeds, and end")
+    host: str = flag("--host", "default: %(default)s", default="127.0.0.1")
+    port: int = flag("--port", "default: %(default)s", type=count(1), default=8080, metavar="PORT")
+    threads: int | None = flag("-t --threads", "CPU threads (default: physical cores)", type=count(1))
+    once: bool = flag("--once", "answer one question plain and drafted, print both speeds, and end")
 
 
 def add_parser(commands: Commands) -> None:
@@ -170,7 +171,7 @@ def serve(models: list[str], alias: str, args: DemoFlags) -> int:
 
 def _announce(host: str, port: int, alias: str) -> None:
     """Print what to try once the server is ready."""
-    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+    url = url_from_here(host, port)
     deadline = time.monotonic() + READY_TIMEOUT
     while not _serves(url, alias):
         if time.monotonic() > deadline:

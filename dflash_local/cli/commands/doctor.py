@@ -36,28 +36,28 @@ class TuneFlags(Flags, title="tuning"):
 
     tune: bool = flag(
         "--tune",
-        help="measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
+        "measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
         "--device names the device, CPU too (the first that has both kernels)",
     )
     types: list[str] | None = flag(
-        "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
+        "--types", f"quantized types (those that have both of {','.join(TYPES)})", type=_names, metavar="TYPE,..."
     )
     shape: list[str] = flag(
-        "--shape", type=_names, default=["8b"], metavar="8b|27b|MxK,...", help="shapes of the matrices (8b)"
+        "--shape", "shapes of the matrices (8b)", type=_names, default=["8b"], metavar="8b|27b|MxK,..."
     )
 
 
 class DoctorFlags(ModelFlags, TuneFlags):
     json: str | None = flag(
-        "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
+        "--json", "print the findings as JSON, or write them to FILE", nargs="?", const="-", metavar="FILE"
     )
     report: str | None = flag(
         "--report",
+        f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
+        "without keys, tokens, the home folder and prompts",
         nargs="?",
         const=REPORT,
         metavar="FILE",
-        help=f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
-        "without keys, tokens, the home folder and prompts",
     )
 
 

@@ -19,8 +19,8 @@ cache, our own and this folder: for each its drafter, and the command that serve
 
 
 class ModelsFlags(Flags):
-    all: bool = flag("--all", help="also files that cannot be served, with the reason")
-    json: bool = flag("--json", help="print everything as JSON")
+    all: bool = flag("--all", "also files that cannot be served, with the reason")
+    json: bool = flag("--json", "print everything as JSON")
 
 
 def add_parser(commands: Commands) -> None:

@@ -21,8 +21,8 @@ The list is part of dflash-local; entries of your own go into pairs.json in the 
 
 
 class PairsFlags(Flags):
-    name: str | None = flag(nargs="?", metavar="TARGET", help="only targets with this in their name")
-    json: bool = flag("--json", help="print the list as JSON")
+    name: str | None = flag("name", "only targets with this in their name", nargs="?", metavar="TARGET")
+    json: bool = flag("--json", "print the list as JSON")
 
 
 def add_parser(commands: Commands) -> None:

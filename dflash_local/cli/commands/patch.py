@@ -140,13 +140,13 @@ def _pinned(folder: Path) -> Path:
 
 
 class PatchFlags(Flags):
-    source: Path | None = flag(nargs="?", metavar="SOURCE_TREE", help="folder or .tar.gz (default: the pinned source)")
-    apply: bool = flag("--apply", help="write the hunks that fit (a folder only)")
-    only: str = flag(
-        "--only", default="", metavar="NAME", help="only patches whose names begin with this, such as 0003"
+    source: Path | None = flag(
+        "source", "folder or .tar.gz (default: the pinned source)", nargs="?", metavar="SOURCE_TREE"
     )
-    verbose: bool = flag("--verbose -v", help="name the hunks that apply as they are, too")
-    json: bool = flag("--json", help="all of it as JSON")
+    apply: bool = flag("--apply", "write the hunks that fit (a folder only)")
+    only: str = flag("--only", "only patches whose names begin with this, such as 0003", default="", metavar="NAME")
+    verbose: bool = flag("--verbose -v", "name the hunks that apply as they are, too")
+    json: bool = flag("--json", "all of it as JSON")
 
 
 def run(args: PatchFlags) -> int:

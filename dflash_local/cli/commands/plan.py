@@ -58,13 +58,13 @@ def _devices(text: str) -> dict[str, int]:
 class PlanFlags(ModelFlags):
     vram: dict[str, int] | None = flag(
         "--vram",
+        "devices of another machine instead of this one's: their memory, or NAME=24G; sized as CUDA's",
         type=_devices,
         metavar="24G,24G",
-        help="devices of another machine instead of this one's: their memory, or NAME=24G; sized as CUDA's",
     )
-    ram: int | None = flag("--ram", type=_size, metavar="64G", help="memory of its host (default: what is free here)")
-    by_slots: bool = flag("--by-slots", help="also the largest context for 1, 2, 4 and 8 slots, and what a slot costs")
-    json: bool = flag("--json", help="print JSON")
+    ram: int | None = flag("--ram", "memory of its host (default: what is free here)", type=_size, metavar="64G")
+    by_slots: bool = flag("--by-slots", "also the largest context for 1, 2, 4 and 8 slots, and what a slot costs")
+    json: bool = flag("--json", "print JSON")
 
 
 def add_parser(commands: Commands) -> None:

@@ -28,20 +28,20 @@ examples:
 
 class PullFlags(HubFlags):
     name: str | None = flag(
-        nargs="?", metavar="USER/NAME[@REVISION][:QUANT]", help="the target (default: Q4_K_M, then Q8_0)"
+        "name", "the target (default: Q4_K_M, then Q8_0)", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]"
     )
-    hf_file: str | None = flag("-hff --hf-file", metavar="FILE", help="the file of that repository, of any type")
+    hf_file: str | None = flag("-hff --hf-file", "the file of that repository, of any type", metavar="FILE")
     drafter: str | None = flag(
         "-hfd --spec-draft-hf",
+        "the drafter (default: one beside the target, or one that is known for it)",
         metavar="USER/NAME[@REVISION][:QUANT]",
-        help="the drafter (default: one beside the target, or one that is known for it)",
     )
-    target: Path | None = flag("--target", metavar="TARGET.gguf", help="the target, if it is on this disk")
-    no_drafter: bool = flag("--no-drafter", help="the target alone")
+    target: Path | None = flag("--target", "the target, if it is on this disk", metavar="TARGET.gguf")
+    no_drafter: bool = flag("--no-drafter", "the target alone")
     outtype: str | None = flag(
-        "--outtype", choices=OUTTYPES, help="type of a converted drafter (default: that of a kept conversion, else f16)"
+        "--outtype", "type of a converted drafter (default: that of a kept conversion, else f16)", choices=OUTTYPES
     )
-    dry_run: bool = flag("--dry-run", help="only say what would be downloaded")
+    dry_run: bool = flag("--dry-run", "only say what would be downloaded")
 
 
 def add_parser(commands: Commands) -> None:

@@ -34,27 +34,24 @@ projection is read in each of its passes.
 
 
 class QuantizeFlags(EngineFlags, HubFlags, PromptFlags):
-    drafter: Path = flag(metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
+    drafter: Path = flag("drafter", "GGUF or checkpoint directory of the drafter", metavar="DRAFTER")
     target: str = flag(
-        "--target",
-        required=True,
-        metavar="TARGET",
-        help="GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub",
+        "--target", "GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub", required=True, metavar="TARGET"
     )
     types: list[str] = flag(
         "--types",
+        f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
         nargs="+",
         choices=OUTTYPES,
         default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
         metavar="TYPE",
-        help=f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
     )
     draft_vocabs: list[int] = flag(
-        "--draft-vocab", nargs="+", type=count(8), default=[], metavar="N", help="also try these numbers of tokens"
+        "--draft-vocab", "also try these numbers of tokens", nargs="+", type=count(8), default=[], metavar="N"
     )
-    corpus: Path | None = flag("--corpus", help="text whose most frequent tokens --draft-vocab keeps")
-    repeat: int = flag("--repeat", type=count(1), default=3, help="rounds (default: 3)")
-    output: Path | None = flag("-o --output", metavar="OUT.gguf", help="write the recommended drafter there")
+    corpus: Path | None = flag("--corpus", "text whose most frequent tokens --draft-vocab keeps")
+    repeat: int = flag("--repeat", "rounds (default: 3)", type=count(1), default=3)
+    output: Path | None = flag("-o --output", "write the recommended drafter there", metavar="OUT.gguf")
 
 
 def add_parser(commands: Commands) -> None:

@@ -30,15 +30,15 @@ log = logging.getLogger(__name__)
 
 class RpcServerFlags(LogFlags):
     host: str = flag(
-        "-H --host", default="127.0.0.1", metavar="ADDRESS", help="IPv4 address to listen on (default: 127.0.0.1)"
+        "-H --host", "IPv4 address to listen on (default: 127.0.0.1)", default="127.0.0.1", metavar="ADDRESS"
     )
-    port: int = flag("-p --port", type=count(1), default=PORT, help=f"port to listen on (default: {PORT})")
+    port: int = flag("-p --port", f"port to listen on (default: {PORT})", type=count(1), default=PORT)
     device: str | None = flag(
-        "-d --device", metavar="NAME,...", help="devices to lend (default: all GPUs; without one, the CPU)"
+        "-d --device", "devices to lend (default: all GPUs; without one, the CPU)", metavar="NAME,..."
     )
-    threads: int | None = flag("-t --threads", type=count(1), help="threads of a CPU (default: physical cores)")
+    threads: int | None = flag("-t --threads", "threads of a CPU (default: physical cores)", type=count(1))
     cache: bool = flag(
-        "-c --cache", help="keep large tensors on disk (in the cache folder, rpc/), so that they need not be sent again"
+        "-c --cache", "keep large tensors on disk (in the cache folder, rpc/), so that they need not be sent again"
     )
 
 

@@ -34,9 +34,9 @@ was stopped goes on when the same command is given again. See docs/training.md.
 class RunFlags(Flags):
     """What is done of a run, and what is shown."""
 
-    plan: bool = flag("--plan", help="only say what it takes: memory, time, disk")
-    restart: str | None = flag("--restart", choices=STAGES, help="repeat this stage and those after it")
-    quiet: bool = flag("-q --quiet", help="show no progress")
+    plan: bool = flag("--plan", "only say what it takes: memory, time, disk")
+    restart: str | None = flag("--restart", "repeat this stage and those after it", choices=STAGES)
+    quiet: bool = flag("-q --quiet", "show no progress")
 
 
 class TrainFlags(RunFlags):

@@ -18,15 +18,15 @@ _DESCRIPTION = (
 
 class WheelFlags(Flags):
     backend: str = flag(
-        "--backend", choices=("auto", *BACKENDS), default="cpu", help="where models run (default: %(default)s)"
+        "--backend", "where models run (default: %(default)s)", choices=("auto", *BACKENDS), default="cpu"
     )
-    cuda_arch: str | None = flag("--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89'")
+    cuda_arch: str | None = flag("--cuda-arch", "CUDA architectures, such as '86;89'", metavar="LIST")
     portable: bool = flag(
-        "--portable", help="for Linux distributions since 2019 (manylinux_2_28), not only for those as new as this one"
+        "--portable", "for Linux distributions since 2019 (manylinux_2_28), not only for those as new as this one"
     )
-    out: Path = flag("--out", default=Path("dist"), metavar="DIR", help="default: %(default)s")
-    force: bool = flag("--force", help="compile again even if nothing changed")
-    cmake_flags: list[str] = flag(nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
+    out: Path = flag("--out", "default: %(default)s", default=Path("dist"), metavar="DIR")
+    force: bool = flag("--force", "compile again even if nothing changed")
+    cmake_flags: list[str] = flag("cmake_flags", "flags for CMake, after --", nargs="*", metavar="-DFLAG=VALUE")
 
 
 def add_parser(commands: Commands) -> None:

@@ -23,26 +23,24 @@ class EmbeddingFlags(
     """Models for embeddings and scores."""
 
     embedding_model: str | None = flag(
-        "--embedding-model", metavar="GGUF", help="model for /v1/embeddings: a file, or USER/NAME[:QUANT] from the Hub"
+        "--embedding-model", "model for /v1/embeddings: a file, or USER/NAME[:QUANT] from the Hub", metavar="GGUF"
     )
     rerank_model: str | None = flag(
-        "--rerank-model", metavar="GGUF", help="model for /v1/rerank: a file, or USER/NAME[:QUANT] from the Hub"
+        "--rerank-model", "model for /v1/rerank: a file, or USER/NAME[:QUANT] from the Hub", metavar="GGUF"
     )
     embedding: bool = flag(
-        "--embedding --embeddings", env="LLAMA_ARG_EMBEDDINGS", help="-m is for /v1/embeddings, and writes no text"
+        "--embedding --embeddings", "-m is for /v1/embeddings, and writes no text", env="LLAMA_ARG_EMBEDDINGS"
     )
-    rerank: bool = flag(
-        "--rerank --reranking", env="LLAMA_ARG_RERANKING", help="-m is for /v1/rerank, and writes no text"
-    )
+    rerank: bool = flag("--rerank --reranking", "-m is for /v1/rerank, and writes no text", env="LLAMA_ARG_RERANKING")
     pooling: str | None = flag(
         "--pooling",
+        "how a text's tokens become one vector (default: as the embedding model says)",
         env="LLAMA_ARG_POOLING",
         type=one_of(*_POOLINGS),
         metavar="|".join(_POOLINGS),
-        help="how a text's tokens become one vector (default: as the embedding model says)",
     )
     embd_normalize: int = flag(
-        "--embd-normalize", default=2, help="-1 none, 0 largest is 32760, 1 taxicab, 2 Euclid, N p-norm (default: 2)"
+        "--embd-normalize", "-1 none, 0 largest is 32760, 1 taxicab, 2 Euclid, N p-norm (default: 2)", default=2
     )
 
     @property

@@ -102,23 +102,22 @@ class EngineFlags(Flags):
     draft_kind: DraftKind
     chat_template: str | None
     auto_convert: bool = flag(
-        "--auto-convert",
-        help="rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that",
+        "--auto-convert", "rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that"
     )
     load_mode: str = flag(
         "-lm --load-mode",
+        "auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
         env="LLAMA_ARG_LOAD_MODE",
         type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
         default="auto",
         metavar="MODE",
-        help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
         also={
             "--mlock": {"action": "store_const", "const": "mmap+mlock", "help": SILENT},
             "--no-mmap": {"action": "store_const", "const": "none", "help": SILENT},
         },
     )
     chat_template_file: Path | None = flag(
-        "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", help="the same from a file"
+        "--chat-template-file", "the same from a file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE"
     )
 
     @property

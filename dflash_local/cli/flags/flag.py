@@ -58,11 +58,21 @@ def _value(spec: Field[Any], values: Mapping[str, Any]) -> Any:
     return {name: values[dest] for name, dest in dests.items() if dest in values}
 
 
-def flag(names: str = "", *, off: str = "", also: Mapping[str, dict[str, Any]] | None = None, **options: Any) -> Any:
-    """A field that is the flag `add_flag(*names, off=off, **options)`, with blanks between names, or, without any, the
-    positional argument of its own name. What its type says is left out: a bool is a switch, an int is N, a Path FILE.
-    The flags of `also`, by names, set it, too."""
-    return field(metadata={"flag": (names.split(), {"off": off.split(), **options} if off else options, also or {})})
+def flag(
+    names: str, text: str, *, off: str = "", also: Mapping[str, dict[str, Any]] | None = None, **options: Any
+) -> Any:
+    """A field that is a flag, or, without dashes, the positional argument of its name.
+
+    Args:
+        names: with blanks between them.
+        text: its help; SILENT leaves it out.
+        off: names that switch it off.
+        also: options of further flags that set the field, by their names.
+        options: of `add_flag`. What the field's type says is left out: a bool is a switch, an int N, a Path FILE.
+    """
+    if off:
+        options["off"] = off.split()
+    return field(metadata={"flag": (names.split(), {**options, "help": text}, also or {})})
 
 
 def gathered(dests: Mapping[str, str]) -> Any:
@@ -91,10 +101,10 @@ def add_field(group: FlagGroup, owner: type[Flags], name: str) -> None:
     spec = owner.__dataclass_fields__[name]
     names, options, also = spec.metadata["flag"]
     options = {**_BY_TYPE.get(str(spec.type).removesuffix(" | None"), {}), **options}
-    if names:
-        add_flag(group, *names, dest=name, **options)
-    else:
+    if names == [name]:
         group.add_argument(name, **options)
+    else:
+        add_flag(group, *names, dest=name, **options)
     for more, more_options in also.items():
         add_flag(group, *more.split(), dest=name, **more_options)
 

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 MIB = 2**20
 PORT, OLLAMA_PORT = 8080, 11434
+_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # addresses of all interfaces, and this machine's own
 
 
 def _hosts(text: str) -> tuple[str, ...]:
@@ -50,105 +51,101 @@ class EndpointFlags(Flags, title="HTTP"):
 
     host: tuple[str, ...] = flag(
         "--host",
+        "addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
         env="LLAMA_ARG_HOST",
         type=_hosts,
         default="127.0.0.1",
         metavar="HOST[,HOST]",
-        help="addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
     )
     port: int | None = flag(
-        "--port",
-        env="LLAMA_ARG_PORT",
-        type=count(),
-        help="port; 0 takes a free one (default: 8080, with --ollama 11434)",
+        "--port", "port; 0 takes a free one (default: 8080, with --ollama 11434)", env="LLAMA_ARG_PORT", type=count()
     )
     ollama: bool = flag(
-        "--ollama", help="listen on Ollama's port unless --port is given, for programs that look for Ollama there"
+        "--ollama", "listen on Ollama's port unless --port is given, for programs that look for Ollama there"
     )
     reuse_port: bool = flag(
         "--reuse-port",
+        "let other servers listen on the same port; the system shares the connections out",
         env="LLAMA_ARG_REUSE_PORT",
-        help="let other servers listen on the same port; the system shares the connections out",
     )
     api_prefix: str = flag(
         "--api-prefix",
+        "serve below this path (default: none)",
         env="LLAMA_ARG_API_PREFIX",
         type=_prefix,
         default="",
         metavar="/PATH",
-        help="serve below this path (default: none)",
     )
     alias: tuple[str, ...] = flag(
         "-a --alias",
+        "the model's names in the API; the alphabetically first is its id (default: its file name)",
         env="LLAMA_ARG_ALIAS",
         type=_names,
         default=(),
         metavar="NAME[,NAME]",
-        help="the model's names in the API; the alphabetically first is its id (default: its file name)",
     )
     tags: tuple[str, ...] = flag(
         "--tags",
+        "tags for /v1/models, without other effect",
         env="LLAMA_ARG_TAGS",
         type=_names,
         default=(),
         metavar="TAG[,TAG]",
-        help="tags for /v1/models, without other effect",
     )
     webui: bool = flag(
         "--ui --webui",
+        "a chat page at / (default)",
         env="LLAMA_ARG_UI",
         off="--no-webui --no-ui",
         off_help="no chat page at /",
-        help="a chat page at / (default)",
     )
     path: Path | None = flag(
         "--path",
+        "serve the files of this folder in place of the chat page; they need no key",
         env="LLAMA_ARG_STATIC_PATH",
         metavar="DIR",
-        help="serve the files of this folder in place of the chat page; they need no key",
     )
     ui_config: str | None = flag(
         "--ui-config --webui-config",
+        "settings for a user interface, which /props shows",
         env="LLAMA_ARG_UI_CONFIG",
         metavar="JSON",
-        help="settings for a user interface, which /props shows",
     )
     ui_config_file: Path | None = flag(
-        "--ui-config-file --webui-config-file", env="LLAMA_ARG_UI_CONFIG_FILE", help="the same from a file"
+        "--ui-config-file --webui-config-file", "the same from a file", env="LLAMA_ARG_UI_CONFIG_FILE"
     )
     slots: bool = flag(
         "--slots",
+        "the /slots endpoint (default)",
         env="LLAMA_ARG_ENDPOINT_SLOTS",
         off="--no-slots",
         off_help="no /slots endpoint",
-        help="the /slots endpoint (default)",
     )
     slot_save_path: Path | None = flag(
-        "--slot-save-path", metavar="DIR", help="let POST /slots/ID save slots to files of this folder"
+        "--slot-save-path", "let POST /slots/ID save slots to files of this folder", metavar="DIR"
     )
     metrics: bool = flag(
         "--metrics",
+        "the /metrics endpoint (default)",
         env="LLAMA_ARG_ENDPOINT_METRICS",
         off="--no-metrics",
         off_help="no /metrics endpoint",
-        help="the /metrics endpoint (default)",
     )
     sleep_idle_seconds: int = flag(
         "--sleep-idle-seconds",
+        "free the model after N idle seconds, and load it for the next request (default: -1, never)",
         type=_idle_seconds,
         default=-1,
-        help="free the model after N idle seconds, and load it for the next request (default: -1, never)",
     )
-    spm_infill: bool = flag("--spm-infill", help="infill: put the suffix first, as some models need")
+    spm_infill: bool = flag("--spm-infill", "infill: put the suffix first, as some models need")
     strict_fields: bool = flag(
-        "--strict-fields",
-        help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
+        "--strict-fields", "refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)"
     )
     ssl_key_file: str | None = flag(
-        "--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS"
+        "--ssl-key-file", "PEM private key, for HTTPS", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE"
     )
     ssl_cert_file: str | None = flag(
-        "--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS"
+        "--ssl-cert-file", "PEM certificate, for HTTPS", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE"
     )
 
 
@@ -156,49 +153,44 @@ class ClientFlags(Flags, title="who may ask"):
     """Keys, host names and origins."""
 
     api_key: str | None = flag(
-        "--api-key",
-        env="LLAMA_API_KEY",
-        metavar="KEY[,KEY]",
-        help="keys; clients must send one of them (default: none)",
+        "--api-key", "keys; clients must send one of them (default: none)", env="LLAMA_API_KEY", metavar="KEY[,KEY]"
     )
     api_key_file: Path | None = flag(
-        "--api-key-file",
-        env="LLAMA_ARG_API_KEY_FILE",
-        help="file with one key a line; lines that begin with # are comments",
+        "--api-key-file", "file with one key a line; lines that begin with # are comments", env="LLAMA_ARG_API_KEY_FILE"
     )
     allowed_hosts: str = flag(
         "--allowed-hosts",
+        "allowed host names of a server that only this machine reaches, besides private ones; * for any",
         metavar="NAME[,NAME]",
         default="",
-        help="allowed host names of a server that only this machine reaches, besides private ones; * for any",
     )
     cors_origins: str | None = flag(
         "--cors-origins",
+        "origins whose pages may call; localhost means all of this machine, * all (default: * with a key, else "
+        "localhost)",
         env="LLAMA_ARG_CORS_ORIGINS",
         metavar="LIST",
-        help="origins whose pages may call; localhost means all of this machine, * all (default: * with a key, else "
-        "localhost)",
     )
     cors_methods: str = flag(
         "--cors-methods",
+        "methods that they may use (default: GET, POST, DELETE, OPTIONS)",
         env="LLAMA_ARG_CORS_METHODS",
         default="GET, POST, DELETE, OPTIONS",
         metavar="LIST",
-        help="methods that they may use (default: GET, POST, DELETE, OPTIONS)",
     )
     cors_headers: str = flag(
         "--cors-headers",
+        "headers that they may send (default: *, all requested ones)",
         env="LLAMA_ARG_CORS_HEADERS",
         default="*",
         metavar="LIST",
-        help="headers that they may send (default: *, all requested ones)",
     )
     cors_credentials: bool = flag(
         "--cors-credentials",
+        "they may send credentials (default)",
         env="LLAMA_ARG_CORS_CREDENTIALS",
         off="--no-cors-credentials",
         off_help="they may not",
-        help="they may send credentials (default)",
     )
 
 
@@ -207,37 +199,35 @@ class LimitFlags(Flags, title="limits"):
 
     sse_ping_interval: int = flag(
         "--sse-ping-interval",
+        "ping a stream after this time of silence; -1: never (default: 30)",
         env="LLAMA_ARG_SSE_PING_INTERVAL",
         type=count(-1),
         default=30,
         metavar="SECONDS",
-        help="ping a stream after this time of silence; -1: never (default: 30)",
     )
-    max_queue: int = flag(
-        "--max-queue", type=count(), default=64, help="requests that may wait for a slot (default: 64)"
-    )
+    max_queue: int = flag("--max-queue", "requests that may wait for a slot (default: 64)", type=count(), default=64)
     timeout: int = flag(
         "-to --timeout",
+        "time for a client to send its request, or to read a part of the answer (default: 300)",
         env="LLAMA_ARG_TIMEOUT",
         type=count(1),
         default=300,
         metavar="SECONDS",
-        help="time for a client to send its request, or to read a part of the answer (default: 300)",
     )
     max_connections: int = flag(
         "--max-connections",
+        "connections at once; above that, the longest idle one is closed (default: 2048)",
         type=count(1),
         default=2048,
-        help="connections at once; above that, the longest idle one is closed (default: 2048)",
     )
     max_body: int = flag(
-        "--max-body", type=count(1), default=32, metavar="MIB", help="largest request body in MiB (default: 32)"
+        "--max-body", "largest request body in MiB (default: 32)", type=count(1), default=32, metavar="MIB"
     )
     drain_timeout: float = flag(
         "--drain-timeout",
+        "time for running requests to finish after SIGTERM (default: 60)",
         default=60.0,
         metavar="SECONDS",
-        help="time for running requests to finish after SIGTERM (default: 60)",
     )
 
 
@@ -246,11 +236,11 @@ class RecordFlags(Flags, title="record", text="for 'dflash-local train'; off unl
 
     record: Path | None = flag(
         "--record",
+        "keep all prompts and answers, as token ids, in files of this folder that only you may read",
         metavar="DIR",
-        help="keep all prompts and answers, as token ids, in files of this folder that only you may read",
     )
     record_limit: int = flag(
-        "--record-limit", type=count(1), default=256, metavar="MIB", help="most that the folder may hold (default: 256)"
+        "--record-limit", "most that the folder may hold (default: 256)", type=count(1), default=256, metavar="MIB"
     )
 
 
@@ -265,6 +255,12 @@ class HttpFlags(EndpointFlags, ClientFlags, LimitFlags):
         if self.port is not None:
             return self.port
         return OLLAMA_PORT if self.ollama else PORT
+
+
+def url_from_here(host: str, port: int, scheme: str = "http") -> str:
+    """The URL by which programs of this machine reach a server that listens at an address."""
+    host = _ALL.get(host, host)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def http_settings(args: HttpFlags) -> Settings:

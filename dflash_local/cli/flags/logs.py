@@ -24,42 +24,37 @@ class LogFlags(Flags, title="log"):
 
     verbosity: int = flag(
         "-lv --verbosity --log-verbosity",
+        "1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
         env="LLAMA_ARG_LOG_VERBOSITY",
         type=count(),
         default=_INFO,
-        help="1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
         also={"-v --verbose --log-verbose": {"action": "store_const", "const": _ALL, "help": "the same as -lv 5"}},
     )
-    log_disable: bool = flag("--log-disable", help="log nothing; errors that end the server are still printed")
-    log_file: Path | None = flag(
-        "--log-file", env="LLAMA_ARG_LOG_FILE", help="log to this file, too; it is appended to"
-    )
+    log_disable: bool = flag("--log-disable", "log nothing; errors that end the server are still printed")
+    log_file: Path | None = flag("--log-file", "log to this file, too; it is appended to", env="LLAMA_ARG_LOG_FILE")
     log_jsonl: bool = flag(
         "--log-jsonl",
+        "log one JSON object a line, to standard output",
         env="LLAMA_ARG_LOG_JSONL",
         off="--no-log-jsonl",
         default=False,
-        help="log one JSON object a line, to standard output",
     )
     log_colors: str = flag(
         "--log-colors",
+        "color warnings and errors (default: auto, on a terminal)",
         env="LLAMA_ARG_LOG_COLORS",
         type=on_off_auto,
         default="auto",
         metavar="on|off|auto",
-        help="color warnings and errors (default: auto, on a terminal)",
     )
     log_prefix: bool = flag(
-        "--log-prefix",
-        env="LLAMA_ARG_LOG_PREFIX",
-        off="--no-log-prefix",
-        help="begin lines with the level (default: on)",
+        "--log-prefix", "begin lines with the level (default: on)", env="LLAMA_ARG_LOG_PREFIX", off="--no-log-prefix"
     )
     log_timestamps: bool = flag(
         "--log-timestamps",
+        "begin lines with the time (default: on)",
         env="LLAMA_ARG_LOG_TIMESTAMPS",
         off="--no-log-timestamps",
-        help="begin lines with the time (default: on)",
     )
 
     @property

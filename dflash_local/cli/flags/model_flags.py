@@ -31,11 +31,11 @@ class HubFlags(Flags):
 
     hf_token: str | None = flag(
         "-hft --hf-token",
+        "token for gated and private repositories (default: that of 'hf auth login')",
         env="HF_TOKEN",
         metavar="TOKEN",
-        help="token for gated and private repositories (default: that of 'hf auth login')",
     )
-    offline: bool = flag("--offline", env="LLAMA_ARG_OFFLINE", help="use only the cache, never the network")
+    offline: bool = flag("--offline", "use only the cache, never the network", env="LLAMA_ARG_OFFLINE")
 
 
 class HubModelFlags(HubFlags):
@@ -43,19 +43,19 @@ class HubModelFlags(HubFlags):
 
     hf_repo: str | None = flag(
         "-hf -hfr --hf-repo",
+        "the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
+        "('dflash-local pairs'); downloaded once",
         env=HF_REPO,
         metavar="USER/NAME[:QUANT]",
-        help="the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
-        "('dflash-local pairs'); downloaded once",
     )
     hf_file: str | None = flag(
-        "-hff --hf-file", env=HF_FILE, metavar="FILE", help="the file of that repository, whatever the quantization"
+        "-hff --hf-file", "the file of that repository, whatever the quantization", env=HF_FILE, metavar="FILE"
     )
     hf_repo_draft: str | None = flag(
         "-hfd -hfrd --spec-draft-hf --hf-repo-draft",
+        "its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
         env=HF_DRAFT,
         metavar="USER/NAME[:QUANT]",
-        help="its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
     )
 
 

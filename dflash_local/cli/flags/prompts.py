@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class PromptFlags(SamplingFlags):
     """Which prompts, and how they are answered."""
 
-    prompts: Path | None = flag("-p --prompts", help="one prompt a line: text, or JSON with 'messages' or 'prompt'")
-    n_predict: int = flag("-n --predict", type=count(1), default=100, help="most new tokens (default: 100)")
+    prompts: Path | None = flag("-p --prompts", "one prompt a line: text, or JSON with 'messages' or 'prompt'")
+    n_predict: int = flag("-n --predict", "most new tokens (default: 100)", type=count(1), default=100)
 
 
 def prompts_of(args: PromptFlags) -> list[dict[str, Any]]:

@@ -16,33 +16,32 @@ class ReplicaFlags(
 
     replicas: int = flag(
         "--replicas",
+        "processes with the model; a conversation stays with one (default: 0, a server without Ray)",
         type=count(),
         default=0,
-        help="processes with the model; a conversation stays with one (default: 0, a server without Ray)",
     )
     replica_requests: int = flag(
         "--replica-requests",
+        "requests that a replica has at once, waiting ones counted, before others get its conversations (default: 16)",
         type=count(1),
         default=16,
-        help="requests that a replica has at once, waiting ones counted, before others get its conversations "
-        "(default: 16)",
     )
     replica_cpus: float = flag(
         "--replica-cpus",
+        "cores that Ray sets aside for each; -t says how many threads it has (default: 1)",
         type=amount(),
         default=1.0,
         metavar="X",
-        help="cores that Ray sets aside for each; -t says how many threads it has (default: 1)",
     )
     replica_gpus: float = flag(
         "--replica-gpus",
+        "GPUs that Ray gives each; a part of one is possible (default: 0)",
         type=amount(),
         default=0.0,
         metavar="X",
-        help="GPUs that Ray gives each; a part of one is possible (default: 0)",
     )
     ray_address: str | None = flag(
-        "--ray-address", metavar="ADDRESS", help="the Ray cluster (default: RAY_ADDRESS, or a new one on this machine)"
+        "--ray-address", "the Ray cluster (default: RAY_ADDRESS, or a new one on this machine)", metavar="ADDRESS"
     )
 
 

@@ -46,113 +46,113 @@ class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for
     sse_ping_interval: int
     predict: int = flag(
         "-n --predict --n-predict",
+        "most new tokens (default: until the context is full)",
         env="LLAMA_ARG_N_PREDICT",
         type=_predict,
         default=-1,
-        help="most new tokens (default: until the context is full)",
     )
     reverse_prompt: tuple[str, ...] = flag(
         "-r --reverse-prompt",
+        "an answer ends before this text; may be given several times",
         action=Appended,
         metavar="TEXT",
-        help="an answer ends before this text; may be given several times",
     )
     cache_prompt: bool = flag(
         "--cache-prompt",
+        "reuse the cached beginning of a prompt (default)",
         env="LLAMA_ARG_CACHE_PROMPT",
         off="--no-cache-prompt",
         off_help="read it all again",
-        help="reuse the cached beginning of a prompt (default)",
     )
-    special: bool = flag("-sp --special", help="show control tokens in the text")
+    special: bool = flag("-sp --special", "show control tokens in the text")
     reasoning_format: str = flag(
         "--reasoning-format",
+        "format of the reasoning; none leaves it in the text (default: auto)",
         env="LLAMA_ARG_THINK",
         type=one_of(*REASONING_FORMATS),
         default="auto",
         metavar="none|auto|deepseek",
-        help="format of the reasoning; none leaves it in the text (default: auto)",
     )
     reasoning: str = flag(
         "-rea --reasoning",
+        "let the model reason before it answers (default: auto, the template's)",
         env="LLAMA_ARG_REASONING",
         type=on_off_auto,
         default="auto",
         metavar="on|off|auto",
-        help="let the model reason before it answers (default: auto, the template's)",
     )
     reasoning_effort: str = flag(
         "--reasoning-effort",
+        "reasoning effort, in the template's words: low, medium, high, ... (default: the template's)",
         env="LLAMA_ARG_REASONING_EFFORT",
         default="default",
         metavar="LEVEL",
-        help="reasoning effort, in the template's words: low, medium, high, ... (default: the template's)",
     )
     reasoning_budget_message: str | None = flag(
         "--reasoning-budget-message",
+        "text that it writes before its reasoning is cut off (default: nothing)",
         env="LLAMA_ARG_THINK_BUDGET_MESSAGE",
         metavar="TEXT",
-        help="text that it writes before its reasoning is cut off (default: nothing)",
     )
     reasoning_preserve: bool | None = flag(
         "--reasoning-preserve",
+        "keep the reasoning of earlier turns, if the template can (default: the template's)",
         env="LLAMA_ARG_REASONING_PRESERVE",
         off="--no-reasoning-preserve",
         off_help="forget them",
         default=None,
-        help="keep the reasoning of earlier turns, if the template can (default: the template's)",
     )
     skip_chat_parsing: bool = flag(
         "--skip-chat-parsing",
+        "the whole answer is content, with reasoning and tool calls, as the model writes it",
         env="LLAMA_ARG_SKIP_CHAT_PARSING",
         off="--no-skip-chat-parsing",
         off_help="parse them (default)",
         default=False,
-        help="the whole answer is content, with reasoning and tool calls, as the model writes it",
     )
     chat_template_kwargs: str | None = flag(
         "--chat-template-kwargs",
+        """more variables for the chat template, such as '{"key": "value"}'""",
         env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
         metavar="JSON",
-        help="""more variables for the chat template, such as '{"key": "value"}'""",
     )
     prefill_assistant: bool = flag(
         "--prefill-assistant",
+        "continue a conversation's last message if it is the assistant's (default)",
         env="LLAMA_ARG_PREFILL_ASSISTANT",
         off="--no-prefill-assistant",
         off_help="answer it",
-        help="continue a conversation's last message if it is the assistant's (default)",
     )
-    grammar: str | None = flag("--grammar", metavar="GBNF", help="grammar that answers follow")
-    grammar_file: Path | None = flag("--grammar-file", help="the same from a file")
-    json_schema: str | None = flag("-j --json-schema", metavar="JSON", help="JSON schema that answers follow")
-    json_schema_file: Path | None = flag("-jf --json-schema-file", help="the same from a file")
+    grammar: str | None = flag("--grammar", "grammar that answers follow", metavar="GBNF")
+    grammar_file: Path | None = flag("--grammar-file", "the same from a file")
+    json_schema: str | None = flag("-j --json-schema", "JSON schema that answers follow", metavar="JSON")
+    json_schema_file: Path | None = flag("-jf --json-schema-file", "the same from a file")
     samplers: list[str] | str | None = flag(
         "--samplers",
+        "the samplers, in order (default: llama.cpp's)",
         type=_samplers,
         metavar="NAME;NAME",
-        help="the samplers, in order (default: llama.cpp's)",
         also={"--sampler-seq --sampling-seq": {"metavar": "LETTERS", "help": "the same by their initials"}},
     )
-    ignore_eos: bool = flag("--ignore-eos", help="never end the answer by an end-of-generation token")
+    ignore_eos: bool = flag("--ignore-eos", "never end the answer by an end-of-generation token")
     logit_bias: tuple[tuple[int, float], ...] = flag(
         "-l --logit-bias",
+        "make a token likelier or less likely; may be given several times",
         type=_bias,
         action=Appended,
         metavar="TOKEN(+|-)BIAS",
-        help="make a token likelier or less likely; may be given several times",
     )
     dry_sequence_breaker: tuple[str, ...] = flag(
         "--dry-sequence-breaker",
+        "DRY sees no repetition across this text, in place of the default ones; none: no such text",
         action=Appended,
         metavar="TEXT",
-        help="DRY sees no repetition across this text, in place of the default ones; none: no such text",
     )
     escape: bool = flag(
         "-e --escape",
+        "read escapes such as \\n in -r and --dry-sequence-breaker (default)",
         off="--no-escape",
         off_help="do not",
-        help="read escapes such as \\n in -r and --dry-sequence-breaker (default)",
     )
 
 

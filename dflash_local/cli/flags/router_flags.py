@@ -19,28 +19,26 @@ class RouterFlags(
 
     models_dir: Path | None = flag(
         "--models-dir",
+        "folder with GGUF models; each gets the drafter of the folder that fits it",
         env="LLAMA_ARG_MODELS_DIR",
         metavar="DIR",
-        help="folder with GGUF models; each gets the drafter of the folder that fits it",
     )
-    models_found: bool = flag("--models-found", help="also the models that 'dflash-local models' lists, by these names")
+    models_found: bool = flag("--models-found", "also the models that 'dflash-local models' lists, by these names")
     models_preset: Path | None = flag(
-        PRESET,
-        env="LLAMA_ARG_MODELS_PRESET",
-        help="INI file: a section for each model, with flags as keys; [*] is for all",
+        PRESET, "INI file: a section for each model, with flags as keys; [*] is for all", env="LLAMA_ARG_MODELS_PRESET"
     )
     models_max: int = flag(
         "--models-max",
+        "models loaded at once; the least recently used one makes room (default: 4; 0: no limit)",
         env="LLAMA_ARG_MODELS_MAX",
         type=count(),
         default=4,
-        help="models loaded at once; the least recently used one makes room (default: 4; 0: no limit)",
     )
     models_autoload: bool = flag(
         "--models-autoload",
+        "load a model when it is asked for (default)",
         env="LLAMA_ARG_MODELS_AUTOLOAD",
         off="--no-models-autoload",
         off_help="only POST /models/load loads them",
-        help="load a model when it is asked for (default)",
     )
-    parent_pipes: bool = flag("--parent-pipes", help=SILENT)
+    parent_pipes: bool = flag("--parent-pipes", SILENT)

@@ -42,11 +42,11 @@ class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
 
     spec_type: str | None = flag(
         "--spec-type",
+        "llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
+        "--draft-kind mtp, none is --draft off",
         env="LLAMA_ARG_SPEC_TYPE",
         type=_spec_type,
         metavar="TYPE",
-        help="llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
-        "--draft-kind mtp, none is --draft off",
     )
 
     @property

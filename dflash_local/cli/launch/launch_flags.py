@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dflash_local.cli.flags.flag import declared, flag
+from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.model_flags import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.launch.program import PROGRAMS
@@ -13,19 +14,16 @@ from dflash_local.errors import RequestError
 # Flags of `serve` that also say which key a running server wants, and where it is, unless --url does.
 _KEY = frozenset({"api_key", "api_key_file"})
 _ADDRESS = frozenset({"host", "port", "api_prefix", "ssl_key_file", "ssl_cert_file"})
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class LaunchFlags(ServeFlags):
     """Which program, and the server that it uses."""
 
-    program: str = flag(metavar="PROGRAM", choices=tuple(PROGRAMS), help=", ".join(PROGRAMS))
-    url: str | None = flag(
-        "--url", metavar="URL", help="a running server (default: the one at --port, if there is one)"
-    )
-    model_name: str | None = flag("--model-name", metavar="NAME", help="which model, if the server has several")
-    any_context: bool = flag("--any-context", help="start the program even if the context is shorter than it needs")
-    print: bool = flag("--print", help="print variables, files and the command for a shell, and start nothing")
+    program: str = flag("program", ", ".join(PROGRAMS), metavar="PROGRAM", choices=tuple(PROGRAMS))
+    url: str | None = flag("--url", "a running server (default: the one at --port, if there is one)", metavar="URL")
+    model_name: str | None = flag("--model-name", "which model, if the server has several", metavar="NAME")
+    any_context: bool = flag("--any-context", "start the program even if the context is shorter than it needs")
+    print: bool = flag("--print", "print variables, files and the command for a shell, and start nothing")
 
     def typed_for_server(self) -> dict[str, tuple[str, ...]]:
         """The flags of `serve` that were typed, by place. Raises RequestError."""
@@ -47,9 +45,7 @@ class LaunchFlags(ServeFlags):
             raise RequestError(f"programs cannot reach the UNIX socket {host}", param="--host", hint="give an address")
         if self.port == 0:
             raise RequestError("--port 0 takes a port that is not known before", param="--port", hint="give a number")
-        host = _ANY.get(host, host)
-        scheme = "https" if self.ssl_cert_file else "http"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.listening_port}{self.api_prefix}"
+        return url_from_here(host, self.listening_port, "https" if self.ssl_cert_file else "http") + self.api_prefix
 
     def server_key(self) -> str:
         """The key that the server wants; any text for one that wants none."""
