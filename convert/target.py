@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from gguf import GGUFValueType
 
 from dflash_local.errors import ModelError
 
-from .gguf_metadata import INTEGERS, Value, read_metadata
+from .gguf_metadata import INTEGERS, Value, read_metadata, read_model
 
 MASK_TOKEN = "tokenizer.ggml.mask_token_id"
 _TOKENS = "tokenizer.ggml.tokens"
@@ -33,6 +33,11 @@ class Target:
     tokenizer: dict[str, Value]
     logit_softcap: float | None = None
     n_next_token_layers: int = 0
+
+    @cached_property
+    def has_next_token_tensors(self) -> bool:
+        """Whether the file has MTP layers, which its keys may count although it has none. Raises ModelError."""
+        return any(name.endswith(".nextn.eh_proj.weight") for name in read_model(self.path)[1])
 
     @classmethod
     def read(cls, path: Path) -> Target:

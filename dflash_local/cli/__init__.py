@@ -6,16 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from dflash_local import __version__
 from dflash_local.cli.terminal.console import set_up_console
 from dflash_local.cli.terminal.greeting import greet
-from dflash_local.cli.usage import Parser
+from dflash_local.cli.usage import Command, Parser, UsageError
 from dflash_local.errors import DFlashError
 
 # Each command is the module of its name in commands/ (rpc-server: rpc_server). It has `add_parser(commands)` and
-# `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
-# of the typed command is imported, so that `--help` and `build` start at once.
+# `run(args) -> int`, whose argument is of the command's class of Flags; the work itself is elsewhere in the package.
+# Heavy imports are inside `run`, and only the module of the typed command is imported, so that `--help` and `build`
+# start at once.
 COMMANDS = (
     "serve", "launch", "chat", "demo", "models", "pull", "pairs", "convert", "quantize", "train", "bench", "plan",
     "doctor",
@@ -60,23 +62,31 @@ def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     return root
 
 
+def parse(argv: Sequence[str]) -> tuple[Command[Any], Any]:
+    """The command of a line, and the values of its flags. Raises UsageError."""
+    argv, passed = _split(argv)
+    namespace = parser(argv[:1] if argv[0] in COMMANDS else COMMANDS).parse_args(argv)
+    command: Command[Any] = namespace.command
+    return command, command.read(namespace, argv[1:], passed)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0 success, 1 failure (the error is on stderr), 130 interrupted. Usage
     errors exit with 2."""
     set_up_console()
-    argv, passed = _split(sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
     try:
         if not argv:
             greet()
             return 0
-        args = parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS).parse_args(argv)
-        args.arguments = argv[1:]  # as typed, for child processes with the same flags
-        args.passed = passed
-        return int(args.func(args))
+        command, args = parse(argv)
+        return command.run(args)
     except DFlashError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.hint:
             print(f"  fix: {error.hint}", file=sys.stderr)
+        if isinstance(error, UsageError):
+            sys.exit(2)
         return 1
     except KeyboardInterrupt:
         return 130

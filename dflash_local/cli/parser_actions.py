@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+# The environment variables of flags that have some.
+VARIABLES: WeakKeyDictionary[argparse.Action, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
@@ -21,3 +25,13 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     """Its commands' parsers, by name."""
     found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {name: command for action in found for name, command in action.choices.items()}
+
+
+def variables_of(action: argparse.Action) -> tuple[str, ...]:
+    """The environment variables that set a flag."""
+    return VARIABLES.get(action, ())
+
+
+def place_of(action: argparse.Action) -> str:
+    """The `dest` of a flag; one without a `dest` goes by its first name."""
+    return action.option_strings[0] if action.dest == argparse.SUPPRESS and action.option_strings else action.dest

@@ -1,14 +1,18 @@
-"""The command line's parser, with advice in its errors."""
+"""Commands and their parser, with advice in its errors."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, overload
+from typing import Any, Generic, NoReturn, Protocol
 
+from dflash_local.cli.flags.command_line import CommandLine
+from dflash_local.cli.flags.flag import F, add_flags
 from dflash_local.cli.parser_actions import actions_by_name, commands_of
+from dflash_local.errors import DFlashError
 
 
 class Commands(Protocol):
@@ -17,43 +21,55 @@ class Commands(Protocol):
     def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser: ...
 
 
+class UsageError(DFlashError):
+    """A command line that no command understands. Ends with status 2."""
+
+
+@dataclass(frozen=True)
+class Command(Generic[F]):
+    """A command: its parser, the class of its flags, and the function that runs it."""
+
+    parser: argparse.ArgumentParser
+    flags: type[F]
+    run: Callable[[F], int]
+
+    def read(self, namespace: argparse.Namespace, words: Sequence[str], passed: Sequence[str]) -> F:
+        """The values of its flags. A field `line`, if there is one, is what was typed: `words`, and `passed` after
+        --."""
+        return self.flags.of({**vars(namespace), "line": CommandLine(self.parser, words, passed)})
+
+
 def add_command(
     commands: Commands,
     name: str,
-    run: Callable[[argparse.Namespace], int],
+    flags: type[F],
+    run: Callable[[F], int],
     summary: str,
     description: str,
     **options: Any,
 ) -> argparse.ArgumentParser:
-    """A command's parser. Its texts are shown as they are if one of them has several lines, else broken to fit."""
+    """A command's parser, with the flags that its class declares itself. Its texts are shown as they are if one of them
+    has several lines, else broken to fit."""
     as_it_is = "\n" in description + options.get("epilog", "")
     options["formatter_class"] = argparse.RawDescriptionHelpFormatter if as_it_is else argparse.HelpFormatter
     parser = commands.add_parser(name, help=summary, description=description, **options)
-    parser.set_defaults(func=run)
+    parser.set_defaults(command=Command(parser, flags, run))
+    add_flags(parser, flags)
     return parser
 
 
 class Parser(argparse.ArgumentParser):
     """An argparse parser with errors of two lines, like all others here. Subcommands have their own."""
 
-    @overload  # type: ignore[override]
-    def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace: ...
-    @overload
-    def parse_args(self, args: Sequence[str] | None, namespace: Any) -> Any: ...
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
         """Like argparse's, but unrecognized arguments are reported for the command that was typed."""
-        known, left = self.parse_known_args(args, namespace)
+        known, left = self.parse_known_args(args)
         if left:
-            self._command(args or ())._refuse(left)
+            self._command(args)._refuse(left)
         return known
 
     def error(self, message: str) -> NoReturn:
-        """End with status 2."""
-        self.refuse(message, self._advice(message))
-
-    def refuse(self, message: str, advice: str) -> NoReturn:
-        """End with status 2, with advice."""
-        self.exit(2, f"error: {message}\n  fix: {advice}\n")
+        raise UsageError(message, hint=self._advice(message))
 
     def _command(self, args: Sequence[str]) -> Parser:
         command = commands_of(self).get(args[0]) if args else None
@@ -63,12 +79,11 @@ class Parser(argparse.ArgumentParser):
         first = left[0]
         message = f"unrecognized arguments: {' '.join(left)}"
         if first.startswith("-"):
-            flags = [flag for flag, action in actions_by_name(self).items() if action.help != argparse.SUPPRESS]
-            close = get_close_matches(first.partition("=")[0], flags, 1)
-            self.refuse(message, f"did you mean {close[0]}? {self._see()}" if close else self._see())
-        if flags_for := self._model_flags(first):
-            self.refuse(message, f"{self.prog} {flags_for}")
-        self.refuse(message, self._see())
+            known = [flag for flag, action in actions_by_name(self).items() if action.help != argparse.SUPPRESS]
+            close = get_close_matches(first.partition("=")[0], known, 1)
+            raise UsageError(message, hint=f"did you mean {close[0]}? {self._see()}" if close else self._see())
+        flags = self._model_flags(first)
+        raise UsageError(message, hint=f"{self.prog} {flags}" if flags else self._see())
 
     def _model_flags(self, text: str) -> str:
         """The missing flag and the model, if `text` is a model without its flag and the command has such a flag; else

@@ -7,6 +7,7 @@ header has another architecture than the target's. The engine also compares the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +17,47 @@ from dflash_local.diagnose.architectures import ASSISTANTS
 from dflash_local.diagnose.finding import Finding, fail, ok
 
 _TAKE_ITS_OWN = "take the assistant of this target"
+_TOKENS = "tokenizer.ggml.tokens"
 
 
-def compare_assistant(target: Target, path: Path) -> Iterator[Finding]:
-    """All findings about a target and an assistant that their headers allow, one per subject. Raises ModelError."""
-    keys = read_metadata(path)
-    arch = bytes(keys["general.architecture"].data).decode()
-    tokens, width = "tokenizer.ggml.tokens", f"{arch}.embedding_length_out"
+@dataclass(frozen=True)
+class Assistant:
+    """`width`: of the hidden states that it reads; 0: its file does not say."""
 
-    def known(key: str) -> Any:
-        return keys[key].data if key in keys else 0
+    path: Path
+    arch: str
+    n_layer: int
+    width: int
+    n_vocab: int
 
-    if target.arch != ASSISTANTS[arch]:
-        what = f"{path.name} is an assistant of {ASSISTANTS[arch]} models, and the target is {target.arch}"
+    @classmethod
+    def read(cls, path: Path) -> Assistant:
+        """Raises ModelError."""
+        keys = read_metadata(path)
+
+        def known(key: str) -> Any:
+            return keys[key].data if key in keys else 0
+
+        arch = bytes(known("general.architecture")).decode()
+        n_layer, width = known(f"{arch}.block_count"), known(f"{arch}.embedding_length_out")
+        return cls(path, arch, n_layer, width, len(known(_TOKENS) or ()))
+
+
+def compare_assistant(target: Target, assistant: Assistant) -> Iterator[Finding]:
+    """All findings about a target and an assistant that their headers allow, one per subject."""
+    wanted = ASSISTANTS[assistant.arch]
+    if target.arch != wanted:
+        what = f"{assistant.path.name} is an assistant of {wanted} models, and the target is {target.arch}"
         yield fail("layers", what, "take a drafter of this target", "general.architecture")
         return
-    yield ok("layers", f"{known(f'{arch}.block_count')} of an assistant, {arch}")
-    if known(width) != target.n_embd:
-        what = f"the assistant reads hidden states of {known(width)} numbers, the target has {target.n_embd}"
-        yield fail("width", what, _TAKE_ITS_OWN, width)
+    yield ok("layers", f"{assistant.n_layer} of an assistant, {assistant.arch}")
+    if assistant.width != target.n_embd:
+        what = f"the assistant reads hidden states of {assistant.width} numbers, the target has {target.n_embd}"
+        yield fail("width", what, _TAKE_ITS_OWN, f"{assistant.arch}.embedding_length_out")
     else:
         yield ok("width", f"{target.n_embd}")
-    n_vocab = len(known(tokens) or ())
-    if n_vocab != target.n_vocab:
-        what = f"{n_vocab} tokens in the file of the assistant, {target.n_vocab} in the target's"
-        yield fail("vocabulary", what, _TAKE_ITS_OWN, tokens)
+    if assistant.n_vocab != target.n_vocab:
+        what = f"{assistant.n_vocab} tokens in the file of the assistant, {target.n_vocab} in the target's"
+        yield fail("vocabulary", what, _TAKE_ITS_OWN, _TOKENS)
     else:
         yield ok("vocabulary", f"{target.n_vocab} tokens")

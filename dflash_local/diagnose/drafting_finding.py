@@ -26,8 +26,8 @@ def look_at_drafting(options: EngineOptions, target: Target, drafter: Path | Non
         advice = "take a model of another architecture if it is too slow"
         return warn("drafting", f"none: the recurrent state of {target.arch!r} cannot be rolled back", advice)
     if drafter:
-        is_mtp = is_split_off(drafter, target.path)
-        if why := kind_refusal(options.draft_kind, drafter, target.path):
+        is_mtp = is_split_off(drafter, target.arch)
+        if why := kind_refusal(options.draft_kind, drafter, is_mtp):
             return fail("drafting", why, "leave it out, or leave --draft-kind at auto")
         own = not is_mtp and options.draft_kind == "auto" and not unused_layers(target)
         by_file = f"by {'the MTP layers of ' * is_mtp}{drafter.name}"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.diagnose.architectures import ASSISTANTS
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
-from dflash_local.diagnose.mtp_layers import is_split_off
 from dflash_local.engine_options import EngineOptions
 from dflash_local.machine.devices import gpus
 from dflash_local.machine.hardware import Machine
@@ -39,14 +37,15 @@ def look_at_memory(
     on_gpu = bool(gpus(info)) and options.n_gpu_layers != 0
     free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
     weights = model_size(target) + (model_size(drafter) if drafter else 0)
-    n_ctx = options.n_ctx or default_context(options, target, max(free - weights, 0) if free else 0)
+    sizes = Sizes(target)
+    n_ctx = options.n_ctx or default_context(options, sizes, max(free - weights, 0) if free else 0)
     parts = {
         "weights": model_size(target),
-        "context": int(n_ctx * _bytes_per_token(target, options.cache_type_k, options.cache_type_v)),
+        "context": int(n_ctx * sizes.bytes_per_token(options.cache_type_k, options.cache_type_v)),
     }
     if drafter:
         parts["drafter"] = model_size(drafter)
-        parts["drafter context"] = _drafter_context(options, target, drafter, n_ctx)
+        parts["drafter context"] = _drafter_context(options, sizes, Sizes(drafter), n_ctx)
     need = sum(parts.values())
     listed = ", ".join(f"{name} {memory_text(size)}" for name, size in parts.items())
     text = f"about {memory_text(need)} ({listed}); {memory_text(free)} free"
@@ -61,55 +60,49 @@ def look_at_memory(
         yield fail("memory", text, advice)
 
 
-def _drafter_context(options: EngineOptions, target: Path, drafter: Path, n_ctx: int) -> int:
+def _drafter_context(options: EngineOptions, target: Sizes, drafter: Sizes, n_ctx: int) -> int:
     """Bytes. MTP layers have K and V of all positions, a DFlash drafter of the newest ones, an assistant none."""
-    if Glance.of(drafter).architecture in ASSISTANTS:
+    if drafter.arch in ASSISTANTS:
         return 0
-    per_token = _bytes_per_token(drafter, options.cache_type_k_draft, options.cache_type_v_draft)
-    if is_split_off(drafter, target):
-        size = _sizes(drafter)
-        return int(n_ctx * per_token * size("nextn_predict_layers") / max(size("block_count"), 1))
+    per_token = drafter.bytes_per_token(options.cache_type_k_draft, options.cache_type_v_draft)
+    if drafter.arch == target.arch:
+        return int(n_ctx * per_token * drafter("nextn_predict_layers") / max(drafter("block_count"), 1))
     per_slot = min(options.draft_ctx or DRAFT_CTX, n_ctx if options.share_ctx else n_ctx // options.n_slots)
     return int(per_slot * options.n_slots * per_token)
 
 
-def default_context(options: EngineOptions, target: Path, spare: int) -> int:
+def default_context(options: EngineOptions, target: Sizes, spare: int) -> int:
     """The default context of all slots together, in tokens: the trained one, as far as half of `spare` bytes (0:
     unknown) holds it. The engine, which knows windows and recurrent layers, may have more.
     """
-    trained = int(_sizes(target)("context_length"))
+    trained = int(target("context_length"))
     each = not options.share_ctx or options.n_ctx_slot > 0
     wanted = min(options.n_ctx_slot or trained, trained) * (options.n_slots if each else 1)
-    per_token = _bytes_per_token(target, options.cache_type_k, options.cache_type_v)
+    per_token = target.bytes_per_token(options.cache_type_k, options.cache_type_v)
     most = spare / 2 / per_token if spare and per_token else wanted
     least = min(wanted, max(LEAST_CTX, LEAST_OF_SLOT * options.n_slots if each else 0))
     return wanted if wanted <= most else max(least, int(most) // CTX_STEP * CTX_STEP)
 
 
-def _bytes_per_token(path: Path, type_k: str, type_v: str) -> float:
-    """Upper bound for the K/V bytes of a token: windows and recurrent layers take less."""
-    size = _sizes(path)
-    layers, heads = size("block_count"), size("attention.head_count", 1)
-    heads_kv = size("attention.head_count_kv", heads)
-    total_heads = sum(heads_kv) if isinstance(heads_kv, (list, tuple)) else heads_kv * layers
-    n_head = heads[0] if isinstance(heads, (list, tuple)) else heads
-    head = size("embedding_length") // max(n_head, 1)
-    return float(
-        total_heads
-        * (
-            size("attention.key_length", head) * KV_BYTES.get(type_k, 2.0)
-            + size("attention.value_length", head) * KV_BYTES.get(type_v, 2.0)
-        )
-    )
+class Sizes:
+    """Keys of a file that begin with its architecture, by the rest of their names."""
 
+    def __init__(self, path: Path) -> None:
+        self._keys = read_metadata(path)
+        self.arch = bytes(self._keys["general.architecture"].data).decode(errors="replace")
 
-def _sizes(path: Path) -> Callable[..., Any]:
-    """A function that reads the architecture's own keys of a file, by the end of their names."""
-    keys = read_metadata(path)
-    arch = bytes(keys["general.architecture"].data).decode(errors="replace")
-
-    def size(key: str, default: Any = 0) -> Any:
-        value = keys.get(f"{arch}.{key}")
+    def __call__(self, key: str, default: Any = 0) -> Any:
+        value = self._keys.get(f"{self.arch}.{key}")
         return default if value is None else value.data
 
-    return size
+    def bytes_per_token(self, type_k: str, type_v: str) -> float:
+        """Upper bound for the K/V bytes of a token: windows and recurrent layers take less."""
+        heads = self("attention.head_count", 1)
+        heads_kv = self("attention.head_count_kv", heads)
+        total_heads = sum(heads_kv) if isinstance(heads_kv, (list, tuple)) else heads_kv * self("block_count")
+        n_head = heads[0] if isinstance(heads, (list, tuple)) else heads
+        head = self("embedding_length") // max(n_head, 1)
+        lengths = (
+            (self(f"attention.{name}_length", head), kind) for name, kind in (("key", type_k), ("value", type_v))
+        )
+        return float(total_heads * sum(length * KV_BYTES.get(kind, 2.0) for length, kind in lengths))

@@ -14,7 +14,7 @@ from dflash_local.diagnose.kernels import look_at_kernels
 from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_costs
 from dflash_local.diagnose.memory import look_at_memory
 from dflash_local.diagnose.mtp_layers import unused_layers
-from dflash_local.diagnose.pair import block_refusal, compare_files, dflash_drafter, refuse_foreign
+from dflash_local.diagnose.pair import block_refusal, compare_files, read_drafter, refuse_foreign
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
 from dflash_local.machine.hardware import Machine
@@ -38,11 +38,11 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
         yield fail("file", error.message, error.hint or "download or convert the file again", error.field)
         return
     try:
-        target = Target.read(target_path)
+        target, drafter = Target.read(target_path), None
         yield look_at_drafting(options, target, drafter_path)
         if drafter_path:
-            yield from compare_files(target, drafter_path)
-        drafter = dflash_drafter(drafter_path, target_path) if drafter_path else None
+            drafter = read_drafter(drafter_path, target)
+            yield from compare_files(target, drafter)
         if options.accept == "block" and (why := block_refusal(drafter)):
             yield fail("accept", why, "leave --accept out")
         yield from look_at_memory(options, target_path, drafter_path, machine, info)

@@ -9,24 +9,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dflash_local.convert.gguf_glance import Glance
-from dflash_local.convert.gguf_metadata import read_metadata, read_model
+from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.architectures import ASSISTANTS, no_mtp
-from dflash_local.diagnose.assistants import compare_assistant
 from dflash_local.diagnose.finding import Finding, fail, ok
 from dflash_local.errors import ModelError
 
 _TAKE_ITS_OWN = "take the MTP layers of this target"
 
 
-def is_split_off(drafter: Path, target: Path) -> bool:
-    """Whether a drafter's file has MTP layers of the target's architecture, or is an assistant. False if one of them
+def is_split_off(drafter: Path, arch: str) -> bool:
+    """Whether a drafter's file has MTP layers of the target's architecture `arch`, or is an assistant. False if it
     cannot be read."""
     try:
-        arch = Glance.of(drafter).architecture
-        return arch in ASSISTANTS or (arch == Glance.of(target).architecture and has_layers(drafter))
+        return is_assistant(drafter) or (Glance.of(drafter).architecture == arch and has_layers(drafter))
     except ModelError:
         return False
+
+
+def is_assistant(path: Path) -> bool:
+    """Whether a file is an assistant, of any target. Raises ModelError."""
+    return Glance.of(path).architecture in ASSISTANTS
 
 
 def has_layers(path: Path) -> bool:
@@ -38,17 +41,12 @@ def unused_layers(target: Target) -> str:
     """Why the MTP layers in the target's own file cannot draft; "" if they can. Raises ModelError."""
     if why := no_mtp(target.arch, target.n_next_token_layers):
         return why
-    has_layers = any(name.endswith(".nextn.eh_proj.weight") for name in read_model(target.path)[1])
-    return "" if has_layers else no_mtp(target.arch, 0)
+    return "" if target.has_next_token_tensors else no_mtp(target.arch, 0)
 
 
-def compare_layers(target: Target, path: Path) -> Iterator[Finding]:
-    """All findings about a target and the MTP layers of another file that their headers allow, one per subject. Raises
-    ModelError."""
-    if Glance.of(path).architecture in ASSISTANTS:
-        yield from compare_assistant(target, path)
-        return
-    layers, arch = Target.read(path), target.arch
+def compare_layers(target: Target, layers: Target) -> Iterator[Finding]:
+    """All findings about a target and the MTP layers of another file that their headers allow, one per subject."""
+    arch = target.arch
     if why := no_mtp(layers.arch, layers.n_next_token_layers):
         yield fail("layers", f"{layers.path.name}: {why}", "run it without -md", f"{arch}.nextn_predict_layers")
     else:

@@ -20,8 +20,9 @@ from dflash_local.convert.names import ARCH
 from dflash_local.convert.relabel import has_copied_rotation
 from dflash_local.convert.target import MASK_TOKEN, Target
 from dflash_local.diagnose.architectures import NO_ROLLBACK, TAPPED_TO_THE_END, no_drafting
+from dflash_local.diagnose.assistants import Assistant, compare_assistant
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
-from dflash_local.diagnose.mtp_layers import compare_layers, is_split_off
+from dflash_local.diagnose.mtp_layers import compare_layers, is_assistant, is_split_off
 from dflash_local.drafting import DraftKind
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError, PairError, RequestError
@@ -82,18 +83,22 @@ class Drafter:
         )
 
 
-def block_refusal(drafter: Drafter | None) -> str:
+# What is known of a file that drafts: a DFlash drafter, MTP layers of the target, or its assistant.
+DrafterFile = Drafter | Target | Assistant
+
+
+def block_refusal(drafter: DrafterFile | None) -> str:
     """Why an engine cannot use accept=block, "" if it can; known before a model loads. libdflash checks requests."""
-    if drafter is not None and drafter.kind.lattice:
+    kind = drafter.kind if isinstance(drafter, Drafter) else None
+    if kind and kind.lattice:
         return ""
     # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
-    found = "there is none" if drafter is None else f"this one is a {drafter.kind.name} drafter"
+    found = f"this one is a {kind.name} drafter" if kind else "there is none"
     return f"accept=block needs a {lattice_kinds()} drafter, and {found}"
 
 
-def kind_refusal(draft_kind: DraftKind, drafter: Path, target: Path) -> str:
+def kind_refusal(draft_kind: DraftKind, drafter: Path, is_mtp: bool) -> str:
     """Why a drafter's file cannot draft in the way that was asked for, "" if it can."""
-    is_mtp = is_split_off(drafter, target)
     if draft_kind == "mtp" and not is_mtp:
         return f"draft_kind is mtp, but {drafter.name} has no MTP layers of the target"
     if draft_kind == "dflash" and is_mtp:
@@ -101,14 +106,20 @@ def kind_refusal(draft_kind: DraftKind, drafter: Path, target: Path) -> str:
     return ""
 
 
-def check(target: Path, drafter: Path) -> None:
-    """Raise an error unless the two belong together.
+def check(target: Path, drafter: Path, draft_kind: DraftKind = "auto") -> DrafterFile:
+    """Raise an error unless the two belong together, and can draft in the way that is asked for.
+
+    Returns:
+        What is known of the drafter's file.
 
     Raises:
         ModelError: a file cannot be read, or is not a target or a drafter.
         PairError: they do not fit each other; `field` is the drafter's key to blame.
     """
-    refuse_misfit(compare_files(Target.read(target), drafter))
+    model = Target.read(target)
+    known = read_drafter(drafter, model, draft_kind)
+    refuse_misfit(compare_files(model, known))
+    return known
 
 
 def refuse_misfit(findings: Iterable[Finding]) -> None:
@@ -118,9 +129,19 @@ def refuse_misfit(findings: Iterable[Finding]) -> None:
             raise PairError(finding.text, field=finding.field, hint=finding.advice)
 
 
-def dflash_drafter(drafter: Path, target: Path) -> Drafter | None:
-    """None: the file has MTP layers of the target. Raises ModelError."""
-    return None if is_split_off(drafter, target) else Drafter.read(drafter, target)
+def read_drafter(path: Path, target: Target, draft_kind: DraftKind = "auto") -> DrafterFile:
+    """What is known of a file that is to draft for `target`.
+
+    Raises:
+        ModelError: it cannot be read, or is neither.
+        PairError: it cannot draft in the way that is asked for.
+    """
+    is_mtp = is_split_off(path, target.arch)
+    if why := kind_refusal(draft_kind, path, is_mtp):
+        raise PairError(why, field="general.architecture", hint="leave it out, or leave draft_kind at auto")
+    if not is_mtp:
+        return Drafter.read(path, target.path)
+    return Assistant.read(path) if is_assistant(path) else Target.read(path)
 
 
 def check_options(options: EngineOptions) -> None:
@@ -139,10 +160,7 @@ def check_options(options: EngineOptions) -> None:
         except ModelError:
             refuse_foreign(path, target)
             raise
-        if why := kind_refusal(options.draft_kind, path, target):
-            raise PairError(why, field="general.architecture", hint="leave it out, or leave draft_kind at auto")
-        check(target, path)
-        drafter = dflash_drafter(path, target)
+        drafter = check(target, path, options.draft_kind)
     if options.accept == "block" and (why := block_refusal(drafter)):
         raise RequestError(why, param="accept", hint="leave accept at match")
 
@@ -175,13 +193,13 @@ def refuse_foreign(drafter: Path, target: Path) -> None:
         raise _foreign(drafter, arch, target)
 
 
-def compare_files(target: Target, drafter: Path) -> Iterator[Finding]:
-    """All findings about a target and a file that is to draft for it: a DFlash drafter, or MTP layers of the target.
-    Raises ModelError."""
-    if is_split_off(drafter, target.path):
-        yield from compare_layers(target, drafter)
-    else:
-        yield from compare(target, Drafter.read(drafter, target.path))
+def compare_files(target: Target, drafter: DrafterFile) -> Iterator[Finding]:
+    """All findings about a target and what `read_drafter` says of the file that is to draft for it."""
+    if isinstance(drafter, Target):
+        return compare_layers(target, drafter)
+    if isinstance(drafter, Assistant):
+        return compare_assistant(target, drafter)
+    return compare(target, drafter)
 
 
 def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from dflash_local.convert.relabel import relabel
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.architectures import no_drafting, no_mtp
 from dflash_local.diagnose.mtp_layers import is_split_off
-from dflash_local.diagnose.pair import compare_files, refuse_misfit
+from dflash_local.diagnose.pair import compare_files, read_drafter, refuse_misfit
 from dflash_local.drafting import DraftKind
 from dflash_local.errors import DFlashError, HubError, PairError
 from dflash_local.hub import conversions, registry, selection
@@ -175,9 +175,9 @@ class Pairing:
                 check_checkpoint(folder, target.path)
             return
         with gguf_header(self.hub, *source.files) as path:
-            if not is_split_off(path, target.path) and relabel(path, target.path).is_needed:
+            if not is_split_off(path, target.arch) and relabel(path, target.path).is_needed:
                 return  # relabelled after its download, and checked then
-            refuse_misfit(compare_files(target, path))
+            refuse_misfit(compare_files(target, read_drafter(path, target)))
 
     def suggestion(self) -> str | None:
         """One line if a drafter is known for a target of this shape. Raises the errors of `header()`."""

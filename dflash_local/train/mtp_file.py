@@ -1,7 +1,7 @@
 """MtpFile: a target's next-token (MTP) layer in a file of its own, to go on from and to write.
 
-Names and shapes are those of src/models/qwen35.cpp and hy-v3.cpp of the pinned llama.cpp. The file is what its converter
-writes with --mtp: all keys of the target, its embeddings and its head, and the layer.
+Names and shapes are those of src/models/qwen35.cpp and hy-v3.cpp of the pinned llama.cpp. The file is what its
+converter writes with --mtp: all keys of the target, its embeddings and its head, and the layer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A next-token (MTP) layer in torch, for training: DeepSeek-V3 (arXiv 2412.19437, section 2.2) as Qwen3.5 has it, and
 Hy3 without a gate.
 
-What is computed is graph_mtp of src/models/qwen35.cpp and hy-v3.cpp of the pinned llama.cpp. A row pairs a token with the target's
-final hidden state of the token before; from an anchor on, with the layer's own output there instead. Parameters have
-the names of Qwen3.5's checkpoints, less "mtp.".
+What is computed is graph_mtp of src/models/qwen35.cpp and hy-v3.cpp of the pinned llama.cpp. A row pairs a token with
+the target's final hidden state of the token before; from an anchor on, with the layer's own output there instead.
+Parameters have the names of Qwen3.5's checkpoints, less "mtp.".
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.router import Source
 from dflash_local.server.router.folder import Folder
-from dflash_local.server.router.model import Flags, Model, Options
+from dflash_local.server.router.model import Flags, Model, Options, names_of, value_of
 from dflash_local.server.router.presets import EVERY, PARAM, Preset, read_presets
 
 log = logging.getLogger(__name__)
@@ -95,9 +95,9 @@ class Catalog:
         """The model with its names taken out of its flags, and the router's own flags over them. `cached` is its file
         in the cache."""
         options = dict(model.options)
-        aliases, tags = self.flags.names(options, "alias"), self.flags.names(options, "tags")
+        aliases, tags = names_of(options, "alias"), names_of(options, "tags")
         options = {key: words for key, words in options.items() if key not in ("alias", "tags")}
-        named = self.flags.value(options, "model")
+        named = value_of(options, "model")
         return replace(
             model,
             options={**options, **self.typed},

@@ -16,8 +16,8 @@ from dflash_local.convert.target import Target
 from dflash_local.diagnose.architectures import ASSISTANTS
 from dflash_local.diagnose.companions import companion, is_mtp_file
 from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.mtp_layers import is_split_off, unused_layers
-from dflash_local.diagnose.pair import compare_files, convert_command
+from dflash_local.diagnose.mtp_layers import unused_layers
+from dflash_local.diagnose.pair import Drafter, compare_files, convert_command, read_drafter
 from dflash_local.errors import ModelError, RequestError
 
 log = logging.getLogger(__name__)
@@ -105,13 +105,14 @@ def best_drafter(target: Path, drafters: Sequence[Path]) -> Path | None:
         return None  # its instance will say what is wrong with it
     ranked = []
     for path in drafters:
-        is_mtp = is_split_off(path, target)
-        if is_mtp and has_layers:
-            continue
         try:
-            levels = [finding.level for finding in compare_files(header, path)]
+            drafter = read_drafter(path, header)
         except ModelError:
             continue
+        is_mtp = not isinstance(drafter, Drafter)
+        if is_mtp and has_layers:
+            continue
+        levels = [finding.level for finding in compare_files(header, drafter)]
         if Level.FAIL not in levels:
             same = _n_same(_word(path), _word(target))
             ranked.append((is_mtp, levels.count(Level.WARN), path.parent != target.parent, -same, path.name, path))

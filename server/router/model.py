@@ -16,6 +16,20 @@ Options = Mapping[str, tuple[str, ...]]
 STOP_TIMEOUT = 10.0
 
 
+def value_of(options: Options, place: str) -> str | None:
+    """A flag's value; None if it is not given."""
+    words = options.get(place)
+    if not words:
+        return None
+    return words[1] if len(words) > 1 else words[0].partition("=")[2]
+
+
+def names_of(options: Options, place: str) -> tuple[str, ...]:
+    """The names that a flag lists; empty if it is not given."""
+    listed = (value_of(options, place) or "").split(",")
+    return tuple(sorted({name.strip() for name in listed} - {""}))
+
+
 @dataclass(frozen=True)
 class Model:
     """A name that clients may ask for.
@@ -53,12 +67,6 @@ class Flags(Protocol):
 
     def options(self, pairs: Mapping[str, str], section: str) -> dict[str, tuple[str, ...]]:
         """Flags from the keys and values of a section. Raises RequestError that names both."""
-
-    def names(self, options: Options, flag: str) -> tuple[str, ...]:
-        """The names that the flag `flag` lists; empty if it is not given."""
-
-    def value(self, options: Options, place: str) -> str | None:
-        """The value of a flag; None if it is not given."""
 
     def has_model(self, options: Options) -> bool:
         """Whether they say which model is meant."""

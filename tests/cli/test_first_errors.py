@@ -109,4 +109,4 @@ def test_help_and_usage_are_argparse_s() -> None:
     root = cli.parser()
     assert isinstance(root, argparse.ArgumentParser)
     known, left = root.parse_known_args(["pairs", "--what"])
-    assert known.func and left == ["--what"]
+    assert known.command and left == ["--what"]

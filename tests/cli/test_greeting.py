@@ -10,7 +10,7 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.build import installation
-from dflash_local.cli import parser
+from dflash_local.cli import parse
 from dflash_local.cli.terminal import greeting
 from dflash_local.hub.model_programs import System
 from tests.hub.fake_programs import gguf, header, hub_model, qwen3
@@ -90,7 +90,7 @@ def test_what_is_to_be_typed_can_be(home: Path, capsys: pytest.CaptureFixture[st
     for _ in range(2):
         for command in commands(greeted(capsys)):
             if command != ["--help"]:
-                assert callable(parser().parse_args(command).func)
+                assert parse(command)
         hub_model(home / "hub", "unsloth/Qwen3-8B-GGUF", f"{QWEN}.gguf", qwen3())
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.build.upstream import cache_dir
-from dflash_local.cli.commands import launch
+from dflash_local.cli.launch import running_server
 from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.cli.launch.server_facts import ServerFacts
@@ -122,7 +122,7 @@ def test_the_page_has_what_is_printed(name: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(("flags", "port"), [([], 8080), (["--ollama"], 11434)])
 def test_the_port_is_that_of_serve(flags: list[str], port: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(launch, "_running", lambda url, _key: asked.append(url))
+    monkeypatch.setattr(running_server, "running_server", lambda url, _key: asked.append(url))
     printed(capsys, "codex", "--print", *flags)
     assert asked == [f"http://127.0.0.1:{port}"]
 
@@ -226,9 +226,9 @@ def test_a_context_that_is_too_short(server: Live, recorder: Recorder, capsys: p
     ],
 )
 def test_why_a_context_is_short(meta: dict[str, int], flags: list[str], reason: str) -> None:
-    args = cli.parser(["launch"]).parse_args(["launch", "codex", *flags])
+    args = cli.parse(["launch", "codex", *flags])[1]
     with pytest.raises(RequestError, match=reason):
-        launch._place(PROGRAMS["codex"], ServerFacts({"m": meta}), "http://x", "none", args)
+        running_server.place_at("http://x", "none", ServerFacts({"m": meta}), PROGRAMS["codex"], args)
 
 
 def test_flags_that_a_running_server_cannot_follow(

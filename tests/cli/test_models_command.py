@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli import parser
+from dflash_local.cli import parse
 from dflash_local.cli.flags.model_flags import take_models
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub.model_programs import System
@@ -57,7 +57,7 @@ def test_each_model_has_its_line(home: Path, capsys: pytest.CaptureFixture[str])
         ["serve", "-m", "gpt4all:a model"],
     ]
     for line in lines:
-        assert callable(parser().parse_args(line).func)
+        assert parse(line)
     assert "left out: 1; --all says why" in text
     text = listed(capsys, "--all")
     assert "(GPT4All): a projector of images or audio" in text
@@ -93,8 +93,7 @@ def test_nothing_here(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def taken(*words: str) -> str:
-    args = parser(["serve"]).parse_args(["serve", *words])
-    return take_models(args).target
+    return take_models(parse(["serve", *words])[1]).target
 
 
 def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
@@ -17,8 +16,9 @@ from gguf import GGMLQuantizationType as Type
 from dflash_local import cli, native
 from dflash_local.build import installation, recipe
 from dflash_local.build.commit import running_commit
-from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
-from dflash_local.cli.flags.model_flags import Models
+from dflash_local.cli import parse
+from dflash_local.cli.flags.engine_arguments import engine_options
+from dflash_local.cli.flags.model_flags import ModelFlags, Models
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES
@@ -46,10 +46,8 @@ def levels(findings: list[Finding], subject: str) -> list[Level]:
 
 def parsed(*argv: str) -> EngineOptions:
     """What the flags say, for a target that the flags may name too."""
-    parser = argparse.ArgumentParser()
-    add_engine_flags(parser)
-    args = parser.parse_args(["-m", str(bundled_pair().target), *argv])
-    return EngineOptions(**engine_options(args, Models(args.model, args.drafter)))
+    args: ModelFlags = parse(["doctor", "-m", str(bundled_pair().target), *argv])[1]
+    return EngineOptions(**engine_options(args, Models(args.model or "", args.drafter)))
 
 
 @pytest.fixture

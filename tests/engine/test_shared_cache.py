@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dflash_local.diagnose.memory import default_context
+from dflash_local.diagnose.memory import Sizes, default_context
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
@@ -383,7 +383,7 @@ def test_the_default_context(pocket: dict[str, Path], options: dict[str, Any], n
         per_token = info["memory"]["context"] / info["n_ctx"]
         spare = options["host_memory"] - info["memory"]["target"]
         assert info["n_ctx"] * per_token == pytest.approx(spare / 2, rel=0.01)
-        n_ctx = default_context(EngineOptions(pocket["target"], **settings), pocket["target"], spare)
+        n_ctx = default_context(EngineOptions(pocket["target"], **settings), Sizes(pocket["target"]), spare)
     assert info["n_ctx"] == pytest.approx(n_ctx, abs=256)
 
 

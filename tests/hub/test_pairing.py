@@ -16,8 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from dflash_local.cli import main, parser
-from dflash_local.cli.flags.engine_flags import engine_options
+from dflash_local.cli import main, parse
+from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.model_flags import suggest, take_models
 from dflash_local.convert.gguf_metadata import read_header, read_metadata
 from dflash_local.demo.pocket import bundled_pair
@@ -91,7 +91,7 @@ def register(tmp_path: Path, *drafters: dict[str, Any], **facts: Any) -> None:
 
 
 def args_of(*flags: str, command: str = "serve") -> Any:
-    return parser((command,)).parse_args([command, *flags])
+    return parse([command, *flags])[1]
 
 
 def taken(*flags: str) -> tuple[str, str | None]:

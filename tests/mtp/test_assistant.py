@@ -13,9 +13,10 @@ import pytest
 
 from dflash_local import Engine, SamplingParams
 from dflash_local.convert.target import Target
+from dflash_local.diagnose.assistants import Assistant
 from dflash_local.diagnose.drafting_finding import look_at_drafting
 from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.mtp_layers import compare_layers
+from dflash_local.diagnose.pair import compare_files, read_drafter
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError, PairError
 from dflash_local.native import NativeEngine
@@ -136,7 +137,8 @@ def test_another_target(target: Path, assistant: Path, model: Callable[[str], Pa
     with pytest.raises(ModelError, match=r"drafts for a Gemma 4 model and is none: .* with -m, and this file with -md"):
         engine(assistant, "auto")
     other = Target.read(model("hy_v3-1"))
-    assert [finding.level for finding in compare_layers(other, assistant)] == [Level.FAIL]
+    assert [finding.level for finding in compare_files(other, read_drafter(assistant, other))] == [Level.FAIL]
+    assert {finding.level for finding in compare_files(Target.read(target), Assistant.read(assistant))} == {Level.OK}
     assert best_drafter(target, [assistant]) == assistant
     assert best_drafter(other.path, [assistant]) is None
     found = look_at_drafting(EngineOptions(model=str(target)), Target.read(target), assistant)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dflash_local.cli import parser
+from dflash_local.cli import parse
 from dflash_local.cli.flags.logs import JsonLines, Lines, set_up_logs
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
@@ -247,7 +247,7 @@ def test_log_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "serve.log"
 
     def level(*flags: str) -> tuple[int, int]:
-        native = set_up_logs(parser(("serve",)).parse_args(["serve", *flags]))
+        native = set_up_logs(parse(["serve", *flags])[1])
         return root.level, native
 
     try:
@@ -272,9 +272,9 @@ def test_log_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_forms_of_lines() -> None:
     record = logging.LogRecord("x", logging.WARNING, "", 0, "careful: %s", ("é",), None)
-    args = parser(("serve",)).parse_args(["serve", "--no-log-timestamps"])
+    args = parse(["serve", "--no-log-timestamps"])[1]
     assert Lines(args, colors=True).format(record) == "\x1b[35mWARNING careful: é\x1b[0m"
-    args.log_prefix = False
+    args = parse(["serve", "--no-log-timestamps", "--no-log-prefix"])[1]
     assert Lines(args, colors=False).format(record) == "careful: é"
     told = json.loads(JsonLines().format(record))
     assert told == {"type": "log", "time": int(record.created * 1e6), "level": "warn", "msg": "careful: é"}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dflash_local import cli
+from dflash_local.cli.commands import serve
 from dflash_local.cli.flags.chat_flags import check_chat_flags
-from dflash_local.cli.flags.engine_flags import _SPELLINGS, engine_options, sampling_options
-from dflash_local.cli.flags.http_flags import port_of
+from dflash_local.cli.flags.engine_arguments import engine_options
+from dflash_local.cli.flags.engine_flags import _SPELLINGS
 from dflash_local.cli.flags.model_flags import Models
+from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.serving.serve_app import make_settings
+from dflash_local.cli.usage import UsageError
 from dflash_local.engine import Engine
 from dflash_local.engine_options import FLAG_GROUPS, OPTIONS
 from dflash_local.errors import RequestError
@@ -29,12 +31,13 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def parse(*flags: str) -> argparse.Namespace:
-    return cli.parser(("serve",)).parse_args(["serve", *flags])
+def parse(*flags: str) -> ServeFlags:
+    args: ServeFlags = cli.parse(["serve", *flags])[1]
+    return args
 
 
-def options_of(args: argparse.Namespace) -> dict[str, Any]:
-    return engine_options(args, Models(args.model, args.drafter))
+def options_of(args: ServeFlags) -> dict[str, Any]:
+    return engine_options(args, Models(args.model or "", args.drafter))
 
 
 LONG_LINE = """
@@ -105,17 +108,19 @@ def test_several_texts_to_quote() -> None:
 
 def test_a_list_of_tensors_replaces_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_OVERRIDE_TENSOR", "c=CPU")
-    parser = cli.parser(("serve",))
     for flags, expected in ((("-ot", "a=CPU", "-ot", "b=CPU"), "a=CPU,b=CPU"), ((), "c=CPU")):
-        args = parser.parse_args(["serve", "-m", "T.gguf", *flags])
-        assert options_of(args)["override_tensor"] == expected
+        assert options_of(parse("-m", "T.gguf", *flags))["override_tensor"] == expected
 
 
 def test_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ollama's on demand; a port that is named, in whichever way, counts."""
-    assert [port_of(parse(*flags)) for flags in ((), ("--ollama",), ("--ollama", "--port", "0"))] == [8080, 11434, 0]
+    assert [parse(*flags).listening_port for flags in ((), ("--ollama",), ("--ollama", "--port", "0"))] == [
+        8080,
+        11434,
+        0,
+    ]
     monkeypatch.setenv("LLAMA_ARG_PORT", "7")
-    assert port_of(parse("--ollama")) == 7
+    assert parse("--ollama").listening_port == 7
 
 
 def test_defaults_are_the_engines() -> None:
@@ -130,7 +135,7 @@ def test_defaults_are_the_engines() -> None:
         for name, value in options.items()
         if signature[name].default not in (value, inspect.Parameter.empty)
     } == {"n_slots": -1}  # as llama-server's: 4 that share the context
-    assert sampling_options(parse("-m", "T.gguf")).to_json() == "{}"
+    assert parse("-m", "T.gguf").sampling_params().to_json() == "{}"
     settings = make_settings(parse("-m", "some/T.gguf"))
     assert (settings.alias, settings.api_keys, settings.cors.origins) == ("T.gguf", (), ("localhost",))
 
@@ -169,7 +174,7 @@ def test_a_flag_beats_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_TEMPERATURE", "0.5")
     args = parse("-m", "T.gguf", "-c", "128")
     assert args.n_ctx == 128
-    assert sampling_options(args).temperature == 0.5
+    assert args.sampling_params().temperature == 0.5
 
 
 @pytest.mark.parametrize(
@@ -193,16 +198,15 @@ def test_a_flag_beats_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_usage_errors(capsys: pytest.CaptureFixture[str], flags: str, message: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        parse(*flags.split())
+        cli.main(["serve", *flags.split()])
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_bad_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "many")
-    with pytest.raises(SystemExit):
+    with pytest.raises(UsageError, match="-c/--ctx-size: must be an integer"):
         parse("-m", "x")
-    assert "-c/--ctx-size: must be an integer" in capsys.readouterr().err
 
 
 def test_spellings_are_of_flags_that_take_values() -> None:
@@ -212,7 +216,7 @@ def test_spellings_are_of_flags_that_take_values() -> None:
 
 
 def test_flags_of_the_engine_are_listed_in_groups_of_one_list() -> None:
-    titles = [group.title for group in parse("-m", "x").parser._action_groups]
+    titles = [group.title for group in parse("-m", "x").line.parser._action_groups]
     assert [title for title in titles if title in FLAG_GROUPS] == [*FLAG_GROUPS]
     assert {option.flag.group for option in OPTIONS.values() if option.flag} == {*FLAG_GROUPS}
 
@@ -239,7 +243,7 @@ def test_a_broken_chat_template_is_told_before_anything_loads(tmp_path: Path, te
         # the server says so although there is no such model
         with pytest.raises(RequestError, match=why):
             args = parse("-m", str(tmp_path / "missing.gguf"), "--port", "0", name, value)
-            args.func(args)
+            serve.run(args)
     assert options_of(parse("-m", "T.gguf", "--chat-template", "llama3"))["chat_template"] == "llama3"
 
 

@@ -3,7 +3,6 @@ owners, refusals."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import multiprocessing
@@ -23,7 +22,7 @@ import numpy as np
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.flags.embedding_flags import check_embedding_flags, embedding_settings, writes_no_text
+from dflash_local.cli.flags.embedding_flags import EmbeddingFlags, check_embedding_flags, embedding_settings
 from dflash_local.engine import Engine
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.native import check_embedding_gguf, check_gguf
@@ -396,8 +395,8 @@ def test_a_damaged_encoder_does_not_start(folder: Path) -> None:
 # ---- flags ----
 
 
-def flags(*words: str) -> argparse.Namespace:
-    args = cli.parser(("serve",)).parse_args(["serve", *words])
+def flags(*words: str) -> EmbeddingFlags:
+    args: EmbeddingFlags = cli.parse(["serve", *words])[1]
     check_embedding_flags(args)
     return args
 
@@ -405,10 +404,10 @@ def flags(*words: str) -> argparse.Namespace:
 def test_flags(bert: Path, ranker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = flags("--embedding-model", str(bert), "--rerank-model", str(ranker), "--pooling", "mean", "-t", "3")
     found = embedding_settings(args, "", "unused")
-    assert writes_no_text(args)
+    assert args.writes_no_text
     assert (found["embedding"].path, found["embedding"].name) == (str(bert), "bert.gguf")
     assert (found["embedding"].pooling, found["rerank"].pooling, found["rerank"].n_threads) == ("mean", "rank", 3)
-    assert not writes_no_text(flags("-m", "T.gguf", "--embedding-model", str(bert)))
+    assert not flags("-m", "T.gguf", "--embedding-model", str(bert)).writes_no_text
     monkeypatch.setenv("LLAMA_ARG_EMBEDDINGS", "1")
     monkeypatch.setenv("LLAMA_ARG_POOLING", "cls")
     found = embedding_settings(flags("-m", str(bert), "-c", "64"), str(bert), "mine")

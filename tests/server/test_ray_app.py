@@ -91,7 +91,7 @@ def cluster(pocket: dict[str, Path]) -> Iterator[Cluster]:
     import ray
     from ray import serve
 
-    args = cli.parser(("serve",)).parse_args(["serve", *flags(pocket)])
+    args = cli.parse(["serve", *flags(pocket)])[1]
     port = free_port()
     ray.init(num_cpus=6, include_dashboard=False)
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.flags.router_flags import ServeFlags, is_router
+from dflash_local.cli.serving.instance_flags import InstanceFlags
+from dflash_local.cli.serving.serve_router import is_router
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.router.catalog import Cached, Catalog
 from dflash_local.server.router.folder import Folder, best_drafter
@@ -21,8 +21,8 @@ __all__ = ["clean"]  # the fixture: no variable of llama-server is set
 
 
 @pytest.fixture
-def flags() -> ServeFlags:
-    return ServeFlags(parse().parser)
+def flags() -> InstanceFlags:
+    return InstanceFlags(parse().line.parser)
 
 
 def written(path: Path, text: str) -> Path:
@@ -98,7 +98,7 @@ def test_what_is_no_file_of_presets(tmp_path: Path, text: str, message: str) -> 
         ({"chat-template": "chatml", "temp": "0"}, ["--chat-template=chatml", "--temperature=0"]),
     ],
 )
-def test_keys_are_flags(flags: ServeFlags, pairs: dict[str, str], expected: list[str]) -> None:
+def test_keys_are_flags(flags: InstanceFlags, pairs: dict[str, str], expected: list[str]) -> None:
     words = [word for words in flags.options(pairs, "a").values() for word in words]
     assert sorted(words) == sorted(expected)
 
@@ -112,12 +112,12 @@ def test_keys_are_flags(flags: ServeFlags, pairs: dict[str, str], expected: list
         ({"mmproj": "x.gguf"}, r"\[a\] mmproj: .*images, audio and video are not supported"),
     ],
 )
-def test_a_key_that_is_wrong_is_told(flags: ServeFlags, pairs: dict[str, str], message: str) -> None:
+def test_a_key_that_is_wrong_is_told(flags: InstanceFlags, pairs: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         flags.options(pairs, "a")
 
 
-def test_what_the_router_decides_is_told(flags: ServeFlags, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_router_decides_is_told(flags: InstanceFlags, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert flags.options({"port": "80", "api-key": "x", "c": "5"}, "a") == {"n_ctx": ("--ctx-size=5",)}
     assert [line.partition(":")[0] for line in caplog.messages] == ["[a] port", "[a] api-key"]
@@ -126,10 +126,10 @@ def test_what_the_router_decides_is_told(flags: ServeFlags, caplog: pytest.LogCa
 # ---- the command line ----
 
 
-def test_typed_flags_go_to_every_instance(flags: ServeFlags) -> None:
+def test_typed_flags_go_to_every_instance() -> None:
     line = "-c 64 --port 5 --temp=0.5 -fa on -fa -ngl all --no-slots -r A -r B -l 5+1 --api-key x --cont-batching -t4"
     line += " --lookup-corpus a.txt --lookup-corpus b.txt"
-    typed = flags.typed(line.split())
+    typed = parse(*line.split()).line.typed()
     assert typed["n_ctx"] == ("-c", "64")
     assert typed["sampling_temperature"] == ("--temp=0.5",)
     assert typed["flash_attn"] == ("-fa",)
@@ -140,7 +140,7 @@ def test_typed_flags_go_to_every_instance(flags: ServeFlags) -> None:
     assert "--cont-batching" in typed
 
 
-def test_variables_of_the_router_stay_with_it(flags: ServeFlags, caplog: pytest.LogCaptureFixture) -> None:
+def test_variables_of_the_router_stay_with_it(flags: InstanceFlags, caplog: pytest.LogCaptureFixture) -> None:
     ours = {"LLAMA_ARG_PORT": "5", "LLAMA_API_KEY": "k", "LLAMA_ARG_MODEL": "m", "LLAMA_ARG_NO_UI": "1"}
     kept = {"LLAMA_ARG_CTX_SIZE": "64", "HOME": "/", "LLAMA_ARG_OFFLINE": "1"}
     with caplog.at_level(logging.WARNING):
@@ -148,25 +148,19 @@ def test_variables_of_the_router_stay_with_it(flags: ServeFlags, caplog: pytest.
     assert caplog.messages == ["LLAMA_ARG_MODEL is about one model: those of a router do not get it"]
 
 
-def parsed(*words: str) -> Any:
-    args = parse(*words)
-    args.arguments = list(words)
-    return args
-
-
 def test_what_makes_a_router(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_router(parsed())
-    assert is_router(parsed("--models-dir", "."))
-    assert not is_router(parsed("-m", "T.gguf"))
-    assert not is_router(parsed("--embedding-model", "E.gguf"))
+    assert is_router(parse())
+    assert is_router(parse("--models-dir", "."))
+    assert not is_router(parse("-m", "T.gguf"))
+    assert not is_router(parse("--embedding-model", "E.gguf"))
     with pytest.raises(RequestError, match="make a router of many models, and another flag names one"):
-        is_router(parsed("--models-dir", ".", "-m", "T.gguf"))
+        is_router(parse("--models-dir", ".", "-m", "T.gguf"))
     monkeypatch.setenv("LLAMA_ARG_MODELS_DIR", ".")
-    assert not is_router(parsed("-m", "T.gguf"))
+    assert not is_router(parse("-m", "T.gguf"))
     monkeypatch.setenv("LLAMA_ARG_MODEL", "T.gguf")
     with pytest.raises(RequestError, match="make a router"):
-        is_router(parsed())
-    assert is_router(parsed("--models-preset", "p.ini"))
+        is_router(parse())
+    assert is_router(parse("--models-preset", "p.ini"))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +266,7 @@ def test_next_token_layers_of_a_file(tmp_path: Path, pocket: dict[str, Path], un
 # ---- all of them ----
 
 
-def test_the_catalog(flags: ServeFlags, models: Path, tmp_path: Path) -> None:
+def test_the_catalog(flags: InstanceFlags, models: Path, tmp_path: Path) -> None:
     """The command line beats a model's section, and that the section of all."""
     file = written(
         tmp_path / "p.ini",
@@ -303,12 +297,12 @@ def test_the_catalog(flags: ServeFlags, models: Path, tmp_path: Path) -> None:
         ("[a]\nm = x\nalias = z\n[b]\nm = y\nalias = z\n", r"\[b\] the alias 'z' is an alias of a"),
     ],
 )
-def test_a_catalog_that_cannot_be(flags: ServeFlags, tmp_path: Path, text: str, message: str) -> None:
+def test_a_catalog_that_cannot_be(flags: InstanceFlags, tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         Catalog(flags, presets=written(tmp_path / "p.ini", text)).read()
 
 
-def test_a_preset_stands_for_its_file_of_the_cache(flags: ServeFlags, tmp_path: Path) -> None:
+def test_a_preset_stands_for_its_file_of_the_cache(flags: InstanceFlags, tmp_path: Path) -> None:
     file = written(tmp_path / "p.ini", "[own]\nhf-repo = org/own\ndedup-cache-models = 1\n")
     cached = [
         Cached(f"org/{name}:Q8_0", Path(name), flags.given({"hf_repo": f"org/{name}"})) for name in ("own", "two")

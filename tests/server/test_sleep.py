@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from dflash_local.cli.serving.serve_app import make_settings
+from dflash_local.cli.usage import UsageError
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import sleep
@@ -128,7 +129,7 @@ def test_it_never_sleeps_unless_it_is_told_to() -> None:
     assert make_settings(parse("-m", "T.gguf")).sleep_idle_seconds == -1
     assert make_settings(parse("-m", "T.gguf", "--sleep-idle-seconds", "5")).sleep_idle_seconds == 5
     for wrong in ("0", "-2", "x"):
-        with pytest.raises(SystemExit):
+        with pytest.raises(UsageError):
             parse("-m", "T.gguf", "--sleep-idle-seconds", wrong)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import stat
 import sys
@@ -34,9 +33,8 @@ def test_record_and_train(
     settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "record"
-    args = argparse.Namespace(record=folder, record_limit=1)
     with Engine(pocket["target"], n_ctx=512, n_threads=1, warmup=False) as engine:
-        _record(engine, str(pocket["target"]), args)
+        _record(engine, str(pocket["target"]), folder, 1)
         found = [tokens for tokens in ask(engine, 12) if len(tokens) >= 8]
         ended = engine.ended
     ended.result()

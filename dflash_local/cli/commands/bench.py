@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Results, measure
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine
-from dflash_local.cli.flags.model_flags import Models, take_models
-from dflash_local.cli.flags.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.flags.command_line import CommandLine
+from dflash_local.cli.flags.engine_arguments import load_engine
+from dflash_local.cli.flags.flag import Appended, Flags, add_flags, flag
+from dflash_local.cli.flags.model_flags import ModelFlags, Models, add_model_flags, take_models
+from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
+from dflash_local.cli.flags.sampling_flags import add_sampling_flags
 from dflash_local.cli.flags.values import count, write_text
 from dflash_local.cli.terminal.bench_progress import watching
 from dflash_local.cli.usage import Commands, add_command
@@ -39,63 +41,58 @@ _DESCRIPTION = (
 )
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "bench", run, "measure the drafter's speed-up on your prompts", _DESCRIPTION)
-    add_prompt_flags(parser)
-    parser.add_argument(
-        "--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)"
-    )
-    parser.add_argument("--format", choices=FORMATS, default="md", help="default: md")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen")
-    parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE.html",
-        help="write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
-    )
-    parser.add_argument(
-        "--from",
-        dest="record",
-        type=Path,
-        metavar="FILE.json",
-        help="measure nothing: make the --report of what an earlier run wrote with --format json",
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (shown only on a terminal)")
-    parser.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
-        help="write every step of the drafted answers there, one JSON object a line",
-    )
-    _add_baseline_flags(parser)
-    add_engine_flags(parser)
-    add_sampling_flags(parser)
+class BaselineFlags(
+    Flags,
+    title="baselines",
+    text="Upstream's own llama-server answers the same prompts with the same target and flags, in turns with us. It is "
+    "built once from the pinned source without our patches, as our own build is (cmake and a compiler are needed; "
+    "DFLASH_PEER_BIN names a folder with a llama-server to use instead). The target is then in memory twice.",
+):
+    """Upstream's heads, measured beside our drafter."""
 
-
-def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "baselines",
-        "Upstream's own llama-server answers the same prompts with the same target and flags, in turns with us. It is "
-        "built once from the pinned source without our patches, as our own build is (cmake and a compiler are needed; "
-        "DFLASH_PEER_BIN names a folder with a llama-server to use instead). The target is then in memory twice.",
-    )
-    group.add_argument(
+    baseline: tuple[str, ...] = flag(
         "--baseline",
-        action="append",
-        default=[],
-        metavar="KIND[=HEAD]",
-        help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
+        "none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
         "and dspark, for mtp what our engine takes); may be given several times",
+        action=Appended,
+        metavar="KIND[=HEAD]",
     )
-    group.add_argument(
+    baseline_lengths: list[int] = flag(
         "--baseline-draft",
-        dest="baseline_lengths",
+        "its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
         type=count(1),
         nargs="+",
         default=[3, 7, 15],
         metavar="N",
-        help="its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
     )
+
+
+class BenchFlags(ModelFlags, PromptFlags, BaselineFlags):
+    line: CommandLine
+    repeat: int = flag("--repeat", "repeats, plain and drafted in turns (default: 3)", type=count(1), default=3)
+    format: str = flag("--format", "default: md", choices=FORMATS, default="md")
+    output: Path | None = flag("-o --output", "write there instead of to the screen")
+    report: Path | None = flag(
+        "--report",
+        "write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
+        metavar="FILE.html",
+    )
+    record: Path | None = flag(
+        "--from",
+        "measure nothing: make the --report of what an earlier run wrote with --format json",
+        metavar="FILE.json",
+    )
+    quiet: bool = flag("-q --quiet", "no progress bar (shown only on a terminal)")
+    trace: Path | None = flag("--trace", "write every step of the drafted answers there, one JSON object a line")
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands, "bench", BenchFlags, run, "measure the drafter's speed-up on your prompts", _DESCRIPTION
+    )
+    add_flags(parser, PromptFlags, BaselineFlags)
+    add_model_flags(parser)
+    add_sampling_flags(parser)
 
 
 def _upstream_program() -> Path:
@@ -104,7 +101,7 @@ def _upstream_program() -> Path:
     return peer.build() / peer.PROGRAM
 
 
-def _upstream_flags(args: argparse.Namespace, target: str, engine: Engine) -> list[str]:
+def _upstream_flags(args: BenchFlags, target: str, engine: Engine) -> list[str]:
     """The shared options as flags of upstream's server, which have the same names."""
     from dflash_local.machine.hardware import this_machine
 
@@ -112,9 +109,9 @@ def _upstream_flags(args: argparse.Namespace, target: str, engine: Engine) -> li
     flags = ["-m", target, "-c", str(engine.n_ctx_slot), "-t", str(threads)]
     flags += ["-tb", str(args.n_threads_batch or threads), "-fa", args.flash_attn]
     for name in _SHARED:
-        value, flag = getattr(args, name), OPTIONS[name].flag
-        if flag is not None and value != DEFAULTS.get(name):
-            flags += [flag.names[0]] if value is True else [flag.names[0], str(value)]
+        value, named = args.options[name], OPTIONS[name].flag
+        if named is not None and value != DEFAULTS.get(name):
+            flags += [named.names[0]] if value is True else [named.names[0], str(value)]
     if args.load_mode != "auto":
         flags += ["--load-mode", args.load_mode]
     if args.chat_template_file:
@@ -122,16 +119,16 @@ def _upstream_flags(args: argparse.Namespace, target: str, engine: Engine) -> li
     return flags
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: BenchFlags) -> int:
     if args.record:
-        return _report_of(args)
+        return _report_of(args.record, args.report)
     _check_writable(args.report, "--report")
     models = take_models(args)
     results = _measure(args, models)
     results.environment.update(
         target_file=Path(models.target).name,
         drafter_file="" if results.environment["drafter"] == "none" else Path(models.drafter or "").name,
-        command=_command(args.arguments),
+        command=_command(args.line.words),
     )
     if args.report:
         _write_report(results.to_json(), "the record", args.report)
@@ -143,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace, models: Models) -> Results:
+def _measure(args: BenchFlags, models: Models) -> Results:
     drafter = Path(models.drafter) if models.drafter else None
     baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
     for baseline in baselines:
@@ -173,15 +170,15 @@ def _measure(args: argparse.Namespace, models: Models) -> Results:
             )
 
 
-def _report_of(args: argparse.Namespace) -> int:
+def _report_of(record: Path, report: Path | None) -> int:
     """The report of an earlier run."""
-    if not args.report:
+    if not report:
         raise RequestError("--from makes a report: say where with --report FILE.html", param="--report")
     try:
-        data = args.record.read_bytes()
+        data = record.read_bytes()
     except OSError as error:
-        raise RequestError(f"cannot read {args.record}: {error.strerror}", param="--from") from None
-    _write_report(data, str(args.record), args.report)
+        raise RequestError(f"cannot read {record}: {error.strerror}", param="--from") from None
+    _write_report(data, str(record), report)
     return 0
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from dflash_local.build.builder import build
 from dflash_local.build.recipe import BACKENDS
 from dflash_local.build.tree import write_tree
+from dflash_local.cli.flags.flag import Flags, add_fields, flag
 from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = (
@@ -17,47 +17,52 @@ _DESCRIPTION = (
 )
 
 
+class PlaceFlags(Flags):
+    """Where the build goes."""
+
+    no_install: bool = flag(
+        "--no-install", "only compile: a later 'dflash-local build' installs the wheel out of the cache"
+    )
+    out: Path | None = flag(
+        "--out",
+        "install nothing: put the wheel, its recipe and hashes, and what `make gpu-proof` needs to run it on a "
+        "machine without compiler and network, into DIR",
+        metavar="DIR",
+    )
+
+
+class BuildFlags(PlaceFlags):
+    backend: str = flag(
+        "--backend",
+        "where models run; auto: a GPU whose toolkit is here too",
+        choices=("auto", *BACKENDS),
+        default="auto",
+    )
+    cuda_arch: str | None = flag(
+        "--cuda-arch", "CUDA architectures, such as '86;89' (default: the GPU of this machine)", metavar="LIST"
+    )
+    force: bool = flag("--force", "compile again even if nothing changed")
+    tree: Path | None = flag(
+        "--tree", "only unpack and patch the pinned source into DIR (for work on patches/)", metavar="DIR"
+    )
+    python: str | None = flag("--python", "with --out: the Python of that machine (default: this one)", metavar="3.12")
+    cmake_flags: list[str] = flag("cmake_flags", "flags for CMake, after --", nargs="*", metavar="-DFLAG=VALUE")
+
+
 def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "build",
+        BuildFlags,
         run,
         "compile and install the patched llama.cpp (once, minutes)",
         _DESCRIPTION,
         epilog="Everything after -- goes to CMake: dflash-local build --backend cpu -- -DGGML_NATIVE=OFF",
     )
-    backends = ("auto", *BACKENDS)
-    parser.add_argument(
-        "--backend", choices=backends, default="auto", help="where models run; auto: a GPU whose toolkit is here too"
-    )
-    parser.add_argument(
-        "--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89' (default: the GPU of this machine)"
-    )
-    parser.add_argument("--force", action="store_true", help="compile again even if nothing changed")
-    parser.add_argument(
-        "--tree",
-        type=Path,
-        metavar="DIR",
-        help="only unpack and patch the pinned source into DIR (for work on patches/)",
-    )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--no-install",
-        action="store_true",
-        help="only compile: a later 'dflash-local build' installs the wheel out of the cache",
-    )
-    where.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="install nothing: put the wheel, its recipe and hashes, and what `make gpu-proof` needs to run it on a "
-        "machine without compiler and network, into DIR",
-    )
-    parser.add_argument("--python", metavar="3.12", help="with --out: the Python of that machine (default: this one)")
-    parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
+    add_fields(parser.add_mutually_exclusive_group(), PlaceFlags)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: BuildFlags) -> int:
     if args.tree is not None:
         write_tree(args.tree)
     else:

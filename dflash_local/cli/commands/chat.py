@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 
 from dflash_local.cli.chat.backends import local, remote
 from dflash_local.cli.chat.repl import HELP, Chat
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine, sampling_options
-from dflash_local.cli.flags.model_flags import NO_MODEL, take_models
+from dflash_local.cli.flags.engine_arguments import load_engine
+from dflash_local.cli.flags.flag import flag
+from dflash_local.cli.flags.model_flags import NO_MODEL, ModelFlags, add_model_flags, take_models
+from dflash_local.cli.flags.sampling_flags import SamplingFlags, add_sampling_flags
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.usage import Commands, add_command
@@ -17,40 +18,40 @@ from dflash_local.errors import RequestError
 _DESCRIPTION = "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target)."
 
 
+class ChatFlags(ModelFlags, SamplingFlags):
+    url: str | None = flag(
+        "--url", "talk to a running server, such as http://127.0.0.1:8080, instead of loading a model", metavar="URL"
+    )
+    api_key: str | None = flag("--api-key", "the server's key", metavar="KEY")
+    system: str | None = flag("--system", "system prompt", metavar="TEXT")
+    predict: int = flag("-n --predict", "most tokens per answer (default: no limit)", type=count(-1), default=-1)
+    show: str = flag(
+        "--show",
+        "drafts: tint what was drafted, by whom and how deep, show what the last pass refused, and tell more "
+        "after each answer (default: text)",
+        choices=("text", "drafts"),
+        default="text",
+    )
+
+
 def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "chat",
+        ChatFlags,
         run,
         "chat in the terminal",
         _DESCRIPTION,
         epilog="commands inside the chat:\n" + HELP,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--url",
-        metavar="URL",
-        help="talk to a running server, such as http://127.0.0.1:8080, instead of loading a model",
-    )
-    parser.add_argument("--api-key", metavar="KEY", help="the server's key")
-    parser.add_argument("--system", metavar="TEXT", help="system prompt")
-    parser.add_argument(
-        "-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)"
-    )
-    parser.add_argument(
-        "--show",
-        choices=("text", "drafts"),
-        default="text",
-        help="drafts: tint what was drafted, by whom and how deep, show what the last pass refused, and tell more "
-        "after each answer (default: text)",
-    )
-    add_engine_flags(parser)
+    add_model_flags(parser)
     add_sampling_flags(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: ChatFlags) -> int:
     """Chat until /exit or the end of input."""
-    settings = json.loads(sampling_options(args).to_json()) | {"max_tokens": args.predict}
+    settings = json.loads(args.sampling_params().to_json()) | {"max_tokens": args.predict}
     if args.url:
         return Chat(remote(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
     if not args.model and not args.hf_repo:

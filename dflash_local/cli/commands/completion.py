@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.parser_actions import actions_of, commands_of
 from dflash_local.cli.usage import Commands, add_command
 
@@ -21,12 +22,17 @@ SHELLS = ("bash", "zsh", "fish")
 _MODELS = ("model", "drafter")  # by `dest` in the parser
 
 
+class CompletionFlags(Flags):
+    shell: str = flag("shell", "the shell that is to complete", choices=SHELLS)
+
+
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "completion", run, "complete commands and flags in bash, zsh or fish", _DESCRIPTION)
-    parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
+    add_command(
+        commands, "completion", CompletionFlags, run, "complete commands and flags in bash, zsh or fish", _DESCRIPTION
+    )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: CompletionFlags) -> int:
     print(script(args.shell))
     return 0
 

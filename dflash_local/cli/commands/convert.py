@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.flag import add_flag
-from dflash_local.cli.flags.model_flags import add_access_flags, local_header, local_target
+from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.model_flags import HubFlags, local_header, local_target
 from dflash_local.cli.flags.values import count, numbers
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
@@ -35,67 +33,65 @@ as llama.cpp's: names and keys change, weights do not.
 """
 
 
+class ConvertFlags(HubFlags):
+    drafter: Path = flag(
+        "drafter",
+        "directory with the drafter's config.json and weights, or a GGUF of another dialect",
+        metavar="DRAFTER",
+    )
+    target: str = flag(
+        "--target",
+        "GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
+        "only the header is downloaded",
+        required=True,
+        metavar="TARGET.gguf",
+    )
+    output: Path | None = flag(
+        "-o --output",
+        "file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
+        metavar="OUT",
+    )
+    outtype: str | None = flag("--outtype", f"type of the matrices (default: {_OUTTYPE})", choices=OUTTYPES)
+    target_layer_ids: tuple[int, ...] | None = flag(
+        "--target-layer-ids",
+        "the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names none",
+        type=numbers(int),
+        metavar="ID,...",
+    )
+    non_causal: bool = flag(
+        "--non-causal",
+        "in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
+    )
+    draft_vocab: int | None = flag(
+        "--draft-vocab",
+        "let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
+        "the same answers",
+        type=count(8),
+    )
+    corpus: Path | None = flag("--corpus", "text whose tokens --draft-vocab counts")
+    quiet: bool = flag("-q --quiet", "show no progress")
+
+
 def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "convert",
+        ConvertFlags,
         run,
         "turn a DFlash drafter from Hugging Face, or another project's GGUF, into a GGUF",
         _DESCRIPTION,
     )
-    parser.add_argument(
-        "drafter",
-        type=Path,
-        metavar="DRAFTER",
-        help="directory with the drafter's config.json and weights, or a GGUF of another dialect",
-    )
-    parser.add_argument(
-        "--target",
-        required=True,
-        metavar="TARGET.gguf",
-        help="GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
-        "only the header is downloaded",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="OUT",
-        help="file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
-    )
-    parser.add_argument("--outtype", choices=OUTTYPES, help=f"type of the matrices (default: {_OUTTYPE})")
-    parser.add_argument(
-        "--target-layer-ids",
-        type=numbers(int),
-        metavar="ID,...",
-        help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
-        "none",
-    )
-    parser.add_argument(
-        "--non-causal",
-        action="store_true",
-        help="in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
-    )
-    parser.add_argument(
-        "--draft-vocab",
-        type=count(8),
-        metavar="N",
-        help="let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
-        "the same answers",
-    )
-    parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
-    add_access_flags(partial(add_flag, parser))
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_flags(parser, HubFlags)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: ConvertFlags) -> int:
     return _rewrite_gguf(args) if args.drafter.is_file() else _convert_checkpoint(args)
 
 
 # ---- a checkpoint ----
 
 
-def _convert_checkpoint(args: argparse.Namespace) -> int:
+def _convert_checkpoint(args: ConvertFlags) -> int:
     from dflash_local.convert.conversion import convert
     from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 
@@ -115,7 +111,7 @@ def _convert_checkpoint(args: argparse.Namespace) -> int:
         ggml = quantize_rows
     output = args.output or Path(f"{args.drafter.resolve().name}-{outtype}.gguf")
     with Progress(quiet=args.quiet) as progress, _target(args) as target:
-        head = _head(target, args.corpus, args.draft_vocab) if args.draft_vocab else None
+        head = _head(target, args.corpus, args.draft_vocab) if args.corpus and args.draft_vocab else None
         conversion = convert(args.drafter, target, output, outtype=outtype, ggml=ggml, progress=progress)
         if head:
             conversion = _reduced(conversion, head)
@@ -133,7 +129,7 @@ def _print(conversion: Conversion, outtype: str) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _target(args: argparse.Namespace) -> AbstractContextManager[Path]:
+def _target(args: ConvertFlags) -> AbstractContextManager[Path]:
     """The target's file; of one on the Hub the header is enough, unless rows of its head are needed."""
     return nullcontext(local_target(args.target, args)) if args.draft_vocab else local_header(args.target, args)
 
@@ -161,15 +157,14 @@ def _reduced(conversion: Conversion, head: ReducedHead) -> Conversion:
 # ---- a GGUF ----
 
 
-def _rewrite_gguf(args: argparse.Namespace) -> int:
+def _rewrite_gguf(args: ConvertFlags) -> int:
     from dflash_local.convert.relabel import relabel
 
-    for place in ("outtype", "draft_vocab", "corpus"):
-        if getattr(args, place) is not None:
-            flag = "--" + place.replace("_", "-")
+    for name, value in (("--outtype", args.outtype), ("--draft-vocab", args.draft_vocab), ("--corpus", args.corpus)):
+        if value is not None:
             raise RequestError(
-                f"{flag} is for checkpoints: a GGUF keeps its weights as they are",
-                param=flag,
+                f"{name} is for checkpoints: a GGUF keeps its weights as they are",
+                param=name,
                 hint="leave it out, and use 'dflash-local quantize' afterwards",
             )
     with local_header(args.target, args) as target:

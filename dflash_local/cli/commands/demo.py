@@ -6,16 +6,18 @@ published model is downloaded and drafts by prompt lookup.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 import time
-import urllib.request
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.flags.flag import Flags, flag
+from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.values import count
+from dflash_local.cli.launch.server_facts import ServerFacts
 from dflash_local.cli.terminal.progress import StatusLine
 from dflash_local.cli.usage import Commands, add_command
+from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from dflash_local.demo.shapes import Pair
     from dflash_local.hub.client import Hub
 
-PAIR_FLAGS = {"shape": "0.6b", "ftype": "q4_0", "drafter": "dflash"}  # and their defaults
+SHAPE, TYPE, DRAFTER = "0.6b", "q4_0", "dflash"  # of the pocket pair, by default
 MODELS = ("smollm2", "qwen2.5-coder")  # of dflash_local.hub.packaged_models, which takes longer to import
 ASKED_FROM = 200_000_000  # bytes of a download
 PAIRS = ("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid")  # of dflash_local.demo.pocket
@@ -40,61 +42,59 @@ _DESCRIPTION = (
 )
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "demo", run, "talk to a small model, no download needed", _DESCRIPTION)
-    parser.add_argument(
-        "--model", choices=MODELS, help="SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once"
+class DemoFlags(Flags):
+    model: str | None = flag(
+        "--model", "SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once", choices=MODELS
     )
-    parser.add_argument("-y", "--yes", action="store_true", help="download a large model without asking")
-    parser.add_argument("--offline", action="store_true", help="with --model: use only the cache, never the network")
-    parser.set_defaults(hf_token=None)  # these repositories are public
-    parser.add_argument("--shape", choices=SHAPES, help=f"'pocket' is the pair itself (default: {PAIR_FLAGS['shape']})")
-    parser.add_argument(
-        "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), help=f"default: {PAIR_FLAGS['ftype']}"
-    )
-    parser.add_argument(
+    yes: bool = flag("-y --yes", "download a large model without asking")
+    offline: bool = flag("--offline", "with --model: use only the cache, never the network")
+    shape: str | None = flag("--shape", f"'pocket' is the pair itself (default: {SHAPE})", choices=SHAPES)
+    ftype: str | None = flag("--type", f"default: {TYPE}", choices=("f16", "q4_0", "q4_k_m", "q8_0"))
+    drafter: str | None = flag(
         "--drafter",
+        "'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
+        f"and dspark need a checkout (default: {DRAFTER})",
         choices=PAIRS,
-        help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
-        f"and dspark need a checkout (default: {PAIR_FLAGS['drafter']})",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
-    parser.add_argument("--port", type=count(1), default=8080, help="default: %(default)s")
-    parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="CPU threads (default: physical cores)")
-    parser.add_argument(
-        "--once", action="store_true", help="answer one question plain and drafted, print both speeds, and end"
-    )
+    host: str = flag("--host", "default: %(default)s", default="127.0.0.1")
+    port: int = flag("--port", "default: %(default)s", type=count(1), default=8080, metavar="PORT")
+    threads: int | None = flag("-t --threads", "CPU threads (default: physical cores)", type=count(1))
+    once: bool = flag("--once", "answer one question plain and drafted, print both speeds, and end")
 
 
-def run(args: argparse.Namespace) -> int:
+def add_parser(commands: Commands) -> None:
+    add_command(commands, "demo", DemoFlags, run, "talk to a small model, no download needed", _DESCRIPTION)
+
+
+def run(args: DemoFlags) -> int:
     from dflash_local import native
 
     native.load()  # so that a missing library is reported before the models are made
     if args.model:
-        return show_model(args)
-    pair = make_pair(*(getattr(args, flag) or default for flag, default in PAIR_FLAGS.items()))
+        return show_model(args.model, args)
+    pair = make_pair(args.shape or SHAPE, args.ftype or TYPE, args.drafter or DRAFTER)
     if args.once:
         return once(pair, args.threads)
     return serve(["-m", str(pair.target), "-md", str(pair.drafter), "-np", "2"], ALIAS, args)
 
 
-def show_model(args: argparse.Namespace) -> int:
+def show_model(name: str, args: DemoFlags) -> int:
     """Fetch a published model, print what lookup brings and, without --once, serve it."""
-    path = fetch(args.model, args)
-    print_gain(path, args.model, args.threads)
-    return 0 if args.once else serve(["-m", str(path)], args.model, args)
+    path = fetch(name, args)
+    print_gain(path, name, args.threads)
+    return 0 if args.once else serve(["-m", str(path)], name, args)
 
 
-def fetch(name: str, args: argparse.Namespace) -> Path:
+def fetch(name: str, args: DemoFlags) -> Path:
     """The file of a published model. Raises DFlashError: it is not wanted, or cannot be had."""
     from dflash_local.cli.flags.model_flags import hub_of
-    from dflash_local.errors import RequestError
     from dflash_local.hub import packaged_models
 
-    if given := [flag for flag in PAIR_FLAGS if getattr(args, flag)]:
-        flag = given[0].replace("ftype", "type")
-        raise RequestError(f"--{flag} is for the pocket pair", param=flag, hint="leave it out, or leave out --model")
-    with hub_of(args) as hub:
+    for param, value in (("shape", args.shape), ("type", args.ftype), ("drafter", args.drafter)):
+        if value:
+            hint = "leave it out, or leave out --model"
+            raise RequestError(f"--{param} is for the pocket pair", param=param, hint=hint)
+    with hub_of(args.offline) as hub:
         if not args.yes and not packaged_models.cached(name, hub):
             agree(name, hub)
         return packaged_models.fetch(name, hub)
@@ -102,7 +102,6 @@ def fetch(name: str, args: argparse.Namespace) -> Path:
 
 def agree(name: str, hub: Hub) -> None:
     """Ask before a large download. Raises RequestError if the answer is no, or if nobody can be asked."""
-    from dflash_local.errors import RequestError
     from dflash_local.hub.packaged_models import MODELS
     from dflash_local.words import file_size_text
 
@@ -161,7 +160,7 @@ def once(pair: Pair, threads: int | None) -> int:
     return 0
 
 
-def serve(models: list[str], alias: str, args: argparse.Namespace) -> int:
+def serve(models: list[str], alias: str, args: DemoFlags) -> int:
     """Serve until interrupted; once it listens, print how to use it. `models` are flags."""
     from dflash_local.cli import main
 
@@ -172,21 +171,12 @@ def serve(models: list[str], alias: str, args: argparse.Namespace) -> int:
 
 def _announce(host: str, port: int, alias: str) -> None:
     """Print what to try once the server is ready."""
-    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+    url = url_from_here(host, port)
     deadline = time.monotonic() + READY_TIMEOUT
-    while time.monotonic() < deadline:
+    while not _serves(url, alias):
+        if time.monotonic() > deadline:
+            return
         time.sleep(0.3)
-        try:
-            with (
-                urllib.request.urlopen(f"{url}/health", timeout=2),
-                urllib.request.urlopen(f"{url}/v1/models", timeout=2) as models,
-            ):
-                if f'"{alias}"'.encode() in models.read():  # not another program on this port
-                    break
-        except OSError:
-            continue
-    else:
-        return
     body = f'{{"messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
     print(
         f"\nReady. A chat page: {url}\nOr, in another terminal:\n\n  curl {url}/v1/chat/completions -d '{body}'\n",
@@ -196,6 +186,15 @@ def _announce(host: str, port: int, alias: str) -> None:
         "'timings' in the answer has the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n",
         flush=True,
     )
+
+
+def _serves(url: str, alias: str) -> bool:
+    """Whether our server has loaded its model; another program may have the port."""
+    try:
+        found = ServerFacts.at(url, "none")
+    except DFlashError:
+        return False
+    return isinstance(found, ServerFacts) and alias in found.models
 
 
 class Written:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
-from dflash_local.cli.flags.model_flags import suggest, take_models
+from dflash_local.cli.flags.engine_arguments import engine_options
+from dflash_local.cli.flags.flag import Flags, add_flags, flag
+from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags, suggest, take_models
 from dflash_local.cli.flags.values import write_text
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
@@ -27,42 +27,54 @@ _DESCRIPTION = (
 )
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "doctor", run, "check the build, the devices and a pair; one line of advice per finding", _DESCRIPTION
-    )
-    parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
-    )
-    parser.add_argument(
-        "--report",
-        nargs="?",
-        const=REPORT,
-        metavar="FILE",
-        help=f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
-        "without keys, tokens, the home folder and prompts",
-    )
-    tune = parser.add_argument_group("tuning")
-    tune.add_argument(
-        "--tune",
-        action="store_true",
-        help="measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
-        "--device names the device, CPU too (the first that has both kernels)",
-    )
-    tune.add_argument(
-        "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
-    )
-    tune.add_argument(
-        "--shape", type=_names, default=["8b"], metavar="8b|27b|MxK,...", help="shapes of the matrices (8b)"
-    )
-    add_engine_flags(parser)
-
-
 def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def run(args: argparse.Namespace) -> int:
+class TuneFlags(Flags, title="tuning"):
+    """What is measured of a device's kernels."""
+
+    tune: bool = flag(
+        "--tune",
+        "measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
+        "--device names the device, CPU too (the first that has both kernels)",
+    )
+    types: list[str] | None = flag(
+        "--types", f"quantized types (those that have both of {','.join(TYPES)})", type=_names, metavar="TYPE,..."
+    )
+    shape: list[str] = flag(
+        "--shape", "shapes of the matrices (8b)", type=_names, default=["8b"], metavar="8b|27b|MxK,..."
+    )
+
+
+class DoctorFlags(ModelFlags, TuneFlags):
+    json: str | None = flag(
+        "--json", "print the findings as JSON, or write them to FILE", nargs="?", const="-", metavar="FILE"
+    )
+    report: str | None = flag(
+        "--report",
+        f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
+        "without keys, tokens, the home folder and prompts",
+        nargs="?",
+        const=REPORT,
+        metavar="FILE",
+    )
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "doctor",
+        DoctorFlags,
+        run,
+        "check the build, the devices and a pair; one line of advice per finding",
+        _DESCRIPTION,
+    )
+    add_flags(parser, TuneFlags)
+    add_model_flags(parser)
+
+
+def run(args: DoctorFlags) -> int:
     if args.tune:
         return tune(args)
     from dflash_local.diagnose.build import look_at_build, look_at_library
@@ -101,7 +113,7 @@ def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **m
     print(text if file == "-" else "\n".join(map(str, findings)))
 
 
-def tune(args: argparse.Namespace) -> int:
+def tune(args: DoctorFlags) -> int:
     """Measure the number of rows from which a device's matrix kernel beats its vector kernel, print the times, and keep
     the counts for later starts."""
     from dflash_local.diagnose.build import look_at_library
@@ -118,26 +130,16 @@ def tune(args: argparse.Namespace) -> int:
     return 1 if worst(findings) is Level.FAIL else 0
 
 
-def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, Any]]) -> Iterator[Finding]:
+def _tune(args: DoctorFlags, info: dict[str, Any], runs: list[dict[str, Any]]) -> Iterator[Finding]:
     """A finding for each type; the times are appended to `runs`."""
     from dflash_local.machine import tuning
 
-    names = (
-        [args.device]
-        if args.device
-        else [device["name"] for device in sorted(info["devices"], key=lambda d: d["type"] == "cpu")]
-    )
-    device, types = next(
-        ((name, types) for name in names if (types := tuning.choices(name, args.types or TYPES))), (names[0], [])
-    )
+    device, types = _tunable(args, info)
     for missing in [name for name in args.types or () if name not in types]:
         yield warn("tuned rows", f"{device} has one kernel only for {missing}", "leave it out of --types")
     if not types:
-        yield fail(
-            "tuned rows",
-            f"{device} has nothing to choose",
-            "see docs/doctor.md for the devices and types that have two kernels",
-        )
+        advice = "see docs/doctor.md for the devices and types that have two kernels"
+        yield fail("tuned rows", f"{device} has nothing to choose", advice)
         return
 
     def show_run(run: dict[str, Any]) -> None:
@@ -159,6 +161,16 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
         yield ok("tuned rows", f"kept in {tuning.keep(rows, few)}")
     except OSError as error:
         yield warn("tuned rows", f"could not be kept: {error}", "point DFLASH_CACHE elsewhere")
+
+
+def _tunable(args: DoctorFlags, info: dict[str, Any]) -> tuple[str, Sequence[str]]:
+    """The device to tune, --device or the first that has two kernels, GPUs before the CPU; and those of its types."""
+    from dflash_local.machine import tuning
+
+    devices = sorted(info["devices"], key=lambda device: device["type"] == "cpu")
+    names = [args.device] if args.device else [device["name"] for device in devices]
+    found = ((name, tuning.choices(name, args.types or TYPES)) for name in names)
+    return next(((name, types) for name, types in found if types), (names[0], []))
 
 
 def _from(rows: int) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import asdict
 
+from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.terminal.model_list import rows_of, table
 from dflash_local.cli.terminal.notes import visible
 from dflash_local.cli.usage import Commands, add_command
@@ -18,13 +18,16 @@ cache, our own and this folder: for each its drafter, and the command that serve
 """
 
 
+class ModelsFlags(Flags):
+    all: bool = flag("--all", "also files that cannot be served, with the reason")
+    json: bool = flag("--json", "print everything as JSON")
+
+
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "models", run, "list the models that are on this computer", _DESCRIPTION)
-    parser.add_argument("--all", action="store_true", help="also files that cannot be served, with the reason")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_command(commands, "models", ModelsFlags, run, "list the models that are on this computer", _DESCRIPTION)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: ModelsFlags) -> int:
     from dflash_local.hub.local_models import find_models
 
     found = find_models()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:
@@ -20,13 +20,16 @@ The list is part of dflash-local; entries of your own go into pairs.json in the 
 """
 
 
+class PairsFlags(Flags):
+    name: str | None = flag("name", "only targets with this in their name", nargs="?", metavar="TARGET")
+    json: bool = flag("--json", "print the list as JSON")
+
+
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "pairs", run, "list the drafters that are known for targets", _DESCRIPTION)
-    parser.add_argument("name", nargs="?", metavar="TARGET", help="only targets with this in their name")
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+    add_command(commands, "pairs", PairsFlags, run, "list the drafters that are known for targets", _DESCRIPTION)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: PairsFlags) -> int:
     from dflash_local.diagnose.architectures import NO_ROLLBACK, TAPPED_ARCHS
     from dflash_local.hub.registry import known_targets
 

@@ -3,7 +3,6 @@ than the pinned one? A dry run, unless `--apply` is given."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import tarfile
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any
 from dflash_local.build import patch
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
+from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import BuildError
 
@@ -139,7 +139,17 @@ def _pinned(folder: Path) -> Path:
         return Upstream.read(folder / "UPSTREAM").fetch(log)
 
 
-def run(args: argparse.Namespace) -> int:
+class PatchFlags(Flags):
+    source: Path | None = flag(
+        "source", "folder or .tar.gz (default: the pinned source)", nargs="?", metavar="SOURCE_TREE"
+    )
+    apply: bool = flag("--apply", "write the hunks that fit (a folder only)")
+    only: str = flag("--only", "only patches whose names begin with this, such as 0003", default="", metavar="NAME")
+    verbose: bool = flag("--verbose -v", "name the hunks that apply as they are, too")
+    json: bool = flag("--json", "all of it as JSON")
+
+
+def run(args: PatchFlags) -> int:
     folder = native_source() / "patches"
     patches = patch_files(folder, args.only)
     name, placements = check(args.source or _pinned(folder), patches, apply=args.apply)
@@ -158,13 +168,4 @@ _DESCRIPTION = (
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "patch", run, "check which hunks of patches/ fit a source tree", _DESCRIPTION)
-    parser.add_argument(
-        "source", nargs="?", type=Path, metavar="SOURCE_TREE", help="folder or .tar.gz (default: the pinned source)"
-    )
-    parser.add_argument("--apply", action="store_true", help="write the hunks that fit (a folder only)")
-    parser.add_argument(
-        "--only", default="", metavar="NAME", help="only patches whose names begin with this, such as 0003"
-    )
-    parser.add_argument("--verbose", "-v", action="store_true", help="name the hunks that apply as they are, too")
-    parser.add_argument("--json", action="store_true", help="all of it as JSON")
+    add_command(commands, "patch", PatchFlags, run, "check which hunks of patches/ fit a source tree", _DESCRIPTION)

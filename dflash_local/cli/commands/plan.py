@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import add_engine_flags, engine_options
-from dflash_local.cli.flags.model_flags import suggest, take_models
+from dflash_local.cli.flags.engine_arguments import engine_options
+from dflash_local.cli.flags.flag import flag
+from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags, suggest, take_models
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.machine.hardware import GIB
 from dflash_local.words import memory_text
@@ -26,26 +27,6 @@ _DESCRIPTION = (
     "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
     "all others stay, too."
 )
-
-
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "plan", run, "show a pair's memory on each device before loading, and the flags for it", _DESCRIPTION
-    )
-    parser.add_argument(
-        "--vram",
-        type=_devices,
-        metavar="24G,24G",
-        help="devices of another machine instead of this one's: their memory, or NAME=24G; sized as CUDA's",
-    )
-    parser.add_argument("--ram", type=_size, metavar="64G", help="memory of its host (default: what is free here)")
-    parser.add_argument(
-        "--by-slots",
-        action="store_true",
-        help="also the largest context for 1, 2, 4 and 8 slots, and what a slot costs",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_engine_flags(parser, defaults={"n_slots": -1})
 
 
 _UNITS = {"": 2**30, "G": 2**30, "GIB": 2**30, "GB": 10**9, "M": 2**20, "MIB": 2**20, "MB": 10**6}
@@ -74,7 +55,31 @@ def _devices(text: str) -> dict[str, int]:
     return devices
 
 
-def run(args: argparse.Namespace) -> int:
+class PlanFlags(ModelFlags):
+    vram: dict[str, int] | None = flag(
+        "--vram",
+        "devices of another machine instead of this one's: their memory, or NAME=24G; sized as CUDA's",
+        type=_devices,
+        metavar="24G,24G",
+    )
+    ram: int | None = flag("--ram", "memory of its host (default: what is free here)", type=_size, metavar="64G")
+    by_slots: bool = flag("--by-slots", "also the largest context for 1, 2, 4 and 8 slots, and what a slot costs")
+    json: bool = flag("--json", "print JSON")
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "plan",
+        PlanFlags,
+        run,
+        "show a pair's memory on each device before loading, and the flags for it",
+        _DESCRIPTION,
+    )
+    add_model_flags(parser, defaults={"n_slots": -1})
+
+
+def run(args: PlanFlags) -> int:
     from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of
@@ -96,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found, indent=1))
     else:
         print(*table(fitted), "", sep="\n")
-        print(*advice(fitted, args), sep="\n")
+        print(*advice(fitted), sep="\n")
         if slots:
             print("", *slot_table(slots), sep="\n")
         if lack:
@@ -153,7 +158,7 @@ def table(fitted: Fitted) -> Iterator[str]:
         yield "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
 
 
-def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
+def advice(fitted: Fitted) -> Iterator[str]:
     """Lines with the context and the command to run."""
     from dflash_local.plan.check import unused
     from dflash_local.plan.flags import flags

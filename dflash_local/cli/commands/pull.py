@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.model_flags import add_access_flags, hub_of
+from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.model_flags import HubFlags, hub_of
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 
@@ -27,39 +26,39 @@ examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    from dflash_local.cli.flags.flag import add_flag
+class PullFlags(HubFlags):
+    name: str | None = flag(
+        "name", "the target (default: Q4_K_M, then Q8_0)", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]"
+    )
+    hf_file: str | None = flag("-hff --hf-file", "the file of that repository, of any type", metavar="FILE")
+    drafter: str | None = flag(
+        "-hfd --spec-draft-hf",
+        "the drafter (default: one beside the target, or one that is known for it)",
+        metavar="USER/NAME[@REVISION][:QUANT]",
+    )
+    target: Path | None = flag("--target", "the target, if it is on this disk", metavar="TARGET.gguf")
+    no_drafter: bool = flag("--no-drafter", "the target alone")
+    outtype: str | None = flag(
+        "--outtype", "type of a converted drafter (default: that of a kept conversion, else f16)", choices=OUTTYPES
+    )
+    dry_run: bool = flag("--dry-run", "only say what would be downloaded")
 
+
+def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "pull",
+        PullFlags,
         run,
         "download a model and its drafter from the Hugging Face Hub",
         _DESCRIPTION,
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "name", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]", help="the target (default: Q4_K_M, then Q8_0)"
-    )
-    parser.add_argument("-hff", "--hf-file", metavar="FILE", help="the file of that repository, of any type")
-    parser.add_argument(
-        "-hfd",
-        "--spec-draft-hf",
-        dest="drafter",
-        metavar="USER/NAME[@REVISION][:QUANT]",
-        help="the drafter (default: one beside the target, or one that is known for it)",
-    )
-    parser.add_argument("--target", type=Path, metavar="TARGET.gguf", help="the target, if it is on this disk")
-    parser.add_argument("--no-drafter", action="store_true", help="the target alone")
-    parser.add_argument(
-        "--outtype", choices=OUTTYPES, help="type of a converted drafter (default: that of a kept conversion, else f16)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be downloaded")
-    add_access_flags(partial(add_flag, parser))
+    add_flags(parser, HubFlags)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: PullFlags) -> int:
     from dflash_local.cli.flags.auto_convert import auto_convert
     from dflash_local.errors import RequestError
     from dflash_local.hub.pairing import Pairing
@@ -69,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError("name one target", hint="give USER/NAME[:QUANT], or --target TARGET.gguf and -hfd USER/NAME")
     if args.target and not args.drafter:
         raise RequestError("--target is on this disk, and no drafter is named", hint="give -hfd USER/NAME")
-    with hub_of(args) as hub, Pairing(hub, args.outtype) as pairing:
+    with hub_of(args.offline, args.hf_token) as hub, Pairing(hub, args.outtype) as pairing:
         if args.target:
             pairing.local_target(args.target)
-        else:
+        elif args.name:
             pairing.hub_target(Name.parse(args.name), args.hf_file)
         if args.drafter:
             pairing.hub_drafter(Name.parse(args.drafter))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags, load_engine
-from dflash_local.cli.flags.flag import add_flag
-from dflash_local.cli.flags.model_flags import Models, add_access_flags, local_target
-from dflash_local.cli.flags.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.cli.flags.engine_arguments import load_engine
+from dflash_local.cli.flags.engine_flags import EngineFlags, add_engine_flags
+from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.model_flags import HubFlags, Models, local_target
+from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
+from dflash_local.cli.flags.sampling_flags import add_sampling_flags
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
@@ -33,53 +33,48 @@ projection is read in each of its passes.
 """
 
 
-def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands, "quantize", run, "find the drafter's best type on this machine", _DESCRIPTION, allow_abbrev=False
+class QuantizeFlags(EngineFlags, HubFlags, PromptFlags):
+    drafter: Path = flag("drafter", "GGUF or checkpoint directory of the drafter", metavar="DRAFTER")
+    target: str = flag(
+        "--target", "GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub", required=True, metavar="TARGET"
     )
-    parser.add_argument("drafter", type=Path, metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
-    parser.add_argument(
-        "--target",
-        dest="model",
-        required=True,
-        metavar="TARGET",
-        help="GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub",
-    )
-    add_access_flags(partial(add_flag, parser))
-    add_prompt_flags(parser)
-    parser.add_argument(
+    types: list[str] = flag(
         "--types",
+        f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
         nargs="+",
         choices=OUTTYPES,
         default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
         metavar="TYPE",
-        help=f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
     )
-    parser.add_argument(
-        "--draft-vocab",
-        nargs="+",
-        dest="draft_vocabs",
-        type=count(8),
-        default=[],
-        metavar="N",
-        help="also try these numbers of tokens",
+    draft_vocabs: list[int] = flag(
+        "--draft-vocab", "also try these numbers of tokens", nargs="+", type=count(8), default=[], metavar="N"
     )
-    parser.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="text whose most frequent tokens --draft-vocab keeps"
+    corpus: Path | None = flag("--corpus", "text whose most frequent tokens --draft-vocab keeps")
+    repeat: int = flag("--repeat", "rounds (default: 3)", type=count(1), default=3)
+    output: Path | None = flag("-o --output", "write the recommended drafter there", metavar="OUT.gguf")
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "quantize",
+        QuantizeFlags,
+        run,
+        "find the drafter's best type on this machine",
+        _DESCRIPTION,
+        allow_abbrev=False,
     )
-    parser.add_argument("--repeat", type=count(1), default=3, metavar="N", help="rounds (default: 3)")
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.gguf", help="write the recommended drafter there")
+    add_flags(parser, HubFlags, PromptFlags)
     add_engine_flags(parser, without=("model", "drafter", "draft_vocab"))
-    parser.set_defaults(draft_vocab="auto")
     add_sampling_flags(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: QuantizeFlags) -> int:
     from dflash_local.trials import recommended, run_trials, table
 
     if args.draft_vocabs and not args.corpus:
         raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
-    target = local_target(args.model, args)
+    target = local_target(args.target, args)
     prompts, sampling = prompts_of(args), steady_sampling(args)
 
     def load(drafter: Path | None) -> Engine:
@@ -107,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_candidates(args: argparse.Namespace, target: Path, folder: Path) -> dict[str, Path]:
+def _write_candidates(args: QuantizeFlags, target: Path, folder: Path) -> dict[str, Path]:
     """Write the drafter in each type and vocabulary into `folder`. Returns the files by name."""
     from dflash_local.convert.conversion import convert
     from dflash_local.convert.outtypes import find_outtype
@@ -120,7 +115,7 @@ def _write_candidates(args: argparse.Namespace, target: Path, folder: Path) -> d
         source = folder / "source.gguf"
         convert(args.drafter, target, source, outtype="bf16")
     drafters: dict[str, Path] = {}
-    order = token_order(target, args.corpus) if args.draft_vocabs else []
+    order = token_order(target, args.corpus) if args.corpus and args.draft_vocabs else []
     for n_tokens in [0, *args.draft_vocabs]:
         head = ReducedHead.of(first_tokens(order, n_tokens), target) if n_tokens else None
         for outtype in args.types:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import logging
 import os
@@ -10,7 +9,8 @@ import signal
 import socket
 import sys
 
-from dflash_local.cli.flags.logs import add_log_flags, set_up_logs
+from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.logs import LogFlags, set_up_logs
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
@@ -28,32 +28,34 @@ you trust, or forward the port (ssh -L).
 log = logging.getLogger(__name__)
 
 
+class RpcServerFlags(LogFlags):
+    host: str = flag(
+        "-H --host", "IPv4 address to listen on (default: 127.0.0.1)", default="127.0.0.1", metavar="ADDRESS"
+    )
+    port: int = flag("-p --port", f"port to listen on (default: {PORT})", type=count(1), default=PORT)
+    device: str | None = flag(
+        "-d --device", "devices to lend (default: all GPUs; without one, the CPU)", metavar="NAME,..."
+    )
+    threads: int | None = flag("-t --threads", "threads of a CPU (default: physical cores)", type=count(1))
+    cache: bool = flag(
+        "-c --cache", "keep large tensors on disk (in the cache folder, rpc/), so that they need not be sent again"
+    )
+
+
 def add_parser(commands: Commands) -> None:
     parser = add_command(
-        commands, "rpc-server", run, "lend this machine's devices to another one", _DESCRIPTION, allow_abbrev=False
+        commands,
+        "rpc-server",
+        RpcServerFlags,
+        run,
+        "lend this machine's devices to another one",
+        _DESCRIPTION,
+        allow_abbrev=False,
     )
-    parser.add_argument(
-        "-H", "--host", default="127.0.0.1", metavar="ADDRESS", help="IPv4 address to listen on (default: 127.0.0.1)"
-    )
-    parser.add_argument(
-        "-p", "--port", type=count(1), default=PORT, metavar="N", help=f"port to listen on (default: {PORT})"
-    )
-    parser.add_argument(
-        "-d", "--device", metavar="NAME,...", help="devices to lend (default: all GPUs; without one, the CPU)"
-    )
-    parser.add_argument(
-        "-t", "--threads", type=count(1), metavar="N", help="threads of a CPU (default: physical cores)"
-    )
-    parser.add_argument(
-        "-c",
-        "--cache",
-        action="store_true",
-        help="keep large tensors on disk (in the cache folder, rpc/), so that they need not be sent again",
-    )
-    add_log_flags(parser)
+    add_flags(parser, LogFlags)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: RpcServerFlags) -> int:
     """Serve until a signal ends the process."""
     from dflash_local.build.upstream import cache_dir
     from dflash_local.native import load, rpc_serve, set_log_level

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local import __version__
-from dflash_local.cli.flags.embedding_flags import add_embedding_flags, check_embedding_flags
-from dflash_local.cli.flags.engine_flags import add_engine_flags, add_sampling_flags
-from dflash_local.cli.flags.flag import add_flag
-from dflash_local.cli.flags.foreign import add_foreign_flags, check_variables
-from dflash_local.cli.flags.http_flags import add_http_flags, add_record_flags
-from dflash_local.cli.flags.logs import add_log_flags, set_up_logs
-from dflash_local.cli.flags.replica_flags import add_replica_flags, refuse_replicas
-from dflash_local.cli.flags.request_flags import add_request_flags
-from dflash_local.cli.flags.router_flags import add_router_flags, is_router
-from dflash_local.cli.flags.spec_type import spec_type
+from dflash_local.cli.flags.embedding_flags import check_embedding_flags
+from dflash_local.cli.flags.foreign import check_variables
+from dflash_local.cli.flags.logs import set_up_logs
+from dflash_local.cli.flags.replica_flags import refuse_replicas
+from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags
 from dflash_local.cli.serving.serve_app import make_app, make_settings, serve_at
 from dflash_local.cli.serving.serve_replicas import serve_replicas
-from dflash_local.cli.serving.serve_router import serve_router
+from dflash_local.cli.serving.serve_router import is_router, serve_router
 from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:
@@ -48,6 +41,7 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "serve",
+        ServeFlags,
         run,
         "OpenAI-compatible HTTP server",
         _DESCRIPTION,
@@ -59,39 +53,13 @@ def add_parser(commands: Commands) -> None:
     add_serve_flags(parser)
 
 
-def add_serve_flags(parser: argparse.ArgumentParser) -> None:
-    """Add all flags of a server, for `serve` and for what starts one."""
-    parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
-    parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
-    add_engine_flags(parser, defaults={"n_slots": -1})
-    add_flag(
-        parser,
-        "--spec-type",
-        env="LLAMA_ARG_SPEC_TYPE",
-        type=spec_type,
-        metavar="TYPE",
-        help="llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
-        "--draft-kind mtp, none is --draft off",
-    )
-    add_http_flags(parser)
-    add_record_flags(parser)
-    add_request_flags(parser)
-    add_sampling_flags(parser)
-    add_embedding_flags(parser)
-    add_router_flags(parser)
-    add_replica_flags(parser)
-    add_log_flags(parser)
-    add_foreign_flags(parser)
-    parser.set_defaults(parser=parser)
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: ServeFlags) -> int:
     """Serve until SIGINT or SIGTERM."""
     from dflash_local.server.tls import Tls
 
     parent = _parent(args) if args.parent_pipes else None
     native_level = set_up_logs(args)
-    for note in check_variables(args.parser, args.foreign_flags, os.environ):
+    for note in check_variables(args.line.parser, args.foreign_flags, os.environ):
         log.warning("%s", note)
     check_embedding_flags(args)
     if is_router(args):
@@ -108,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return serve_at(args, app, tls, f"loading {models}", parent)
 
 
-def _parent(args: argparse.Namespace) -> Parent:
+def _parent(args: ServeFlags) -> Parent:
     """The router that started this process. If it was killed, the socket is removed, and its folder once empty."""
     from dflash_local.server.children.parent import Parent
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from dflash_local.cli.flags.flag import FlagGroup
+from dflash_local.cli.flags.flag import FlagGroup, Flags, add_flags, flag, gathered
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.flags.values import count, numbers, write_text
 from dflash_local.cli.terminal.progress import StatusLine, duration_text
@@ -31,8 +31,25 @@ was stopped goes on when the same command is given again. See docs/training.md.
 """
 
 
+class RunFlags(Flags):
+    """What is done of a run, and what is shown."""
+
+    plan: bool = flag("--plan", "only say what it takes: memory, time, disk")
+    restart: str | None = flag("--restart", "repeat this stage and those after it", choices=STAGES)
+    quiet: bool = flag("-q --quiet", "show no progress")
+
+
+class TrainFlags(RunFlags):
+    """`settings`: values of TrainSettings; None: not given."""
+
+    settings: Mapping[str, Any] = gathered({name: name for name in options_of(TrainSettings)})
+    n_gpu_layers: int | None
+
+
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "train", run, "train a drafter for your own model and prompts", _DESCRIPTION)
+    parser = add_command(
+        commands, "train", TrainFlags, run, "train a drafter for your own model and prompts", _DESCRIPTION
+    )
     groups: dict[str, FlagGroup] = {"": parser, NEW_DRAFTER: parser.add_argument_group(NEW_DRAFTER, "without --init")}
     groups |= {title: parser.add_argument_group(title) for title in (TEXT, FIT, MACHINE)}
     defaults, types = defaults_of(TrainSettings), get_type_hints(TrainSettings)
@@ -43,10 +60,7 @@ def add_parser(commands: Commands) -> None:
         groups[option.group].add_argument(
             *names, dest=name, required=required, help=_help(option, defaults.get(name)), **value
         )
-    add = parser.add_argument
-    add("--plan", action="store_true", help="only say what it takes: memory, time, disk")
-    add("--restart", choices=STAGES, help="repeat this stage and those after it")
-    add("-q", "--quiet", action="store_true", help="show no progress")
+    add_flags(parser, RunFlags)
     groups[MACHINE].add_argument(
         "-ngl",
         "--n-gpu-layers",
@@ -78,8 +92,8 @@ def _help(option: TrainOption, default: Any) -> str:
     return f"{option.help} (default: {shown})" if option.help else f"default: {shown}"
 
 
-def run(args: argparse.Namespace) -> int:
-    check_model_file(str(args.model), "-m")
+def run(args: TrainFlags) -> int:
+    check_model_file(str(args.settings["model"]), "-m")
     settings = settings_of(args)
     if args.plan:
         from dflash_local.train.estimate import estimate
@@ -102,17 +116,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def settings_of(args: argparse.Namespace) -> TrainSettings:
+def settings_of(args: TrainFlags) -> TrainSettings:
     """Raises RequestError."""
-    given = {
-        name: value
-        for name, value in vars(args).items()
-        if value is not None and name in TrainSettings.__dataclass_fields__
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in args.settings.items()
+        if value is not None
     }
-    for name in ("data", "checks"):
-        if name in given:
-            given[name] = tuple(given[name])
-    given.setdefault("work", args.output.with_suffix(".train"))
+    given.setdefault("work", given["output"].with_suffix(".train"))
     if args.n_gpu_layers is not None:
         given["engine"] = {"n_gpu_layers": args.n_gpu_layers}
     return TrainSettings(**given)

@@ -9,6 +9,7 @@ from pathlib import Path
 from dflash_local.build.upstream import cache_dir
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
+from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel
@@ -24,7 +25,7 @@ def auto_convert(drafter: Path, target: Path) -> Path:
     It is rewritten only if the drafter's file, the target's tokenizer or this code has changed. Of several processes
     one writes, the others wait. Raises ConvertError (drafter, cache) or ModelError (target).
     """
-    if is_split_off(drafter, target):
+    if is_split_off(drafter, Glance.of(target).architecture):
         return drafter
     relabelling = relabel(drafter, target)
     if not relabelling.is_needed:

@@ -8,39 +8,17 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import Field, fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from dflash_local.cli.flags.flag import SILENT, FlagGroup, add_flag
-from dflash_local.cli.flags.model_flags import Models, add_hub_flags, suggest
-from dflash_local.cli.flags.spec_type import drafting_options
+from dflash_local.cli.flags.flag import SILENT, Appended, FlagGroup, Flags, Joined, add_field, add_flag, flag, gathered
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
-from dflash_local.drafting import MIN_DRAFT_VOCAB, Draft
+from dflash_local.drafting import MIN_DRAFT_VOCAB, Budget, Draft, DraftKind
 from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
-from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from dflash_local.engine import Engine
-
-# llama-server's other spellings of sampling flags, and its variables for them.
-_SAMPLING_ALIASES = {
-    "seed": ("-s",),
-    "temperature": ("--temp",),
-    "top_n_sigma": ("--top-nsigma",),
-    "typical_p": ("--typical",),
-    "dynatemp_exponent": ("--dynatemp-exp",),
-    "mirostat_tau": ("--mirostat-ent",),
-    "mirostat_eta": ("--mirostat-lr",),
-    "reasoning_budget_tokens": ("--reasoning-budget",),
-}
-_SAMPLING_ENV = {
-    **{name: f"LLAMA_ARG_{name.upper()}" for name in ("temperature", "top_k", "top_p", "min_p")},
-    **{name: f"LLAMA_ARG_{name.upper()}" for name in ("repeat_penalty", "presence_penalty", "frequency_penalty")},
-    "reasoning_budget_tokens": "LLAMA_ARG_THINK_BUDGET",
-}
+    pass
 
 
 def _layers(text: str) -> int:
@@ -80,30 +58,11 @@ class _ListDevices(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
         from dflash_local.native import list_devices
 
-        devices = list_devices(getattr(namespace, "rpc", None))
+        devices = list_devices(namespace.rpc)
         print("Available devices:")
         for name, text, total, free in devices:
             print(f"  {name}: {text} ({total >> 20} MiB, {free >> 20} MiB free)")
         parser.exit()
-
-
-class _Joined(argparse.Action):
-    """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
-
-    repeats = True
-
-    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
-        held = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
-
-
-class _Appended(argparse.Action):
-    """A tuple to which each use of the flag appends."""
-
-    repeats = True
-
-    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
-        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
 
 
 # Options whose values are spelled differently in llama-server and in Python.
@@ -120,56 +79,77 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "draft_vocab": {"type": _draft_vocab},
     "draft": {"type": _draft},
     "slot_similarity": {"type": amount(1)},
-    "lookup_corpus": {"action": _Appended},
-    "override_tensor": {"action": _Joined},
-    "override_tensor_draft": {"action": _Joined},
+    "lookup_corpus": {"action": Appended},
+    "override_tensor": {"action": Joined},
+    "override_tensor_draft": {"action": Joined},
 }
+
+
+class EngineFlags(Flags):
+    """What describes an engine beside its models. `options` are all EngineOptions that have flags, by name; the fields
+    without a flag here are those of them that commands look at."""
+
+    options: Mapping[str, Any] = gathered({name: name for name, option in OPTIONS.items() if option.flag})
+    n_ctx: int
+    n_batch: int
+    n_threads: int | None
+    n_threads_batch: int | None
+    n_gpu_layers: int
+    flash_attn: str
+    device: str | None
+    budget: Budget
+    draft: Draft
+    draft_kind: DraftKind
+    chat_template: str | None
+    auto_convert: bool = flag(
+        "--auto-convert", "rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that"
+    )
+    load_mode: str = flag(
+        "-lm --load-mode",
+        "auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
+        env="LLAMA_ARG_LOAD_MODE",
+        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
+        default="auto",
+        metavar="MODE",
+        also={
+            "--mlock": {"action": "store_const", "const": "mmap+mlock", "help": SILENT},
+            "--no-mmap": {"action": "store_const", "const": "none", "help": SILENT},
+        },
+    )
+    chat_template_file: Path | None = flag(
+        "--chat-template-file", "the same from a file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE"
+    )
+
+    @property
+    def drafting(self) -> dict[str, Any]:
+        """`draft` and `draft_kind` of the engine."""
+        return {"draft": self.draft, "draft_kind": self.draft_kind}
+
+    @property
+    def maps_files(self) -> bool:
+        return self.load_mode in ("auto", "mmap", "mmap+mlock")
 
 
 def add_engine_flags(
     parser: argparse.ArgumentParser, *, without: Collection[str] = (), defaults: Mapping[str, Any] | None = None
-) -> None:
-    """Add the flags of all EngineOptions, which `engine_options` reads, and those of models by name, except `without`.
-    `defaults` are the command's own."""
-    groups = {title: parser.add_argument_group(title) for title in FLAG_GROUPS}
+) -> dict[str, FlagGroup]:
+    """Add EngineFlags, with those of all EngineOptions except `without`. `defaults` are the command's own. Returns the
+    groups by title."""
+    groups: dict[str, FlagGroup] = {title: parser.add_argument_group(title) for title in FLAG_GROUPS}
     models, _drafting, _context, machine, template = groups.values()
     for name, option in OPTIONS.items():
         if option.flag and name not in without:
             default = {**DEFAULTS, **(defaults or {})}.get(name)
             _add_option(groups[option.flag.group], name, option, option.flag, default)
-    models.add_argument(
-        "--auto-convert",
-        action="store_true",
-        help="rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that",
-    )
-    if "model" not in without:
-        add_hub_flags(partial(add_flag, models))
-    # One flag for two options.
-    add_flag(
-        machine,
-        "-lm",
-        "--load-mode",
-        env="LLAMA_ARG_LOAD_MODE",
-        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
-        default="auto",
-        metavar="MODE",
-        help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
-    )
+    add_field(models, EngineFlags, "auto_convert")
+    add_field(machine, EngineFlags, "load_mode")
     machine.add_argument(
         "--list-devices",
         action=_ListDevices,
         help="print the devices that --device may name, after --rpc its servers' too, and exit",
     )
-    for name, mode in (("--mlock", "mmap+mlock"), ("--no-mmap", "none")):
-        machine.add_argument(name, dest="load_mode", action="store_const", const=mode, help=argparse.SUPPRESS)
-    add_flag(
-        template,
-        "--chat-template-file",
-        env="LLAMA_ARG_CHAT_TEMPLATE_FILE",
-        type=Path,
-        metavar="FILE",
-        help="the same from a file",
-    )
+    add_field(template, EngineFlags, "chat_template_file")
+    return groups
 
 
 def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, default: Any) -> None:
@@ -208,26 +188,7 @@ def _help(option: EngineOption, flag: Flag, default: Any) -> str:
     return f"{text} (default: {shown})" if shown else text
 
 
-def engine_options(args: argparse.Namespace, models: Models) -> dict[str, Any]:
-    """Arguments of `Engine` from parsed flags and the models that they name.
-
-    Raises:
-        RequestError: the chat template cannot be read.
-        ConvertError, ModelError: with --auto-convert the drafter cannot be rewritten, or the target cannot be read.
-    """
-    options = {name: getattr(args, name) for name, option in OPTIONS.items() if option.flag}
-    options |= {"model": models.target, "drafter": models.drafter, **drafting_options(args)}
-    options["mmap"] = args.load_mode in ("auto", "mmap", "mmap+mlock")
-    options["mlock"] = "mlock" in args.load_mode
-    if models.auto_convert and models.drafter:
-        from dflash_local.cli.flags.auto_convert import auto_convert
-
-        options["drafter"] = str(auto_convert(Path(models.drafter), Path(models.target)))
-    options["chat_template"] = chat_template(args)
-    return options
-
-
-def chat_template(args: argparse.Namespace) -> str | None:
+def chat_template(args: EngineFlags) -> str | None:
     """The template of --chat-template or --chat-template-file.
 
     Raises:
@@ -246,45 +207,3 @@ def chat_template(args: argparse.Namespace) -> str | None:
             why = error.message.removeprefix("field 'chat_template': ")
             raise RequestError(f"{flag} {why}", param=flag) from None
     return source
-
-
-def load_engine(
-    args: argparse.Namespace, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
-) -> Engine:
-    """The engine that the flags describe; `overrides` are arguments of `Engine`. Once it is loaded, a drafter is
-    suggested if one is known for a target without one."""
-    from dflash_local.engine import Engine
-
-    engine = Engine(**{**engine_options(args, models), "progress": progress, **overrides})
-    suggest(models, engine.info["target"])
-    return engine
-
-
-def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag for every numeric field of SamplingParams."""
-    group = parser.add_argument_group("sampling", "defaults of requests; 0 temperature is greedy")
-    for name, spec in _sampling_numbers().items():
-        add_flag(
-            group,
-            *_SAMPLING_ALIASES.get(name, ()),
-            "--" + name.replace("_", "-"),
-            env=_SAMPLING_ENV.get(name),
-            dest=f"sampling_{name}",
-            type=spec.metadata["range"]["type"],
-            metavar="N",
-            help=f"{spec.metadata['help']} (default: {'random' if spec.default is None else f'{spec.default:g}'})",
-        )
-
-
-def sampling_options(args: argparse.Namespace) -> SamplingParams:
-    """The SamplingParams that the flags describe.
-
-    Raises:
-        RequestError: a value is out of range.
-    """
-    values = {name: getattr(args, f"sampling_{name}") for name in _sampling_numbers()}
-    return SamplingParams(**{name: value for name, value in values.items() if value is not None})
-
-
-def _sampling_numbers() -> dict[str, Field[Any]]:
-    return {spec.name: spec for spec in fields(SamplingParams) if "range" in spec.metadata}

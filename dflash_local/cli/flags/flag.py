@@ -1,16 +1,26 @@
-"""A flag with its environment variable, for any command."""
+"""Flags as fields of classes: each with its type, its names and its environment variable."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from inspect import get_annotations
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from dflash_local.cli.flags.values import truth
-from dflash_local.cli.parser_actions import actions_of
+from dflash_local.cli.parser_actions import VARIABLES
 
-AddFlag = Callable[..., object]  # `add_flag` of one group
+F = TypeVar("F", bound="Flags")
+# What argparse is told of a field because of its annotation.
+_BY_TYPE: Mapping[str, Mapping[str, Any]] = {
+    "bool": {"action": "store_true"},
+    "int": {"type": int, "metavar": "N"},
+    "float": {"type": float},
+    "Path": {"type": Path, "metavar": "FILE"},
+}
 SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
 
 
@@ -20,9 +30,88 @@ class FlagGroup(Protocol):
     def add_argument(self, *names: str, **options: Any) -> argparse.Action: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Values of flags: a command's class inherits those of the groups that it takes. Subclasses are dataclasses, too.
+
+    Fields are declared by `flag`, or by `gathered`; one that has neither is that of another class, or an option of the
+    engine. `title` and `text` are of the group in --help; without a title the flags are in the command's own.
+    """
+
+    title: ClassVar[str]
+    text: ClassVar[str | None]
+
+    def __init_subclass__(cls, title: str = "", text: str | None = None) -> None:
+        cls.title, cls.text = title, text
+        dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+
+    @classmethod
+    def of(cls: type[F], values: Mapping[str, Any]) -> F:
+        """From values by `dest`, of which there may be more."""
+        return cls(**{spec.name: _value(spec, values) for spec in fields(cls)})
+
+
+def _value(spec: Field[Any], values: Mapping[str, Any]) -> Any:
+    dests = spec.metadata.get("dests")
+    if dests is None or spec.name in values:
+        return values[spec.name]
+    return {name: values[dest] for name, dest in dests.items() if dest in values}
+
+
+def flag(
+    names: str, text: str, *, off: str = "", also: Mapping[str, dict[str, Any]] | None = None, **options: Any
+) -> Any:
+    """A field that is a flag, or, without dashes, the positional argument of its name.
+
+    Args:
+        names: with blanks between them.
+        text: its help; SILENT leaves it out.
+        off: names that switch it off.
+        also: options of further flags that set the field, by their names.
+        options: of `add_flag`. What the field's type says is left out: a bool is a switch, an int N, a Path FILE.
+    """
+    if off:
+        options["off"] = off.split()
+    return field(metadata={"flag": (names.split(), {**options, "help": text}, also or {})})
+
+
+def gathered(dests: Mapping[str, str]) -> Any:
+    """A field that maps names to the values of flags that are not fields; `dests` are theirs in the parser."""
+    return field(metadata={"dests": dests})
+
+
+def add_flags(parser: argparse.ArgumentParser, *owners: type[Flags]) -> None:
+    """Add what each of these classes declares itself, under its title."""
+    for owner in owners:
+        add_fields(parser.add_argument_group(owner.title, owner.text) if owner.title else parser, owner)
+
+
+def add_fields(group: FlagGroup, owner: type[Flags]) -> None:
+    for name in declared(owner):
+        add_field(group, owner, name)
+
+
+def declared(owner: type[Flags]) -> list[str]:
+    """The flags that a class declares itself."""
+    own = get_annotations(owner)
+    return [spec.name for spec in fields(owner) if spec.name in own and "flag" in spec.metadata]
+
+
+def add_field(group: FlagGroup, owner: type[Flags], name: str) -> None:
+    spec = owner.__dataclass_fields__[name]
+    names, options, also = spec.metadata["flag"]
+    options = {**_BY_TYPE.get(str(spec.type).removesuffix(" | None"), {}), **options}
+    if names == [name]:
+        group.add_argument(name, **options)
+    else:
+        add_flag(group, *names, dest=name, **options)
+    for more, more_options in also.items():
+        add_flag(group, *more.split(), dest=name, **more_options)
+
+
 def add_flag(
     group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
-) -> argparse.Action:
+) -> None:
     """`add_argument`, with the environment variable `env` as the default. Names in `off` switch the flag off, and so
     does the variable's LLAMA_ARG_NO_ form, with any value; such a flag is on by default."""
     if off:
@@ -30,12 +119,9 @@ def add_flag(
     if env and options.get("help"):
         options["help"] += f" [{env}]"
     action = group.add_argument(*names, **options)
-    variables = variables_for(env, off)
-    action.variables = variables  # type: ignore[attr-defined]  # for `variables_of`
-    if options.get("action") == "append":
-        action.repeats = True  # type: ignore[attr-defined]  # for `ServeFlags.typed`
+    VARIABLES[action] = variables_for(env, off)
     # argparse converts string defaults like typed arguments.
-    for variable in variables:
+    for variable in VARIABLES[action]:
         if (value := os.environ.get(variable)) is not None:
             action.default = value if variable == env else "off"
     if action.nargs == 0:
@@ -44,7 +130,6 @@ def add_flag(
         group.add_argument(
             *off, dest=action.dest, action="store_false", default=action.default, help=off_help or SILENT
         )
-    return action
 
 
 def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
@@ -54,5 +139,23 @@ def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
     return (env, env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")) if off else (env,)
 
 
-def variables_of(parser: argparse.ArgumentParser) -> set[str]:
-    return {name for action in actions_of(parser) for name in getattr(action, "variables", ())}
+class Repeating(argparse.Action):
+    """A flag of which all uses count, not only the last."""
+
+
+class Joined(Repeating):
+    """A list joined with commas, to which each use of the flag appends; the first use replaces the default."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        held = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
+
+
+class Appended(Repeating):
+    """A tuple to which each use of the flag appends; () by default."""
+
+    def __init__(self, option_strings: list[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, **{"default": (), **options})
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))

@@ -13,9 +13,9 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from dflash_local.cli.flags.flag import SILENT, variables_for, variables_of
+from dflash_local.cli.flags.flag import SILENT, variables_for
 from dflash_local.cli.flags.values import truth
-from dflash_local.cli.parser_actions import actions_by_name, actions_of
+from dflash_local.cli.parser_actions import VARIABLES, actions_by_name, actions_of, variables_of
 from dflash_local.errors import RequestError
 
 
@@ -189,13 +189,13 @@ FOREIGN: tuple[Foreign, ...] = (
 )  # fmt: skip
 
 
-class _Given(argparse.Action):
-    """A foreign flag on the command line."""
+class GivenForeign(argparse.Action):
+    """A foreign flag on the command line; `foreign_flags` collects those that are accepted, with their notes."""
 
     def __init__(self, option_strings: list[str], dest: str, *, foreign: Foreign, effect: Effect, nargs: int) -> None:
         super().__init__(option_strings, dest, nargs=nargs, default=SILENT, help=SILENT)
         self.foreign, self.effect = foreign, effect
-        self.variables = foreign.variables
+        VARIABLES[self] = foreign.variables
 
     def __call__(
         self, _parser: object, namespace: argparse.Namespace, _values: object, name: str | None = None
@@ -215,13 +215,14 @@ def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
             for name in names:
                 if name not in known:
                     parser.add_argument(
-                        name, action=_Given, foreign=foreign, effect=effect, nargs=foreign.values, dest=SILENT
+                        name, action=GivenForeign, foreign=foreign, effect=effect, nargs=foreign.values, dest=SILENT
                     )
 
 
 def known_variables(parser: argparse.ArgumentParser) -> set[str]:
     """All variables with an effect here, even if it is a refusal."""
-    return variables_of(parser).union(*(foreign.variables for foreign in FOREIGN if not foreign.names))
+    actions = {name for action in actions_of(parser) for name in variables_of(action)}
+    return actions.union(*(foreign.variables for foreign in FOREIGN if not foreign.names))
 
 
 def check_variables(
@@ -234,7 +235,7 @@ def check_variables(
         RequestError: a refused variable is set.
     """
     yield from filter(None, given.values())
-    actions = [action for action in actions_of(parser) if isinstance(action, _Given)]
+    actions = [action for action in actions_of(parser) if isinstance(action, GivenForeign)]
     for foreign in dict.fromkeys(action.foreign for action in actions):
         variable = next((name for name in reversed(foreign.variables) if name in environ), None)
         if variable is None or foreign in given:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.flag import AddFlag, add_flag
+from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.values import count, json_object, read_text
 from dflash_local.errors import RequestError
 
@@ -19,284 +18,7 @@ log = logging.getLogger(__name__)
 
 MIB = 2**20
 PORT, OLLAMA_PORT = 8080, 11434
-
-
-def add_http_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `http_settings` reads, and those of the sockets."""
-    http = partial(add_flag, parser.add_argument_group("HTTP"))
-    _add_addresses(http)
-    _add_endpoints(http)
-    _add_access(partial(add_flag, parser.add_argument_group("who may ask")))
-    _add_limits(partial(add_flag, parser.add_argument_group("limits")))
-
-
-def _add_addresses(flag: AddFlag) -> None:
-    flag(
-        "--host",
-        env="LLAMA_ARG_HOST",
-        type=_hosts,
-        default="127.0.0.1",
-        metavar="HOST[,HOST]",
-        help="addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
-    )
-    flag(
-        "--port",
-        env="LLAMA_ARG_PORT",
-        type=count(),
-        metavar="N",
-        help="port; 0 takes a free one (default: 8080, with --ollama 11434)",
-    )
-    flag(
-        "--ollama",
-        action="store_true",
-        help="listen on Ollama's port unless --port is given, for programs that look for Ollama there",
-    )
-    flag(
-        "--reuse-port",
-        env="LLAMA_ARG_REUSE_PORT",
-        action="store_true",
-        help="let other servers listen on the same port; the system shares the connections out",
-    )
-    flag(
-        "--api-prefix",
-        env="LLAMA_ARG_API_PREFIX",
-        type=_prefix,
-        default="",
-        metavar="/PATH",
-        help="serve below this path (default: none)",
-    )
-    flag(
-        "-a",
-        "--alias",
-        env="LLAMA_ARG_ALIAS",
-        type=_names,
-        default=(),
-        metavar="NAME[,NAME]",
-        help="the model's names in the API; the alphabetically first is its id (default: its file name)",
-    )
-    flag(
-        "--tags",
-        env="LLAMA_ARG_TAGS",
-        type=_names,
-        default=(),
-        metavar="TAG[,TAG]",
-        help="tags for /v1/models, without other effect",
-    )
-
-
-def _add_endpoints(flag: AddFlag) -> None:
-    flag(
-        "--ui",
-        "--webui",
-        env="LLAMA_ARG_UI",
-        off=("--no-webui", "--no-ui"),
-        off_help="no chat page at /",
-        dest="webui",
-        help="a chat page at / (default)",
-    )
-    flag(
-        "--path",
-        env="LLAMA_ARG_STATIC_PATH",
-        type=Path,
-        metavar="DIR",
-        help="serve the files of this folder in place of the chat page; they need no key",
-    )
-    flag(
-        "--ui-config",
-        "--webui-config",
-        env="LLAMA_ARG_UI_CONFIG",
-        metavar="JSON",
-        help="settings for a user interface, which /props shows",
-    )
-    flag(
-        "--ui-config-file",
-        "--webui-config-file",
-        env="LLAMA_ARG_UI_CONFIG_FILE",
-        type=Path,
-        metavar="FILE",
-        help="the same from a file",
-    )
-    flag(
-        "--slots",
-        env="LLAMA_ARG_ENDPOINT_SLOTS",
-        off=("--no-slots",),
-        off_help="no /slots endpoint",
-        help="the /slots endpoint (default)",
-    )
-    flag("--slot-save-path", type=Path, metavar="DIR", help="let POST /slots/ID save slots to files of this folder")
-    flag(
-        "--metrics",
-        env="LLAMA_ARG_ENDPOINT_METRICS",
-        off=("--no-metrics",),
-        off_help="no /metrics endpoint",
-        help="the /metrics endpoint (default)",
-    )
-    flag(
-        "--sleep-idle-seconds",
-        type=_idle_seconds,
-        default=-1,
-        metavar="N",
-        help="free the model after N idle seconds, and load it for the next request (default: -1, never)",
-    )
-    flag("--spm-infill", action="store_true", help="infill: put the suffix first, as some models need")
-    flag(
-        "--strict-fields",
-        action="store_true",
-        help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
-    )
-    flag("--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS")
-    flag("--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS")
-
-
-def _add_access(flag: AddFlag) -> None:
-    flag(
-        "--api-key",
-        env="LLAMA_API_KEY",
-        metavar="KEY[,KEY]",
-        help="keys; clients must send one of them (default: none)",
-    )
-    flag(
-        "--api-key-file",
-        env="LLAMA_ARG_API_KEY_FILE",
-        type=Path,
-        metavar="FILE",
-        help="file with one key a line; lines that begin with # are comments",
-    )
-    flag(
-        "--allowed-hosts",
-        metavar="NAME[,NAME]",
-        default="",
-        help="allowed host names of a server that only this machine reaches, besides private ones; * for any",
-    )
-    flag(
-        "--cors-origins",
-        env="LLAMA_ARG_CORS_ORIGINS",
-        metavar="LIST",
-        help="origins whose pages may call; localhost means all of this machine, * all (default: * with a key, else "
-        "localhost)",
-    )
-    flag(
-        "--cors-methods",
-        env="LLAMA_ARG_CORS_METHODS",
-        default="GET, POST, DELETE, OPTIONS",
-        metavar="LIST",
-        help="methods that they may use (default: GET, POST, DELETE, OPTIONS)",
-    )
-    flag(
-        "--cors-headers",
-        env="LLAMA_ARG_CORS_HEADERS",
-        default="*",
-        metavar="LIST",
-        help="headers that they may send (default: *, all requested ones)",
-    )
-    flag(
-        "--cors-credentials",
-        env="LLAMA_ARG_CORS_CREDENTIALS",
-        off=("--no-cors-credentials",),
-        off_help="they may not",
-        help="they may send credentials (default)",
-    )
-
-
-def _add_limits(flag: AddFlag) -> None:
-    flag(
-        "--sse-ping-interval",
-        env="LLAMA_ARG_SSE_PING_INTERVAL",
-        type=count(-1),
-        default=30,
-        metavar="SECONDS",
-        help="ping a stream after this time of silence; -1: never (default: 30)",
-    )
-    flag("--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)")
-    flag(
-        "-to",
-        "--timeout",
-        env="LLAMA_ARG_TIMEOUT",
-        type=count(1),
-        default=300,
-        metavar="SECONDS",
-        help="time for a client to send its request, or to read a part of the answer (default: 300)",
-    )
-    flag(
-        "--max-connections",
-        type=count(1),
-        default=2048,
-        metavar="N",
-        help="connections at once; above that, the longest idle one is closed (default: 2048)",
-    )
-    flag("--max-body", type=count(1), default=32, metavar="MIB", help="largest request body in MiB (default: 32)")
-    flag(
-        "--drain-timeout",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="time for running requests to finish after SIGTERM (default: 60)",
-    )
-
-
-def port_of(args: argparse.Namespace) -> int:
-    """The port to listen on."""
-    if args.port is not None:
-        return int(args.port)
-    return OLLAMA_PORT if args.ollama else PORT
-
-
-def add_record_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of keeping prompts and answers."""
-    group = parser.add_argument_group("record", "for 'dflash-local train'; off unless --record is given")
-    group.add_argument(
-        "--record",
-        type=Path,
-        metavar="DIR",
-        help="keep all prompts and answers, as token ids, in files of this folder that only you may read",
-    )
-    group.add_argument(
-        "--record-limit", type=count(1), default=256, metavar="MIB", help="most that the folder may hold (default: 256)"
-    )
-
-
-def http_settings(args: argparse.Namespace) -> Settings:
-    """Settings from the flags, without the defaults of requests and the model's path.
-
-    Raises:
-        RequestError: a file cannot be read, or a value is malformed.
-    """
-    from dflash_local.server.security.api_keys import read_keys
-    from dflash_local.server.security.limits import Limits
-    from dflash_local.server.security.origins import Cors, default_origins, parse_origins
-    from dflash_local.server.settings import Settings
-
-    keys = read_keys(args.api_key, args.api_key_file)
-    origins = default_origins(keys) if args.cors_origins is None else parse_origins(args.cors_origins)
-    _warn_if_open(args, keys, origins)
-    return Settings(
-        alias=args.alias[0] if args.alias else Path(args.model or "").name,
-        aliases=args.alias,
-        tags=args.tags,
-        model_path=args.model or "",
-        api_keys=keys,
-        behind_router=args.parent_pipes,
-        cors=Cors(origins, args.cors_methods, args.cors_headers, args.cors_credentials),
-        allowed_hosts=_allowed_hosts(args, keys),
-        limits=Limits(
-            timeout=args.timeout,
-            head_timeout=min(args.timeout, Limits.head_timeout),
-            connections=args.max_connections,
-            body=args.max_body * MIB,
-            bodies=max(Limits.bodies, args.max_body * MIB),
-        ),
-        api_prefix=args.api_prefix,
-        webui=args.webui,
-        static=_folder(args.path, "--path", "with index.html"),
-        ui_settings=_ui_settings(args),
-        slots_endpoint=args.slots,
-        slot_save_path=_folder(args.slot_save_path, "--slot-save-path", "for saved slots"),
-        metrics_endpoint=args.metrics,
-        strict_fields=args.strict_fields,
-        spm_infill=args.spm_infill,
-        sleep_idle_seconds=args.sleep_idle_seconds,
-        n_batch=args.n_batch,
-    )
+_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # addresses of all interfaces, and this machine's own
 
 
 def _hosts(text: str) -> tuple[str, ...]:
@@ -317,26 +39,292 @@ def _prefix(text: str) -> str:
     return prefix
 
 
-def _allowed_hosts(args: argparse.Namespace, keys: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The allowed host names. None (all) if a key is needed, or if the server is reachable from elsewhere anyway."""
+def _idle_seconds(text: str) -> int:
+    seconds = count(-1)(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError("must be at least 1, or -1 for never, got 0")
+    return seconds
+
+
+class EndpointFlags(Flags, title="HTTP"):
+    """Addresses, and what is served there."""
+
+    host: tuple[str, ...] = flag(
+        "--host",
+        "addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
+        env="LLAMA_ARG_HOST",
+        type=_hosts,
+        default="127.0.0.1",
+        metavar="HOST[,HOST]",
+    )
+    port: int | None = flag(
+        "--port", "port; 0 takes a free one (default: 8080, with --ollama 11434)", env="LLAMA_ARG_PORT", type=count()
+    )
+    ollama: bool = flag(
+        "--ollama", "listen on Ollama's port unless --port is given, for programs that look for Ollama there"
+    )
+    reuse_port: bool = flag(
+        "--reuse-port",
+        "let other servers listen on the same port; the system shares the connections out",
+        env="LLAMA_ARG_REUSE_PORT",
+    )
+    api_prefix: str = flag(
+        "--api-prefix",
+        "serve below this path (default: none)",
+        env="LLAMA_ARG_API_PREFIX",
+        type=_prefix,
+        default="",
+        metavar="/PATH",
+    )
+    alias: tuple[str, ...] = flag(
+        "-a --alias",
+        "the model's names in the API; the alphabetically first is its id (default: its file name)",
+        env="LLAMA_ARG_ALIAS",
+        type=_names,
+        default=(),
+        metavar="NAME[,NAME]",
+    )
+    tags: tuple[str, ...] = flag(
+        "--tags",
+        "tags for /v1/models, without other effect",
+        env="LLAMA_ARG_TAGS",
+        type=_names,
+        default=(),
+        metavar="TAG[,TAG]",
+    )
+    webui: bool = flag(
+        "--ui --webui",
+        "a chat page at / (default)",
+        env="LLAMA_ARG_UI",
+        off="--no-webui --no-ui",
+        off_help="no chat page at /",
+    )
+    path: Path | None = flag(
+        "--path",
+        "serve the files of this folder in place of the chat page; they need no key",
+        env="LLAMA_ARG_STATIC_PATH",
+        metavar="DIR",
+    )
+    ui_config: str | None = flag(
+        "--ui-config --webui-config",
+        "settings for a user interface, which /props shows",
+        env="LLAMA_ARG_UI_CONFIG",
+        metavar="JSON",
+    )
+    ui_config_file: Path | None = flag(
+        "--ui-config-file --webui-config-file", "the same from a file", env="LLAMA_ARG_UI_CONFIG_FILE"
+    )
+    slots: bool = flag(
+        "--slots",
+        "the /slots endpoint (default)",
+        env="LLAMA_ARG_ENDPOINT_SLOTS",
+        off="--no-slots",
+        off_help="no /slots endpoint",
+    )
+    slot_save_path: Path | None = flag(
+        "--slot-save-path", "let POST /slots/ID save slots to files of this folder", metavar="DIR"
+    )
+    metrics: bool = flag(
+        "--metrics",
+        "the /metrics endpoint (default)",
+        env="LLAMA_ARG_ENDPOINT_METRICS",
+        off="--no-metrics",
+        off_help="no /metrics endpoint",
+    )
+    sleep_idle_seconds: int = flag(
+        "--sleep-idle-seconds",
+        "free the model after N idle seconds, and load it for the next request (default: -1, never)",
+        type=_idle_seconds,
+        default=-1,
+    )
+    spm_infill: bool = flag("--spm-infill", "infill: put the suffix first, as some models need")
+    strict_fields: bool = flag(
+        "--strict-fields", "refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)"
+    )
+    ssl_key_file: str | None = flag(
+        "--ssl-key-file", "PEM private key, for HTTPS", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE"
+    )
+    ssl_cert_file: str | None = flag(
+        "--ssl-cert-file", "PEM certificate, for HTTPS", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE"
+    )
+
+
+class ClientFlags(Flags, title="who may ask"):
+    """Keys, host names and origins."""
+
+    api_key: str | None = flag(
+        "--api-key", "keys; clients must send one of them (default: none)", env="LLAMA_API_KEY", metavar="KEY[,KEY]"
+    )
+    api_key_file: Path | None = flag(
+        "--api-key-file", "file with one key a line; lines that begin with # are comments", env="LLAMA_ARG_API_KEY_FILE"
+    )
+    allowed_hosts: str = flag(
+        "--allowed-hosts",
+        "allowed host names of a server that only this machine reaches, besides private ones; * for any",
+        metavar="NAME[,NAME]",
+        default="",
+    )
+    cors_origins: str | None = flag(
+        "--cors-origins",
+        "origins whose pages may call; localhost means all of this machine, * all (default: * with a key, else "
+        "localhost)",
+        env="LLAMA_ARG_CORS_ORIGINS",
+        metavar="LIST",
+    )
+    cors_methods: str = flag(
+        "--cors-methods",
+        "methods that they may use (default: GET, POST, DELETE, OPTIONS)",
+        env="LLAMA_ARG_CORS_METHODS",
+        default="GET, POST, DELETE, OPTIONS",
+        metavar="LIST",
+    )
+    cors_headers: str = flag(
+        "--cors-headers",
+        "headers that they may send (default: *, all requested ones)",
+        env="LLAMA_ARG_CORS_HEADERS",
+        default="*",
+        metavar="LIST",
+    )
+    cors_credentials: bool = flag(
+        "--cors-credentials",
+        "they may send credentials (default)",
+        env="LLAMA_ARG_CORS_CREDENTIALS",
+        off="--no-cors-credentials",
+        off_help="they may not",
+    )
+
+
+class LimitFlags(Flags, title="limits"):
+    """Sizes, counts and times."""
+
+    sse_ping_interval: int = flag(
+        "--sse-ping-interval",
+        "ping a stream after this time of silence; -1: never (default: 30)",
+        env="LLAMA_ARG_SSE_PING_INTERVAL",
+        type=count(-1),
+        default=30,
+        metavar="SECONDS",
+    )
+    max_queue: int = flag("--max-queue", "requests that may wait for a slot (default: 64)", type=count(), default=64)
+    timeout: int = flag(
+        "-to --timeout",
+        "time for a client to send its request, or to read a part of the answer (default: 300)",
+        env="LLAMA_ARG_TIMEOUT",
+        type=count(1),
+        default=300,
+        metavar="SECONDS",
+    )
+    max_connections: int = flag(
+        "--max-connections",
+        "connections at once; above that, the longest idle one is closed (default: 2048)",
+        type=count(1),
+        default=2048,
+    )
+    max_body: int = flag(
+        "--max-body", "largest request body in MiB (default: 32)", type=count(1), default=32, metavar="MIB"
+    )
+    drain_timeout: float = flag(
+        "--drain-timeout",
+        "time for running requests to finish after SIGTERM (default: 60)",
+        default=60.0,
+        metavar="SECONDS",
+    )
+
+
+class RecordFlags(Flags, title="record", text="for 'dflash-local train'; off unless --record is given"):
+    """Keeping prompts and answers."""
+
+    record: Path | None = flag(
+        "--record",
+        "keep all prompts and answers, as token ids, in files of this folder that only you may read",
+        metavar="DIR",
+    )
+    record_limit: int = flag(
+        "--record-limit", "most that the folder may hold (default: 256)", type=count(1), default=256, metavar="MIB"
+    )
+
+
+class HttpFlags(EndpointFlags, ClientFlags, LimitFlags):
+    """All that `http_settings` reads."""
+
+    parent_pipes: bool
+
+    @property
+    def listening_port(self) -> int:
+        """The port to listen on."""
+        if self.port is not None:
+            return self.port
+        return OLLAMA_PORT if self.ollama else PORT
+
+
+def url_from_here(host: str, port: int, scheme: str = "http") -> str:
+    """The URL by which programs of this machine reach a server that listens at an address."""
+    host = _ALL.get(host, host)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def http_settings(args: HttpFlags) -> Settings:
+    """Settings from the flags, without those about the model and the defaults of requests.
+
+    Raises:
+        RequestError: a file cannot be read, or a value is malformed.
+    """
+    from dflash_local.server.security.api_keys import read_keys
+    from dflash_local.server.security.limits import Limits
+    from dflash_local.server.security.origins import Cors, default_origins, parse_origins
+    from dflash_local.server.settings import Settings
+
+    keys = read_keys(args.api_key, args.api_key_file)
+    origins = default_origins(keys) if args.cors_origins is None else parse_origins(args.cors_origins)
+    exposed = _exposed(args)
+    if not keys:
+        _warn_if_open(exposed, origins)
+    return Settings(
+        aliases=args.alias,
+        tags=args.tags,
+        api_keys=keys,
+        behind_router=args.parent_pipes,
+        cors=Cors(origins, args.cors_methods, args.cors_headers, args.cors_credentials),
+        allowed_hosts=_allowed_hosts(args, all_by_default=bool(keys or exposed)),
+        limits=Limits(
+            timeout=args.timeout,
+            head_timeout=min(args.timeout, Limits.head_timeout),
+            connections=args.max_connections,
+            body=args.max_body * MIB,
+            bodies=max(Limits.bodies, args.max_body * MIB),
+        ),
+        api_prefix=args.api_prefix,
+        webui=args.webui,
+        static=_folder(args.path, "--path", "with index.html"),
+        ui_settings=_ui_settings(args),
+        slots_endpoint=args.slots,
+        slot_save_path=_folder(args.slot_save_path, "--slot-save-path", "for saved slots"),
+        metrics_endpoint=args.metrics,
+        strict_fields=args.strict_fields,
+        spm_infill=args.spm_infill,
+        sleep_idle_seconds=args.sleep_idle_seconds,
+    )
+
+
+def _exposed(args: HttpFlags) -> list[str]:
+    """The addresses that other machines may reach."""
     from dflash_local.server.security.hosts import is_loopback
     from dflash_local.server.sockets import is_unix
 
+    return [host for host in args.host if not is_loopback(host) and not is_unix(host)]
+
+
+def _allowed_hosts(args: HttpFlags, *, all_by_default: bool) -> tuple[str, ...] | None:
+    """The allowed host names; None: all, by default if a key is needed, or if the server is reachable anyway."""
     named = tuple(name.strip() for name in args.allowed_hosts.split(",") if name.strip())
-    if not named and (keys or not all(is_loopback(host) or is_unix(host) for host in args.host)):
-        return None
-    return (*named, *args.host)
+    return (*named, *args.host) if named or not all_by_default else None
 
 
-def _warn_if_open(args: argparse.Namespace, keys: tuple[str, ...], origins: tuple[str, ...]) -> None:
-    from dflash_local.server.security.hosts import is_loopback
+def _warn_if_open(exposed: list[str], origins: tuple[str, ...]) -> None:
     from dflash_local.server.security.origins import ANY
-    from dflash_local.server.sockets import is_unix
 
-    if keys:
-        return
-    if far := [host for host in args.host if not is_loopback(host) and not is_unix(host)]:
-        log.warning("everybody who can reach %s may use this server: --api-key demands a key", ", ".join(far))
+    if exposed:
+        log.warning("everybody who can reach %s may use this server: --api-key demands a key", ", ".join(exposed))
     if ANY in origins:
         log.warning("every web page that a user opens may use this server: --api-key, or --cors-origins without *")
 
@@ -347,15 +335,8 @@ def _folder(path: Path | None, param: str, purpose: str) -> Path | None:
     return path
 
 
-def _ui_settings(args: argparse.Namespace) -> dict[str, Any]:
+def _ui_settings(args: HttpFlags) -> dict[str, Any]:
     text, param = args.ui_config, "--ui-config"
     if args.ui_config_file:
         text, param = read_text(args.ui_config_file, "--ui-config-file"), "--ui-config-file"
     return json_object(text, param) if text else {}
-
-
-def _idle_seconds(text: str) -> int:
-    seconds = count(-1)(text)
-    if seconds == 0:
-        raise argparse.ArgumentTypeError("must be at least 1, or -1 for never, got 0")
-    return seconds

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-from dflash_local.cli.flags.flag import add_flag
+from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.values import count, on_off_auto
 from dflash_local.errors import RequestError
 
@@ -21,59 +19,51 @@ _INFO, _TRACE, _ALL = 3, 4, 5
 _COLORS = {logging.CRITICAL: 31, logging.ERROR: 31, logging.WARNING: 35, logging.DEBUG: 33}
 
 
-def add_log_flags(parser: argparse.ArgumentParser) -> None:
-    flag = partial(add_flag, parser.add_argument_group("log"))
-    flag(
-        "-lv",
-        "--verbosity",
-        "--log-verbosity",
+class LogFlags(Flags, title="log"):
+    """Destination, level and format of the log."""
+
+    verbosity: int = flag(
+        "-lv --verbosity --log-verbosity",
+        "1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
         env="LLAMA_ARG_LOG_VERBOSITY",
         type=count(),
         default=_INFO,
-        metavar="N",
-        help="1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
+        also={"-v --verbose --log-verbose": {"action": "store_const", "const": _ALL, "help": "the same as -lv 5"}},
     )
-    flag(
-        "-v", "--verbose", "--log-verbose", dest="verbosity", action="store_const", const=_ALL, help="the same as -lv 5"
-    )
-    flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still printed")
-    flag(
-        "--log-file",
-        env="LLAMA_ARG_LOG_FILE",
-        type=Path,
-        metavar="FILE",
-        help="log to this file, too; it is appended to",
-    )
-    flag(
+    log_disable: bool = flag("--log-disable", "log nothing; errors that end the server are still printed")
+    log_file: Path | None = flag("--log-file", "log to this file, too; it is appended to", env="LLAMA_ARG_LOG_FILE")
+    log_jsonl: bool = flag(
         "--log-jsonl",
+        "log one JSON object a line, to standard output",
         env="LLAMA_ARG_LOG_JSONL",
-        off=("--no-log-jsonl",),
+        off="--no-log-jsonl",
         default=False,
-        help="log one JSON object a line, to standard output",
     )
-    flag(
+    log_colors: str = flag(
         "--log-colors",
+        "color warnings and errors (default: auto, on a terminal)",
         env="LLAMA_ARG_LOG_COLORS",
         type=on_off_auto,
         default="auto",
         metavar="on|off|auto",
-        help="color warnings and errors (default: auto, on a terminal)",
     )
-    for name, what in (("prefix", "the level"), ("timestamps", "the time")):
-        flag(
-            f"--log-{name}",
-            env=f"LLAMA_ARG_LOG_{name.upper()}",
-            off=(f"--no-log-{name}",),
-            help=f"begin lines with {what} (default: on)",
-        )
+    log_prefix: bool = flag(
+        "--log-prefix", "begin lines with the level (default: on)", env="LLAMA_ARG_LOG_PREFIX", off="--no-log-prefix"
+    )
+    log_timestamps: bool = flag(
+        "--log-timestamps",
+        "begin lines with the time (default: on)",
+        env="LLAMA_ARG_LOG_TIMESTAMPS",
+        off="--no-log-timestamps",
+    )
+
+    @property
+    def is_verbose(self) -> bool:
+        """Whether everything is logged."""
+        return self.verbosity >= _ALL
 
 
-def is_verbose(args: argparse.Namespace) -> bool:
-    """Whether everything is logged."""
-    return int(args.verbosity) >= _ALL
-
-
-def set_up_logs(args: argparse.Namespace) -> int:
+def set_up_logs(args: LogFlags) -> int:
     """Set up the log by the flags. Returns the lowest level of llama.cpp's messages.
 
     Raises:
@@ -84,13 +74,13 @@ def set_up_logs(args: argparse.Namespace) -> int:
         return logging.CRITICAL
     handlers = [*_handlers(args)]
     logging.basicConfig(level=_LEVELS[min(args.verbosity, len(_LEVELS) - 1)], handlers=handlers, force=True)
-    if is_verbose(args):
+    if args.is_verbose:
         return logging.DEBUG
     # Up to level 3 llama.cpp logs only warnings and errors.
     return logging.INFO if args.verbosity == _TRACE else max(logging.WARNING, logging.getLogger().level)
 
 
-def _handlers(args: argparse.Namespace) -> Iterator[logging.Handler]:
+def _handlers(args: LogFlags) -> Iterator[logging.Handler]:
     stream = logging.StreamHandler(sys.stdout if args.log_jsonl else sys.stderr)
     stream.setFormatter(JsonLines() if args.log_jsonl else Lines(args, colors=_has_colors(args.log_colors)))
     yield stream
@@ -114,7 +104,7 @@ def _has_colors(wanted: str) -> bool:
 class Lines(logging.Formatter):
     """Time and level, if the flags want them, and the message."""
 
-    def __init__(self, args: argparse.Namespace, *, colors: bool) -> None:
+    def __init__(self, args: LogFlags, *, colors: bool) -> None:
         parts = ["%(asctime)s"] * args.log_timestamps + ["%(levelname)s"] * args.log_prefix + ["%(message)s"]
         super().__init__(" ".join(parts))
         self._colors = _COLORS if colors else {}

@@ -1,4 +1,4 @@
-"""Flags for models by name, with llama-server's names and variables, and their resolution to files."""
+"""Flags that name a target and its drafter, and their resolution to files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.flag import AddFlag
+from dflash_local.cli.flags.engine_flags import EngineFlags, add_engine_flags
+from dflash_local.cli.flags.flag import Flags, add_fields, flag
 from dflash_local.cli.flags.model_file import check_model_file
-from dflash_local.cli.flags.spec_type import drafting_options
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
@@ -22,45 +22,55 @@ if TYPE_CHECKING:
     from dflash_local.hub.selection import Name
 
 HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_ARG_SPEC_DRAFT_HF_REPO"
+
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
 
 
-def add_hub_flags(add_flag: AddFlag) -> None:
-    """Add the flags with `add_flag(*names, env=..., **options)`."""
-    add_flag(
-        "-hf",
-        "-hfr",
-        "--hf-repo",
-        env=HF_REPO,
-        metavar="USER/NAME[:QUANT]",
-        help="the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
-        "('dflash-local pairs'); downloaded once",
-    )
-    add_flag(
-        "-hff", "--hf-file", env=HF_FILE, metavar="FILE", help="the file of that repository, whatever the quantization"
-    )
-    add_flag(
-        "-hfd",
-        "-hfrd",
-        "--spec-draft-hf",
-        "--hf-repo-draft",
-        dest="hf_repo_draft",
-        env=HF_DRAFT,
-        metavar="USER/NAME[:QUANT]",
-        help="its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
-    )
-    add_access_flags(add_flag)
+class HubFlags(Flags):
+    """How the Hub is reached."""
 
-
-def add_access_flags(add_flag: AddFlag) -> None:
-    add_flag(
-        "-hft",
-        "--hf-token",
+    hf_token: str | None = flag(
+        "-hft --hf-token",
+        "token for gated and private repositories (default: that of 'hf auth login')",
         env="HF_TOKEN",
         metavar="TOKEN",
-        help="token for gated and private repositories (default: that of 'hf auth login')",
     )
-    add_flag("--offline", env="LLAMA_ARG_OFFLINE", action="store_true", help="use only the cache, never the network")
+    offline: bool = flag("--offline", "use only the cache, never the network", env="LLAMA_ARG_OFFLINE")
+
+
+class HubModelFlags(HubFlags):
+    """Which models of the Hub."""
+
+    hf_repo: str | None = flag(
+        "-hf -hfr --hf-repo",
+        "the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
+        "('dflash-local pairs'); downloaded once",
+        env=HF_REPO,
+        metavar="USER/NAME[:QUANT]",
+    )
+    hf_file: str | None = flag(
+        "-hff --hf-file", "the file of that repository, whatever the quantization", env=HF_FILE, metavar="FILE"
+    )
+    hf_repo_draft: str | None = flag(
+        "-hfd -hfrd --spec-draft-hf --hf-repo-draft",
+        "its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
+        env=HF_DRAFT,
+        metavar="USER/NAME[:QUANT]",
+    )
+
+
+class ModelFlags(EngineFlags, HubModelFlags):
+    """A target and its drafter, as files or by name, and the engine that runs them."""
+
+    model: str | None
+    drafter: str | None
+
+
+def add_model_flags(parser: argparse.ArgumentParser, defaults: Mapping[str, Any] | None = None) -> None:
+    """Add ModelFlags; `defaults` are the command's own for options of the engine."""
+    models = add_engine_flags(parser, defaults=defaults)["models"]
+    add_fields(models, HubModelFlags)
+    add_fields(models, HubFlags)
 
 
 @dataclass
@@ -80,7 +90,7 @@ class Models:
     may_suggest: bool = False
 
 
-def take_models(args: argparse.Namespace, *, must_exist: bool = True, find_drafter: bool = True) -> Models:
+def take_models(args: ModelFlags, *, must_exist: bool = True, find_drafter: bool = True) -> Models:
     """The models that the flags name: one on this disk that -m names, those of -hf and -hfd, which are downloaded, and,
     if `find_drafter`, that of a target given by -hf, converted if necessary. A drafter from the Hub may be in another
     dialect. `suggest` tells of a drafter that is known for a local file.
@@ -91,15 +101,14 @@ def take_models(args: argparse.Namespace, *, must_exist: bool = True, find_draft
         DFlashError: a model cannot be fetched, or a named drafter does not fit.
     """
     repo = target_repository(args)
-    target, name = ("", repo) if repo else _named_here(args.model)
+    target, name = ("", repo) if repo else _named_here(args.model or "")
     models = Models(target, args.drafter, name, args.auto_convert)
     drafter_repo = _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL")
     if must_exist and not repo:
         check_model_file(models.target, "-m")
     if must_exist and args.drafter and not drafter_repo:
         check_model_file(args.drafter, "-md")
-    drafting = drafting_options(args)
-    needs_none = args.drafter or drafting["draft"] == "off" or drafting["draft_kind"] == "lookup"
+    needs_none = args.drafter or args.drafting["draft"] == "off" or args.drafting["draft_kind"] == "lookup"
     find_drafter = find_drafter and not needs_none
     models.may_suggest = find_drafter and not (repo or drafter_repo)
     if repo or drafter_repo:
@@ -119,7 +128,7 @@ def _named_here(text: str) -> tuple[str, str | None]:
     return str(model.path), model.name
 
 
-def target_repository(args: argparse.Namespace) -> str | None:
+def target_repository(args: ModelFlags) -> str | None:
     """The repository of -hf, if the target comes from there. Raises RequestError if there is no target, or two."""
     repo = _typed(args.hf_repo, HF_REPO, args.model, "LLAMA_ARG_MODEL")
     if not repo and not args.model:
@@ -140,13 +149,11 @@ def _is_typed(value: str | None, env: str) -> bool:
     return os.environ.get(env) != value
 
 
-def _fetch(
-    models: Models, args: argparse.Namespace, repo: str | None, drafter_repo: str | None, *, find_drafter: bool
-) -> None:
+def _fetch(models: Models, args: ModelFlags, repo: str | None, drafter_repo: str | None, *, find_drafter: bool) -> None:
     from dflash_local.hub.pairing import Pairing
     from dflash_local.hub.selection import Name
 
-    with hub_of(args) as hub, Pairing(hub) as pairing:
+    with hub_of(args.offline, args.hf_token) as hub, Pairing(hub) as pairing:
         if repo:
             pairing.hub_target(Name.parse(repo), args.hf_file)
         else:
@@ -154,7 +161,7 @@ def _fetch(
         if drafter_repo:
             pairing.hub_drafter(Name.parse(drafter_repo), args.drafter)
         elif repo and find_drafter:
-            pairing.find_drafter(drafting_options(args)["draft_kind"])
+            pairing.find_drafter(args.drafting["draft_kind"])
         target, drafter = pairing.fetch()
         if repo:
             models.target = str(target)
@@ -188,7 +195,7 @@ def suggest(models: Models, facts: Mapping[str, Any] | None = None) -> None:
 
 
 @contextmanager
-def local_header(text: str, args: argparse.Namespace) -> Iterator[Path]:
+def local_header(text: str, args: HubFlags) -> Iterator[Path]:
     """The path `text`, or, if there is no such file and it names a repository (USER/NAME[:QUANT]), a file with the
     header of that model. Raises HubError."""
     from dflash_local.hub.pairing import Pairing
@@ -196,19 +203,19 @@ def local_header(text: str, args: argparse.Namespace) -> Iterator[Path]:
     if (name := _name(text)) is None:
         yield Path(text)
         return
-    with hub_of(args) as hub, Pairing(hub) as pairing:
+    with hub_of(args.offline, args.hf_token) as hub, Pairing(hub) as pairing:
         pairing.hub_target(name)
         yield pairing.header().path
 
 
-def local_target(text: str, args: argparse.Namespace) -> Path:
+def local_target(text: str, args: HubFlags) -> Path:
     """The path `text`, or, if there is no such file and it names a repository, that model, downloaded. Raises
     HubError."""
     from dflash_local.hub.pairing import Pairing
 
     if (name := _name(text)) is None:
         return Path(text)
-    with hub_of(args) as hub, Pairing(hub) as pairing:
+    with hub_of(args.offline, args.hf_token) as hub, Pairing(hub) as pairing:
         pairing.hub_target(name)
         return pairing.fetch()[0]
 
@@ -224,8 +231,8 @@ def _name(text: str) -> Name | None:
 
 
 @contextmanager
-def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
-    """The Hub with the flags' settings, and with progress and notes on standard error."""
+def hub_of(offline: bool, token: str | None = None) -> Iterator[Hub]:
+    """The Hub, or its cache alone, with progress and notes on standard error."""
     from dflash_local.hub.client import Hub
 
     with Progress() as progress:
@@ -234,4 +241,4 @@ def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
             progress.close()
             note(text)
 
-        yield Hub(token=args.hf_token, offline=args.offline, progress=progress, note=tell)
+        yield Hub(token=token, offline=offline, progress=progress, note=tell)

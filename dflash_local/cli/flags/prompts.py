@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import sampling_options
+from dflash_local.cli.flags.flag import flag
+from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count
 
 if TYPE_CHECKING:
     from dflash_local.sampling import SamplingParams
 
 
-def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-p",
-        "--prompts",
-        type=Path,
-        metavar="FILE",
-        help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
-    )
-    parser.add_argument(
-        "-n",
-        "--predict",
-        dest="n_predict",
-        type=count(1),
-        default=100,
-        metavar="N",
-        help="most new tokens (default: 100)",
-    )
+class PromptFlags(SamplingFlags):
+    """Which prompts, and how they are answered."""
+
+    prompts: Path | None = flag("-p --prompts", "one prompt a line: text, or JSON with 'messages' or 'prompt'")
+    n_predict: int = flag("-n --predict", "most new tokens (default: 100)", type=count(1), default=100)
 
 
-def prompts_of(args: argparse.Namespace) -> list[dict[str, Any]]:
+def prompts_of(args: PromptFlags) -> list[dict[str, Any]]:
     """The prompts of the file, or our default ones. Raises RequestError."""
     from dflash_local.bench import DEFAULT_PROMPTS, read_prompts, user_message
 
@@ -42,8 +30,8 @@ def prompts_of(args: argparse.Namespace) -> list[dict[str, Any]]:
     return [{"messages": user_message(text)} for text in DEFAULT_PROMPTS]
 
 
-def steady_sampling(args: argparse.Namespace) -> SamplingParams:
+def steady_sampling(args: PromptFlags) -> SamplingParams:
     """The flags' sampling, with a default temperature of 0: without randomness, fewer repeats are enough.
     Raises RequestError."""
-    sampling = sampling_options(args)
-    return replace(sampling, temperature=0.0) if args.sampling_temperature is None else sampling
+    sampling = args.sampling_params()
+    return replace(sampling, temperature=0.0) if args.sampling["temperature"] is None else sampling

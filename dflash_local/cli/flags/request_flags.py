@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.engine_flags import sampling_options
-from dflash_local.cli.flags.flag import AddFlag, add_flag
-from dflash_local.cli.flags.logs import is_verbose
+from dflash_local.cli.flags.flag import Appended, flag
+from dflash_local.cli.flags.logs import LogFlags
+from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count, json_object, on_off_auto, one_of, read_text
 from dflash_local.errors import RequestError
 
@@ -22,135 +21,142 @@ _ESCAPE = re.compile(r"""\\([nrt'"\\]|x[0-9a-fA-F]{2})""")
 REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
-def add_request_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `request_defaults` reads, except the numbers of SamplingParams."""
-    flag = partial(add_flag, parser.add_argument_group("requests", "defaults for requests that do not say"))
-    flag(
-        "-n",
-        "--predict",
-        "--n-predict",
+def _predict(text: str) -> int:
+    return max(count(-2)(text), -1)  # -2 is llama.cpp's other name for "until the context is full"
+
+
+def _samplers(text: str) -> list[str]:
+    return [name for name in text.split(";") if name]
+
+
+def _bias(text: str) -> tuple[int, float]:
+    for sign in ("+", "-"):
+        token, found, bias = text.partition(sign)
+        if found and token.isdecimal():
+            try:
+                return int(token), float(sign + bias)
+            except ValueError:
+                break
+    raise argparse.ArgumentTypeError(f"must be a token id, + or -, and a number, such as 15043+1; got {text!r}")
+
+
+class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for requests that do not say"):
+    """All that `request_defaults` reads."""
+
+    sse_ping_interval: int
+    predict: int = flag(
+        "-n --predict --n-predict",
+        "most new tokens (default: until the context is full)",
         env="LLAMA_ARG_N_PREDICT",
         type=_predict,
         default=-1,
-        metavar="N",
-        help="most new tokens (default: until the context is full)",
     )
-    flag(
-        "-r",
-        "--reverse-prompt",
-        action="append",
-        default=[],
+    reverse_prompt: tuple[str, ...] = flag(
+        "-r --reverse-prompt",
+        "an answer ends before this text; may be given several times",
+        action=Appended,
         metavar="TEXT",
-        help="an answer ends before this text; may be given several times",
     )
-    flag(
+    cache_prompt: bool = flag(
         "--cache-prompt",
+        "reuse the cached beginning of a prompt (default)",
         env="LLAMA_ARG_CACHE_PROMPT",
-        off=("--no-cache-prompt",),
+        off="--no-cache-prompt",
         off_help="read it all again",
-        help="reuse the cached beginning of a prompt (default)",
     )
-    flag("-sp", "--special", action="store_true", help="show control tokens in the text")
-    _add_chat(flag)
-    _add_constraints(flag)
-
-
-def _add_chat(flag: AddFlag) -> None:
-    flag(
+    special: bool = flag("-sp --special", "show control tokens in the text")
+    reasoning_format: str = flag(
         "--reasoning-format",
+        "format of the reasoning; none leaves it in the text (default: auto)",
         env="LLAMA_ARG_THINK",
         type=one_of(*REASONING_FORMATS),
         default="auto",
         metavar="none|auto|deepseek",
-        help="format of the reasoning; none leaves it in the text (default: auto)",
     )
-    flag(
-        "-rea",
-        "--reasoning",
+    reasoning: str = flag(
+        "-rea --reasoning",
+        "let the model reason before it answers (default: auto, the template's)",
         env="LLAMA_ARG_REASONING",
         type=on_off_auto,
         default="auto",
         metavar="on|off|auto",
-        help="let the model reason before it answers (default: auto, the template's)",
     )
-    flag(
+    reasoning_effort: str = flag(
         "--reasoning-effort",
+        "reasoning effort, in the template's words: low, medium, high, ... (default: the template's)",
         env="LLAMA_ARG_REASONING_EFFORT",
         default="default",
         metavar="LEVEL",
-        help="reasoning effort, in the template's words: low, medium, high, ... (default: the template's)",
     )
-    flag(
+    reasoning_budget_message: str | None = flag(
         "--reasoning-budget-message",
+        "text that it writes before its reasoning is cut off (default: nothing)",
         env="LLAMA_ARG_THINK_BUDGET_MESSAGE",
         metavar="TEXT",
-        help="text that it writes before its reasoning is cut off (default: nothing)",
     )
-    flag(
+    reasoning_preserve: bool | None = flag(
         "--reasoning-preserve",
+        "keep the reasoning of earlier turns, if the template can (default: the template's)",
         env="LLAMA_ARG_REASONING_PRESERVE",
-        off=("--no-reasoning-preserve",),
+        off="--no-reasoning-preserve",
         off_help="forget them",
         default=None,
-        help="keep the reasoning of earlier turns, if the template can (default: the template's)",
     )
-    flag(
+    skip_chat_parsing: bool = flag(
         "--skip-chat-parsing",
+        "the whole answer is content, with reasoning and tool calls, as the model writes it",
         env="LLAMA_ARG_SKIP_CHAT_PARSING",
-        off=("--no-skip-chat-parsing",),
+        off="--no-skip-chat-parsing",
         off_help="parse them (default)",
         default=False,
-        help="the whole answer is content, with reasoning and tool calls, as the model writes it",
     )
-    flag(
+    chat_template_kwargs: str | None = flag(
         "--chat-template-kwargs",
+        """more variables for the chat template, such as '{"key": "value"}'""",
         env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
         metavar="JSON",
-        help="""more variables for the chat template, such as '{"key": "value"}'""",
     )
-    flag(
+    prefill_assistant: bool = flag(
         "--prefill-assistant",
+        "continue a conversation's last message if it is the assistant's (default)",
         env="LLAMA_ARG_PREFILL_ASSISTANT",
-        off=("--no-prefill-assistant",),
+        off="--no-prefill-assistant",
         off_help="answer it",
-        help="continue a conversation's last message if it is the assistant's (default)",
     )
-
-
-def _add_constraints(flag: AddFlag) -> None:
-    flag("--grammar", metavar="GBNF", help="grammar that answers follow")
-    flag("--grammar-file", type=Path, metavar="FILE", help="the same from a file")
-    flag("-j", "--json-schema", metavar="JSON", help="JSON schema that answers follow")
-    flag("-jf", "--json-schema-file", type=Path, metavar="FILE", help="the same from a file")
-    flag("--samplers", type=_samplers, metavar="NAME;NAME", help="the samplers, in order (default: llama.cpp's)")
-    flag("--sampler-seq", "--sampling-seq", dest="samplers", metavar="LETTERS", help="the same by their initials")
-    flag("--ignore-eos", action="store_true", help="never end the answer by an end-of-generation token")
-    flag(
-        "-l",
-        "--logit-bias",
+    grammar: str | None = flag("--grammar", "grammar that answers follow", metavar="GBNF")
+    grammar_file: Path | None = flag("--grammar-file", "the same from a file")
+    json_schema: str | None = flag("-j --json-schema", "JSON schema that answers follow", metavar="JSON")
+    json_schema_file: Path | None = flag("-jf --json-schema-file", "the same from a file")
+    samplers: list[str] | str | None = flag(
+        "--samplers",
+        "the samplers, in order (default: llama.cpp's)",
+        type=_samplers,
+        metavar="NAME;NAME",
+        also={"--sampler-seq --sampling-seq": {"metavar": "LETTERS", "help": "the same by their initials"}},
+    )
+    ignore_eos: bool = flag("--ignore-eos", "never end the answer by an end-of-generation token")
+    logit_bias: tuple[tuple[int, float], ...] = flag(
+        "-l --logit-bias",
+        "make a token likelier or less likely; may be given several times",
         type=_bias,
-        action="append",
-        default=[],
+        action=Appended,
         metavar="TOKEN(+|-)BIAS",
-        help="make a token likelier or less likely; may be given several times",
     )
-    flag(
+    dry_sequence_breaker: tuple[str, ...] = flag(
         "--dry-sequence-breaker",
-        action="append",
-        default=[],
+        "DRY sees no repetition across this text, in place of the default ones; none: no such text",
+        action=Appended,
         metavar="TEXT",
-        help="DRY sees no repetition across this text, in place of the default ones; none: no such text",
     )
-    flag(
-        "-e",
-        "--escape",
-        off=("--no-escape",),
+    escape: bool = flag(
+        "-e --escape",
+        "read escapes such as \\n in -r and --dry-sequence-breaker (default)",
+        off="--no-escape",
         off_help="do not",
-        help="read escapes such as \\n in -r and --dry-sequence-breaker (default)",
     )
 
 
-def request_defaults(args: argparse.Namespace) -> Defaults:
+def request_defaults(args: RequestFlags) -> Defaults:
     """The defaults of requests.
 
     Raises:
@@ -160,11 +166,11 @@ def request_defaults(args: argparse.Namespace) -> Defaults:
 
     chosen: dict[str, Any] = {
         "samplers": args.samplers,
-        "logit_bias": args.logit_bias or None,
+        "logit_bias": [*args.logit_bias] or None,
         "dry_sequence_breakers": _breakers(args),
         "reasoning_budget_message": args.reasoning_budget_message,
     }
-    sampling = replace(sampling_options(args), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
+    sampling = replace(args.sampling_params(), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
     stop = tuple(_unescaped(text, args) for text in args.reverse_prompt)
     return Defaults(
         sampling,
@@ -173,12 +179,12 @@ def request_defaults(args: argparse.Namespace) -> Defaults:
         args.sse_ping_interval,
         stop,
         special=args.special,
-        verbose=is_verbose(args),
+        verbose=args.is_verbose,
         cache_prompt=args.cache_prompt,
     )
 
 
-def _chat(args: argparse.Namespace) -> dict[str, Any]:
+def _chat(args: RequestFlags) -> dict[str, Any]:
     """Fields of a chat body."""
     chat: dict[str, Any] = {"reasoning_format": args.reasoning_format}
     kwargs = json_object(args.chat_template_kwargs, "--chat-template-kwargs") if args.chat_template_kwargs else {}
@@ -199,7 +205,7 @@ def _chat(args: argparse.Namespace) -> dict[str, Any]:
     return chat
 
 
-def _constraint(args: argparse.Namespace) -> dict[str, Any]:
+def _constraint(args: RequestFlags) -> dict[str, Any]:
     """The grammar or the schema."""
     given = {
         "--grammar": args.grammar,
@@ -215,14 +221,14 @@ def _constraint(args: argparse.Namespace) -> dict[str, Any]:
     return {}
 
 
-def _breakers(args: argparse.Namespace) -> list[str] | None:
+def _breakers(args: RequestFlags) -> list[str] | None:
     if not args.dry_sequence_breaker:
         return None
     last_none = max((at for at, text in enumerate(args.dry_sequence_breaker) if text == "none"), default=-1)
     return [_unescaped(text, args) for text in args.dry_sequence_breaker[last_none + 1 :]]
 
 
-def _unescaped(text: str, args: argparse.Namespace) -> str:
+def _unescaped(text: str, args: RequestFlags) -> str:
     """`text` with llama.cpp's escapes replaced; others stay."""
     return _ESCAPE.sub(_character, text) if args.escape else text
 
@@ -230,22 +236,3 @@ def _unescaped(text: str, args: argparse.Namespace) -> str:
 def _character(escape: re.Match[str]) -> str:
     name = escape[1]
     return chr(int(name[1:], 16)) if name[0] == "x" else {"n": "\n", "r": "\r", "t": "\t"}.get(name, name)
-
-
-def _predict(text: str) -> int:
-    return max(count(-2)(text), -1)  # -2 is llama.cpp's other name for "until the context is full"
-
-
-def _samplers(text: str) -> list[str]:
-    return [name for name in text.split(";") if name]
-
-
-def _bias(text: str) -> tuple[int, float]:
-    for sign in ("+", "-"):
-        token, found, bias = text.partition(sign)
-        if found and token.isdecimal():
-            try:
-                return int(token), float(sign + bias)
-            except ValueError:
-                break
-    raise argparse.ArgumentTypeError(f"must be a token id, + or -, and a number, such as 15043+1; got {text!r}")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.chat_flags import check_chat_flags
-from dflash_local.cli.flags.embedding_flags import embedding_settings, writes_no_text
-from dflash_local.cli.flags.engine_flags import chat_template, load_engine
-from dflash_local.cli.flags.http_flags import http_settings, port_of
+from dflash_local.cli.flags.embedding_flags import embedding_settings
+from dflash_local.cli.flags.engine_arguments import load_engine
+from dflash_local.cli.flags.engine_flags import chat_template
+from dflash_local.cli.flags.http_flags import http_settings
 from dflash_local.cli.flags.model_flags import Models, take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
+from dflash_local.cli.flags.serve_flags import AppFlags
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
+def make_app(args: AppFlags, native_level: int) -> FastAPI:
     """The app, after downloads. llama.cpp's messages are logged from `native_level` on.
 
     Raises:
@@ -39,7 +40,7 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
     from dflash_local.native import load, set_log_level
     from dflash_local.server.app import create_app
 
-    writes = not writes_no_text(args)
+    writes = not args.writes_no_text
     has_target = writes or args.embedding or args.rerank
     if has_target:
         target_repository(args)  # for its refusals
@@ -54,7 +55,7 @@ def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
     return create_app(_loader(args, models, settings) if writes else None, settings)
 
 
-def _loader(args: argparse.Namespace, models: Models, settings: Settings) -> Loader:
+def _loader(args: AppFlags, models: Models, settings: Settings) -> Loader:
     def load(progress: Callable[[float], bool]) -> Engine:
         engine = load_engine(args, models, progress=progress, max_queue=args.max_queue)
         try:
@@ -63,17 +64,18 @@ def _loader(args: argparse.Namespace, models: Models, settings: Settings) -> Loa
             engine.close()
             raise
         if args.record:
-            _record(engine, models.target, args)
+            _record(engine, models.target, args.record, args.record_limit)
         return engine
 
     return load
 
 
-def _record(engine: Engine, target: str, args: argparse.Namespace) -> None:
+def _record(engine: Engine, target: str, folder: Path, limit: int) -> None:
+    """Keep the answers in a folder of at most `limit` MiB, as long as the engine lives."""
     from dflash_local.train.answer_record import AnswerRecord
 
     try:
-        record = AnswerRecord(args.record, Path(target), args.record_limit << 20)
+        record = AnswerRecord(folder, Path(target), limit << 20)
     except RequestError:
         engine.close()
         raise
@@ -81,7 +83,7 @@ def _record(engine: Engine, target: str, args: argparse.Namespace) -> None:
     engine.ended.add_done_callback(lambda _: record.close())
 
 
-def serve_at(args: argparse.Namespace, app: FastAPI, tls: Tls | None, what: str, parent: Parent | None = None) -> int:
+def serve_at(args: AppFlags, app: FastAPI, tls: Tls | None, what: str, parent: Parent | None = None) -> int:
     """Serve `app` until SIGINT or SIGTERM, at the addresses of the flags; `what` is logged beside them.
 
     Raises:
@@ -90,7 +92,7 @@ def serve_at(args: argparse.Namespace, app: FastAPI, tls: Tls | None, what: str,
     from dflash_local.server.process import serve
     from dflash_local.server.sockets import listening, url
 
-    with listening(args.host, port_of(args), reuse_port=args.reuse_port) as sockets:
+    with listening(args.host, args.listening_port, reuse_port=args.reuse_port) as sockets:
         urls = ", ".join(url(sock, "https" if tls else "http") + args.api_prefix for sock in sockets)
         serve(
             app,
@@ -103,10 +105,17 @@ def serve_at(args: argparse.Namespace, app: FastAPI, tls: Tls | None, what: str,
     return 0
 
 
-def make_settings(args: argparse.Namespace) -> Settings:
+def make_settings(args: AppFlags) -> Settings:
     """The server's settings from the flags.
 
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
     """
-    return replace(http_settings(args), defaults=request_defaults(args))
+    model = args.model or ""
+    return replace(
+        http_settings(args),
+        alias=args.alias[0] if args.alias else Path(model).name,
+        model_path=model,
+        n_batch=args.n_batch,
+        defaults=request_defaults(args),
+    )

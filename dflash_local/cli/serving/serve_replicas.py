@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
@@ -11,13 +10,13 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.http_flags import port_of
 from dflash_local.cli.flags.logs import set_up_logs
+from dflash_local.cli.flags.serve_flags import AppFlags, ServeFlags
 from dflash_local.cli.serving.serve_app import make_app, make_settings
 from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from fastapi import FastAPI
 
@@ -26,17 +25,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Arguments that stay in this process: only needed here, or impossible to pickle.
-_STAY = ("func", "parser", "foreign_flags", "arguments")
 
-
-def serve_replicas(args: argparse.Namespace) -> int:
+def serve_replicas(args: ServeFlags) -> int:
     """Deploy, wait for SIGINT or SIGTERM, then drain."""
     from dflash_local.server.ray_app import NAME, application, ray_serve
     from dflash_local.server.signals import ENDING
 
     ended = threading.Event()
-    host, port = _host(args), port_of(args)
+    host, port = _host(args), args.listening_port
     settings = make_settings(args)  # so that wrong flags fail here, not in every replica
     serve = ray_serve()
     app = application(app_factory(args), _options(args, settings.limits))
@@ -59,17 +55,16 @@ def serve_replicas(args: argparse.Namespace) -> int:
     return 0
 
 
-def app_factory(args: argparse.Namespace) -> Callable[[], FastAPI]:
+def app_factory(args: ServeFlags) -> Callable[[], FastAPI]:
     """A factory that makes the app of these flags in another process."""
-    return partial(_make_app, {name: value for name, value in vars(args).items() if name not in _STAY})
+    return partial(_make_app, AppFlags.of(vars(args)))
 
 
-def _make_app(values: Mapping[str, Any]) -> FastAPI:
-    args = argparse.Namespace(**values)
+def _make_app(args: AppFlags) -> FastAPI:
     return make_app(args, set_up_logs(args))
 
 
-def _options(args: argparse.Namespace, limits: Limits) -> ReplicaOptions:
+def _options(args: ServeFlags, limits: Limits) -> ReplicaOptions:
     from dflash_local.server.ray_app import ReplicaOptions
 
     return ReplicaOptions(
@@ -82,7 +77,7 @@ def _options(args: argparse.Namespace, limits: Limits) -> ReplicaOptions:
     )
 
 
-def _connect(args: argparse.Namespace) -> None:
+def _connect(args: ServeFlags) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     import ray
 
@@ -97,7 +92,7 @@ def _connect(args: argparse.Namespace) -> None:
         raise DFlashError(f"no Ray cluster: {error}", hint="start one, or leave --ray-address out") from None
 
 
-def _leave(serve: Any, args: argparse.Namespace) -> None:
+def _leave(serve: Any, args: ServeFlags) -> None:
     import ray
 
     if not (args.ray_address or os.environ.get("RAY_ADDRESS")):
@@ -111,11 +106,10 @@ def _end(ended: threading.Event) -> None:
     ended.set()
 
 
-def _host(args: argparse.Namespace) -> str:
+def _host(args: ServeFlags) -> str:
     """The one address. Raises RequestError for flags that Ray's own HTTP servers do not support."""
-    hosts = [args.host] if isinstance(args.host, str) else list(args.host)
     wrong = {
-        "--host": len(hosts) != 1 or hosts[0].endswith(".sock"),
+        "--host": len(args.host) != 1 or args.host[0].endswith(".sock"),
         "--port": args.port == 0,
         "--ssl-key-file": bool(args.ssl_key_file or args.ssl_cert_file),
         "--reuse-port": args.reuse_port,
@@ -127,4 +121,4 @@ def _host(args: argparse.Namespace) -> str:
                 param=name,
                 hint="put a proxy before it, or leave --replicas out",
             )
-    return str(hosts[0])
+    return args.host[0]

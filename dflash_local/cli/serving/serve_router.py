@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
@@ -11,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.router_flags import MODELS, OWN, PRESET, ServeFlags
+from dflash_local.cli.flags.router_flags import PRESET
+from dflash_local.cli.flags.serve_flags import ServeFlags
+from dflash_local.cli.serving.instance_flags import MODELS, OWN, TARGETS, InstanceFlags
 from dflash_local.cli.serving.serve_app import serve_at
 from dflash_local.errors import RequestError
 
@@ -21,7 +22,28 @@ if TYPE_CHECKING:
     from dflash_local.server.settings import Settings
 
 
-def serve_router(args: argparse.Namespace, settings: Settings) -> int:
+def is_router(args: ServeFlags) -> bool:
+    """Whether this command line starts a router. Typed flags take precedence over variables.
+
+    Raises:
+        RequestError: both a single model and several models are named.
+    """
+    if not (args.model or args.hf_repo or args.embedding_model or args.rerank_model):
+        return True
+    if not (args.models_dir or args.models_found or args.models_preset):
+        return False
+    typed = args.line.typed()
+    several = not typed.keys().isdisjoint({"models_dir", "models_found", "models_preset"})
+    if several != typed.keys().isdisjoint(TARGETS):
+        raise RequestError(
+            "--models-dir, --models-found and --models-preset make a router of many models, and another flag names one",
+            param="--models-dir",
+            hint=f"leave one of them out; a separate model is a section of {PRESET}",
+        )
+    return several
+
+
+def serve_router(args: ServeFlags, settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
     from dflash_local.server.router.catalog import Catalog
     from dflash_local.server.router.folder import Folder
@@ -30,8 +52,7 @@ def serve_router(args: argparse.Namespace, settings: Settings) -> int:
     from dflash_local.server.router.router_app import create_router_app
     from dflash_local.server.tls import Tls
 
-    flags = ServeFlags(args.parser)
-    typed = flags.typed(args.arguments)
+    flags, typed = InstanceFlags(args.line.parser), args.line.typed()
     if wrong := sorted(typed.keys() & MODELS):
         raise RequestError(
             f"{typed[wrong[0]][0].partition('=')[0]} is about one model, and this command line names none",
@@ -42,7 +63,7 @@ def serve_router(args: argparse.Namespace, settings: Settings) -> int:
         flags=flags,
         typed={place: words for place, words in typed.items() if place not in OWN},
         cached=lambda: [*_cached(flags), *(_found(flags) if args.models_found else ())],
-        files=lambda options: _cached_files(flags, options),
+        files=_cached_files,
         folder=Folder(args.models_dir) if args.models_dir else None,
         presets=args.models_preset,
     )
@@ -59,7 +80,7 @@ def serve_router(args: argparse.Namespace, settings: Settings) -> int:
         return serve_at(args, create_router_app(router), tls, "a router of models")
 
 
-def _cached(flags: ServeFlags) -> Iterator[Cached]:
+def _cached(flags: InstanceFlags) -> Iterator[Cached]:
     from dflash_local.hub.cache import Cache, cache_root
     from dflash_local.hub.inventory import entries
     from dflash_local.server.router.catalog import Cached
@@ -68,7 +89,7 @@ def _cached(flags: ServeFlags) -> Iterator[Cached]:
         yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}))
 
 
-def _found(flags: ServeFlags) -> Iterator[Cached]:
+def _found(flags: InstanceFlags) -> Iterator[Cached]:
     """The models of other programs on this disk, each with a drafter that is here, too."""
     from dflash_local.cli.terminal.model_list import rows_of
     from dflash_local.hub.local_models import find_models
@@ -81,13 +102,14 @@ def _found(flags: ServeFlags) -> Iterator[Cached]:
             yield Cached(row.model.name, path, flags.with_files(str(path), drafter))
 
 
-def _cached_files(flags: ServeFlags, options: Options) -> set[Path]:
+def _cached_files(options: Options) -> set[Path]:
     """The cached files of the models that these flags name."""
     from dflash_local.hub.cache import Cache, cache_root
     from dflash_local.hub.inventory import path_of
+    from dflash_local.server.router.model import value_of
 
     cache, found = Cache(cache_root()), set()
     for repository, file in (("hf_repo", "hf_file"), ("hf_repo_draft", "drafter")):
-        if name := flags.value(options, repository):
-            found.add(path_of(cache, name, flags.value(options, file)))
+        if name := value_of(options, repository):
+            found.add(path_of(cache, name, value_of(options, file)))
     return {path for path in found if path is not None}

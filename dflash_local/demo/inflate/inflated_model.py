@@ -54,7 +54,7 @@ class InflatedModel:
             raise self._unfit(
                 "attention.head_count_kv", f"{small_group} heads share one of k and v, in the shape only {group}"
             )
-        self.rotated = self._value("rope.dimension_count", self.small_head)
+        self.rotated = source.size("rope.dimension_count", self.small_head)
         self.channels, self.sections = self._spread_channels(), self._sections()
         self.kv = Heads(shape.n_head_kv, self.head, range(heads_kv), self.channels)
         self.q = Heads(
@@ -67,9 +67,6 @@ class InflatedModel:
     def _unfit(self, key: str, why: str, hint: str | None = None) -> ModelError:
         return ModelError(f"{self.source.path.name}: {key} does not fit: {why}", field=key, hint=hint)
 
-    def _value(self, key: str, default: int) -> int:
-        return self.source.size(key) if f"{self.source.arch}.{key}" in self.source.metadata else default
-
     def _spread_channels(self) -> Array:
         """The places of a small head's channels in a large one."""
         small, large, arch = self.small_head, self.head, self.source.arch
@@ -77,7 +74,7 @@ class InflatedModel:
             return np.arange(small)
         if large % small:
             raise self._unfit("attention.key_length", f"heads of {small} cannot become heads of {large}")
-        if self._value("attention.value_length", small) != small or self.rotated > small:
+        if self.source.size("attention.value_length", small) != small or self.rotated > small:
             raise self._unfit(
                 "attention.value_length", "only heads with as many channels for k as for v can be widened"
             )

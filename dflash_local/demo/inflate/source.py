@@ -31,8 +31,10 @@ class SmallModel:
         native.check_gguf(path)  # so all shapes agree with the keys
         self._used: set[str] = set()
 
-    def size(self, key: str) -> int:
+    def size(self, key: str, default: int | None = None) -> int:
         """The integer of an architecture's key."""
+        if default is not None and f"{self.arch}.{key}" not in self.metadata:
+            return default
         return int(self.value(key).data)
 
     def value(self, key: str) -> Value:
@@ -44,7 +46,7 @@ class SmallModel:
     @property
     def n_mtp(self) -> int:
         """Next-token (MTP) layers, at the end of its layers."""
-        return self.size("nextn_predict_layers") if f"{self.arch}.nextn_predict_layers" in self.metadata else 0
+        return self.size("nextn_predict_layers", 0)
 
     @property
     def n_layer(self) -> int:

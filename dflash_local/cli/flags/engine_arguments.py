@@ -1,0 +1,42 @@
+"""The engine that flags describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.cli.flags.engine_flags import EngineFlags, chat_template
+from dflash_local.cli.flags.model_flags import Models, suggest
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine
+
+
+def engine_options(args: EngineFlags, models: Models) -> dict[str, Any]:
+    """Arguments of `Engine` from parsed flags and the models that they name.
+
+    Raises:
+        RequestError: the chat template cannot be read.
+        ConvertError, ModelError: with --auto-convert the drafter cannot be rewritten, or the target cannot be read.
+    """
+    options = {**args.options, **args.drafting, "model": models.target, "drafter": models.drafter}
+    options |= {"mmap": args.maps_files, "mlock": "mlock" in args.load_mode}
+    if models.auto_convert and models.drafter:
+        from dflash_local.cli.flags.auto_convert import auto_convert
+
+        options["drafter"] = str(auto_convert(Path(models.drafter), Path(models.target)))
+    options["chat_template"] = chat_template(args)
+    return options
+
+
+def load_engine(
+    args: EngineFlags, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
+) -> Engine:
+    """The engine that the flags describe; `overrides` are arguments of `Engine`. Once it is loaded, a drafter is
+    suggested if one is known for a target without one."""
+    from dflash_local.engine import Engine
+
+    engine = Engine(**{**engine_options(args, models), "progress": progress, **overrides})
+    suggest(models, engine.info["target"])
+    return engine

@@ -1,0 +1,71 @@
+"""All flags of a server, for `serve` and for what starts one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from dflash_local import __version__
+from dflash_local.cli.flags.command_line import CommandLine
+from dflash_local.cli.flags.embedding_flags import EmbeddingFlags
+from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.foreign import Foreign, add_foreign_flags
+from dflash_local.cli.flags.http_flags import ClientFlags, EndpointFlags, HttpFlags, LimitFlags, RecordFlags
+from dflash_local.cli.flags.logs import LogFlags
+from dflash_local.cli.flags.model_flags import add_model_flags
+from dflash_local.cli.flags.replica_flags import ReplicaFlags
+from dflash_local.cli.flags.request_flags import RequestFlags
+from dflash_local.cli.flags.router_flags import RouterFlags
+from dflash_local.cli.flags.sampling_flags import add_sampling_flags
+
+# llama-server's names for ways of drafting, and the options of an engine that each stands for.
+_SPEC_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "none": {"draft": "off"},
+    "draft-dflash": {},
+    "draft-dspark": {},
+    "draft-mtp": {"draft_kind": "mtp"},
+}
+
+
+def _spec_type(text: str) -> str:
+    """llama-server's name for a way of drafting."""
+    if text in _SPEC_TYPES:
+        return text
+    if text.startswith("ngram"):
+        raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
+    raise argparse.ArgumentTypeError(f"must be one of {', '.join(_SPEC_TYPES)}, got {text!r}: see docs/drafters.md")
+
+
+class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
+    """What the app of one model is made from, here or in another process."""
+
+    spec_type: str | None = flag(
+        "--spec-type",
+        "llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
+        "--draft-kind mtp, none is --draft off",
+        env="LLAMA_ARG_SPEC_TYPE",
+        type=_spec_type,
+        metavar="TYPE",
+    )
+
+    @property
+    def drafting(self) -> dict[str, Any]:
+        return {**super().drafting, **_SPEC_TYPES[self.spec_type or "draft-dflash"]}
+
+
+class ServeFlags(AppFlags, RouterFlags, ReplicaFlags):
+    """All of them. `foreign_flags` are those of llama-server without effect here, each with a note."""
+
+    line: CommandLine
+    foreign_flags: Mapping[Foreign, str]
+
+
+def add_serve_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
+    add_model_flags(parser, defaults={"n_slots": -1})
+    add_flags(parser, AppFlags, EndpointFlags, ClientFlags, LimitFlags, RecordFlags, RequestFlags)
+    add_sampling_flags(parser)
+    add_flags(parser, EmbeddingFlags, RouterFlags, ReplicaFlags, LogFlags)
+    add_foreign_flags(parser)

@@ -1,0 +1,59 @@
+"""The process of a program that `launch` starts, and the signals that end it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from dflash_local.cli.launch.program import Program
+from dflash_local.cli.launch.setup import Place
+from dflash_local.errors import DFlashError
+
+
+def executable_of(program: Program) -> str:
+    """Its path. Raises DFlashError if it is not installed."""
+    if path := shutil.which(program.command):
+        return path
+    raise DFlashError(f"{program.title} is not installed: there is no '{program.command}'", hint=program.install)
+
+
+def run_program(program: Program, executable: str, place: Place, passed: Sequence[str]) -> int:
+    """Run a program with the user's arguments until it ends. Returns its exit status."""
+    setup = program.setup(place)
+    setup.write_files()
+    command = [executable, *setup.arguments, *passed]
+    # The terminal sends Ctrl-C to the program, too, which decides what it means.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    process = subprocess.Popen(command, env={**os.environ, **setup.variables})
+    try:
+        status = process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        signal.signal(signal.SIGINT, before)
+    return 128 - status if status < 0 else status
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """The end of this process, or of its terminal, is the end of all that it started."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        if before[number] != signal.SIG_IGN:  # nohup
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

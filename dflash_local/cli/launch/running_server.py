@@ -1,0 +1,58 @@
+"""A server that runs: its facts, and the place where a program finds a model there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dflash_local.build.upstream import cache_dir
+from dflash_local.cli.launch.launch_flags import LaunchFlags
+from dflash_local.cli.launch.program import Program
+from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.cli.launch.setup import Place
+from dflash_local.cli.terminal.notes import aside
+from dflash_local.errors import RequestError
+
+
+def running_server(url: str, key: str) -> ServerFacts | None:
+    """The server at `url`, once it has loaded its model; None if none runs there."""
+    if isinstance(found := ServerFacts.at(url, key), float):
+        aside(f"waiting for the server at {url}, which loads its model ({found:.0%})")
+    while isinstance(found, float):
+        time.sleep(0.5)
+        found = ServerFacts.at(url, key)
+    return found
+
+
+def place_at(url: str, key: str, facts: ServerFacts | None, program: Program, args: LaunchFlags) -> Place:
+    """Where `program` finds its model; without facts, where it will once a server runs there with these flags.
+
+    Raises:
+        RequestError: the context is too short, or the model is unclear.
+    """
+    folder = cache_dir() / "launch"
+    if facts is None:
+        name = args.model_name or (args.alias[0] if args.alias else "local")
+        return Place(url, name, args.n_ctx or program.context, key, folder)
+    name = facts.named(args.model_name)
+    meta = facts.models[name]
+    context = meta.get("n_ctx")
+    if context is not None and context < program.context and not args.any_context:
+        raise RequestError(
+            f"{program.title} needs a context of {program.context} tokens, and {name} has {context}: "
+            f"{_why(context, meta, args)}",
+            param="n_ctx",
+            hint="take a model or flags with more ('dflash-local plan' tells), or start it anyway: --any-context",
+        )
+    return Place(url, name, context or program.context, key, folder)
+
+
+def _why(context: int, meta: Mapping[str, Any], args: LaunchFlags) -> str:
+    """Why a context is no longer."""
+    trained = meta.get("n_ctx_train") or context
+    if trained <= context:
+        return f"it was trained for {trained}"
+    if args.n_ctx:
+        return f"-c {args.n_ctx} says so (it was trained for {trained})"
+    return f"so its server was started, or more has no room in memory (it was trained for {trained})"
