@@ -88,12 +88,6 @@ std::vector<int64_t> read_d2t(const drafter_model & model) {
     return d2t;
 }
 
-// Whether the tensor in the target's file is the head that the drafter shares.
-bool holds_rows(const gguf_tensor & head, const drafter_model & model) {
-    return head.type == (uint32_t) model.output->type && head.ne[0] == (uint64_t) model.n_embd &&
-           head.ne[1] >= (uint64_t) model.n_candidates && head.ne[2] == 1 && head.ne[3] == 1;
-}
-
 int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
     const int32_t token = llama_vocab_mask(llama_model_get_vocab(model));
     fail_if(
@@ -131,7 +125,7 @@ block_drafter::block_drafter(const llama_model * model, const llama_model * targ
     const bool shares = share_heads(model_, target);
     bound_vocabulary(model_, target);
     d2t_ = read_d2t(model_);
-    copy_head(target, shares);
+    share_part(target, shares);
     set_target_ids();
     mask_token_                       = find_mask_token(model, model_.n_vocab);
     selector_                         = make_selector(model_, params_.n_slots);
@@ -153,76 +147,65 @@ block_drafter::block_drafter(const llama_model * model, const llama_model * targ
     graphs_ = std::make_unique<graph_cache>(backends);
 }
 
-// How many tokens the drafter may propose, fewer than it could: 0: it may propose all.
-int32_t block_drafter::reduced_size(bool shares) const {
-    const bool can = shares && model_.kind->head_in_part;
-    fail_if(!can && params_.draft_vocab != 0 && params_.draft_vocab != ALL_TOKENS, "draft_vocab is ",
-        params_.draft_vocab, ", but ", model_.kind->title, " drafters ",
-        shares ? "need all tokens" : "with an output projection of their own keep its tokens", ": leave it out");
-    if (!can || params_.draft_vocab == ALL_TOKENS || !holds_rows(params_.head, model_)) {
-        return 0;
+// Takes a part of a shared head, if that is enough.
+void block_drafter::share_part(const llama_model * target, bool shares) {
+    const bool     can    = shares && model_.kind->head_in_part;
+    const uint32_t wanted = params_.draft_vocab;
+    fail_if(!can && wanted != 0 && wanted != ALL_TOKENS, "draft_vocab is ", wanted, ", but ", model_.kind->title,
+        " drafters ", shares ? "need all tokens" : "with an output projection of their own keep its tokens",
+        ": leave it out");
+    const whole_head whole = { model_.output, params_.head, model_.n_candidates, model_.layers[0].wk };
+    if (const int32_t n = can ? head_part::size(whole, wanted) : 0; n > 0) {
+        part_         = std::make_unique<head_part>(whole, n, llama_model_get_vocab(target));
+        model_.output = part_->tensor();
+    } else if (shares && shared_head::is_remote(whole.tensor, whole.beside)) {
+        copy_remote(target);
     }
-    return params_.draft_vocab ? std::min((int32_t) params_.draft_vocab, model_.n_candidates)
-                               : draft_vocabulary::enough(model_.n_candidates);
 }
 
-// Makes a copy of a shared head, if only some of its rows are needed or all are too far away.
-void block_drafter::copy_head(const llama_model * target, bool shares) {
-    const ggml_tensor * weight = model_.layers[0].wk;
-    if (const int32_t n = reduced_size(shares); n > 0) {
-        head_ = std::make_unique<shared_head>(model_.output, n, weight);
-        vocabulary_ =
-            std::make_unique<draft_vocabulary>(model_.n_candidates, n, text_ends(llama_model_get_vocab(target), n));
-        if (model_.output->data) {   // else a memory plan: only the size is known
-            read_head();
-        }
-    } else if (shares && shared_head::is_remote(model_.output, weight)) {
-        // a tied head is the embeddings' own tensor, which is on this machine
-        const target_heads heads = access_heads(target);
-        const bool         tied  = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
-        head_                    = std::make_unique<shared_head>(model_.output, model_.output->ne[1], weight);
-        if (model_.output->data) {
-            head_->copy(tied ? heads.tok_embd : heads.output);
-        }
+void block_drafter::copy_remote(const llama_model * target) {
+    // a tied head is the embeddings' own tensor, which is on this machine
+    const target_heads heads = access_heads(target);
+    const bool         tied  = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
+    head_                    = std::make_unique<shared_head>(model_.output, model_.output->ne[1], model_.layers[0].wk);
+    if (model_.output->data) {   // else a memory plan: only the size is known
+        head_->copy(tied ? heads.tok_embd : heads.output);
     }
-    model_.output = head_ ? head_->tensor() : model_.output;
-}
-
-void block_drafter::read_head() {
-    head_->read(params_.head, vocabulary_->tokens());
-    d2t_.assign(vocabulary_->tokens().begin(), vocabulary_->tokens().end());
+    model_.output = head_->tensor();
 }
 
 void block_drafter::set_target_ids() {
-    if (!target_ids_ && (vocabulary_ || !d2t_.empty())) {
+    if (part_) {
+        d2t_.assign(part_->tokens().begin(), part_->tokens().end());
+    }
+    if (d2t_.empty()) {
+        return;
+    }
+    if (!target_ids_) {
         target_ids_       = std::make_unique<target_ids>(model_.n_logits(), model_.layers[0].wk);
         model_.target_ids = target_ids_->tensor();
     }
-    if (target_ids_ && !d2t_.empty()) {   // a memory plan has none
+    if (model_.output->data) {   // else a memory plan
         target_ids_->set(d2t_);
     }
 }
 
 void block_drafter::count_text(const std::vector<int32_t> & tokens, size_t first) {
-    if (vocabulary_) {
-        vocabulary_->count(tokens, first);
+    if (part_) {
+        part_->count_text(tokens, first);
     }
 }
 
 void block_drafter::follow_texts() {
-    if (!vocabulary_ || !vocabulary_->is_outdated()) {
-        return;
-    }
-    vocabulary_->choose();
-    try {
-        read_head();
+    if (part_ && part_->follow_texts()) {
         set_target_ids();
-    } catch (const gguf_error &) {   // the file is gone: go on with what was read of it
-        vocabulary_.reset();
     }
 }
 
 std::map<ggml_backend_buffer_type_t, size_t> block_drafter::copied_memory() const {
+    if (part_) {
+        return part_->memory();
+    }
     return head_ ? std::map<ggml_backend_buffer_type_t, size_t>{ { head_->memory_type(), head_->memory_bytes() } }
                  : std::map<ggml_backend_buffer_type_t, size_t>{};
 }

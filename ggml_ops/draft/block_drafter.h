@@ -3,9 +3,9 @@
 
 #pragma once
 
-#include "draft/draft_vocabulary.h"
 #include "draft/drafter.h"
 #include "draft/graph.h"
+#include "draft/head_part.h"
 #include "draft/kv_ring.h"
 #include "draft/selector.h"
 #include "draft/shared_head.h"
@@ -21,8 +21,6 @@
 namespace dflash {
 
 class tap_store;   // llama/tap_store.h
-
-inline constexpr uint32_t ALL_TOKENS = UINT32_MAX;   // of draft_vocab
 
 struct drafter_params {
     int32_t   n_slots;
@@ -72,9 +70,8 @@ class block_drafter : public drafter {
     void follow_texts() override;
 
   private:
-    int32_t                      reduced_size(bool shares) const;
-    void                         copy_head(const llama_model * target, bool shares);
-    void                         read_head();
+    void                         share_part(const llama_model * target, bool shares);
+    void                         copy_remote(const llama_model * target);
     void                         set_target_ids();
     void                         skip(draft_job & job, int32_t n_rows) const;
     void                         inject_surplus(std::vector<draft_job> & jobs);
@@ -100,9 +97,9 @@ class block_drafter : public drafter {
     std::vector<float>       mask_;   // scratch space of set_mask()
     std::vector<ggml_fp16_t> mask_f16_;
 
-    std::unique_ptr<shared_head>      head_;         // null: no copy of the head is needed
-    std::unique_ptr<draft_vocabulary> vocabulary_;   // null: which tokens may be proposed is fixed
-    std::unique_ptr<target_ids>       target_ids_;   // null: draft tokens are target tokens
+    std::unique_ptr<head_part>   part_;         // null: which tokens may be proposed is fixed
+    std::unique_ptr<shared_head> head_;         // null: no copy of the whole head is needed
+    std::unique_ptr<target_ids>  target_ids_;   // null: draft tokens are target tokens
 
     std::vector<ggml_backend_ptr> backends_;   // must outlive the members below
     std::unique_ptr<kv_ring>      kv_;

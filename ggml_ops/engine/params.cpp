@@ -1,7 +1,7 @@
 #include "engine/params.h"
 
 #include "base/error.h"
-#include "draft/block_drafter.h"
+#include "draft/head_part.h"
 #include "files/chat_template.h"
 #include "target/cache_type.h"
 

@@ -3,7 +3,6 @@
 #include "base/abort_guard.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "draft/block_drafter.h"
 #include "llama/access.h"
 #include "llama/cache_access.h"
 #include "llama/mtp_layers.h"
@@ -56,24 +55,17 @@ static llama_context_ptr make_context(llama_model * model, const target & target
     return ctx;
 }
 
-// How many tokens may be proposed, 0: all.
-static int32_t part_of(const mtp_projection & projection, const gguf_tensor & whole, uint32_t wanted) {
-    const bool can = projection.head && whole.type == (uint32_t) projection.head->type &&
-                     whole.ne[0] == (uint64_t) projection.head->ne[0] &&
-                     whole.ne[1] == (uint64_t) projection.head->ne[1];
-    if (!can || wanted == ALL_TOKENS) {
-        return 0;
-    }
-    const auto n_vocab = (int32_t) projection.head->ne[1];
-    return wanted ? std::min((int32_t) wanted, n_vocab) : draft_vocabulary::enough(n_vocab);
-}
-
 static std::unique_ptr<mtp_head> make_head(const model_pair & models, const dflash_engine_params & p) {
     const mtp_projection projection = access_mtp_projection(models.mtp());
-    const int32_t        part       = part_of(projection, models.mtp_head(), p.draft_vocab);
-    return part == 0 ? nullptr
-                     : std::make_unique<mtp_head>(
-                           projection, models.mtp_head(), part, text_ends(models.vocab(), part), p.n_threads_batch);
+    if (!projection.head) {
+        return nullptr;
+    }
+    const whole_head whole = { projection.head, models.mtp_head(), (int32_t) projection.head->ne[1],
+        projection.beside };
+    const int32_t    n     = head_part::size(whole, p.draft_vocab);
+    return n == 0 ? nullptr
+                  : std::make_unique<mtp_head>(
+                        std::make_unique<head_part>(whole, n, models.vocab()), (int32_t) p.n_threads_batch);
 }
 
 mtp_drafter::mtp_drafter(const model_pair & models, dflash::target & target) :
@@ -100,23 +92,18 @@ std::map<ggml_backend_buffer_type_t, size_t> mtp_drafter::compute_memory() const
 }
 
 std::map<ggml_backend_buffer_type_t, size_t> mtp_drafter::copied_memory() const {
-    return head_ ? std::map<ggml_backend_buffer_type_t, size_t>{ { head_->memory_type(), head_->memory_bytes() } }
-                 : std::map<ggml_backend_buffer_type_t, size_t>{};
+    return head_ ? head_->part().memory() : std::map<ggml_backend_buffer_type_t, size_t>{};
 }
 
 void mtp_drafter::count_text(const std::vector<int32_t> & tokens, size_t first) {
     if (head_) {
-        head_->count_text(tokens, first);
+        head_->part().count_text(tokens, first);
     }
 }
 
 void mtp_drafter::follow_texts() {
-    try {
-        if (head_) {
-            head_->follow_texts();
-        }
-    } catch (const gguf_error &) {   // the file is gone: the graph has the whole projection
-        head_.reset();
+    if (head_) {
+        head_->part().follow_texts();
     }
 }
 
@@ -270,7 +257,7 @@ void mtp_drafter::propose(path & p, const float * logits, const float * state) {
     logits_.largest(drafted.top_k, best_);
     const double sum = logits_.log_sum_exp();
     for (const llama_token_data & candidate : best_) {
-        drafted.ids.push_back(head_ ? head_->token(candidate.id) : candidate.id);
+        drafted.ids.push_back(head_ ? head_->part().tokens()[candidate.id] : candidate.id);
         drafted.probs.push_back((float) std::exp(candidate.logit - sum));
     }
     drafted.length = (int32_t) p.tokens.size() + 1;

@@ -6,18 +6,12 @@
 
 namespace dflash {
 
-mtp_head::mtp_head(const mtp_projection & projection, const gguf_tensor & whole, int32_t part,
-    std::vector<int32_t> always, int32_t n_threads) :
-    whole_(whole), head_(projection.head, part, projection.beside),
-    vocabulary_((int32_t) projection.head->ne[1], part, std::move(always)) {
-    ggml_backend_dev_t device = device_of(head_.tensor());
+mtp_head::mtp_head(std::unique_ptr<head_part> part, int32_t n_threads) : part_(std::move(part)) {
+    ggml_backend_dev_t device = device_of(part_->tensor());
     device                    = device ? device : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     backend_.reset(ggml_backend_dev_init(device, nullptr));
     fail_if(!backend_, "a backend for the MTP layers' output projection could not be initialized");
     set_threads(device, backend_.get(), n_threads);
-    if (projection.head->data) {   // else a memory plan: only the size is known
-        head_.read(whole_, vocabulary_.tokens());
-    }
 }
 
 mtp_head::product & mtp_head::product_of(int32_t n) {
@@ -27,8 +21,8 @@ mtp_head::product & mtp_head::product_of(int32_t n) {
     }
     product p;
     p.ctx.reset(ggml_init({ 4 * ggml_tensor_overhead() + ggml_graph_overhead_custom(4, false), nullptr, true }));
-    p.states = ggml_new_tensor_2d(p.ctx.get(), GGML_TYPE_F32, head_.tensor()->ne[0], n);
-    p.logits = ggml_mul_mat(p.ctx.get(), head_.tensor(), p.states);
+    p.states = ggml_new_tensor_2d(p.ctx.get(), GGML_TYPE_F32, part_->tensor()->ne[0], n);
+    p.logits = ggml_mul_mat(p.ctx.get(), part_->tensor(), p.states);
     p.graph  = ggml_new_graph_custom(p.ctx.get(), 4, false);
     ggml_build_forward_expand(p.graph, p.logits);
     p.buffer.reset(ggml_backend_alloc_ctx_tensors(p.ctx.get(), backend_.get()));
@@ -44,13 +38,6 @@ const float * mtp_head::compute(const std::vector<float> & states, int32_t n) {
     logits_.resize(ggml_nelements(p.logits));
     ggml_backend_tensor_get(p.logits, logits_.data(), 0, ggml_nbytes(p.logits));
     return logits_.data();
-}
-
-void mtp_head::follow_texts() {
-    if (vocabulary_.is_outdated()) {
-        vocabulary_.choose();
-        head_.read(whole_, vocabulary_.tokens());
-    }
 }
 
 }   // namespace dflash

@@ -1,0 +1,55 @@
+// Some rows of an output projection that a drafter shares: those of the tokens that it may propose, which follow the
+// texts. Reading the whole projection can cost more than the rest of a drafter's pass.
+
+#pragma once
+
+#include "draft/draft_vocabulary.h"
+#include "draft/shared_head.h"
+#include "files/gguf_file.h"
+
+#include "llama.h"
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace dflash {
+
+inline constexpr uint32_t ALL_TOKENS = UINT32_MAX;   // of draft_vocab
+
+// A projection of which a part may be taken.
+struct whole_head {
+    const ggml_tensor * tensor;     // [n_embd, rows]
+    gguf_tensor         stored;     // in the model's file
+    int32_t             n_tokens;   // rows that may be proposed, the first ones
+    const ggml_tensor * beside;     // a weight of the drafter, on whose device a part should be
+};
+
+class head_part {
+  public:
+    // How many tokens a part has. draft_vocab: as in dflash_engine_params. 0: all are used, or `stored` is not it.
+    static int32_t size(const whole_head & whole, uint32_t draft_vocab);
+
+    // Always has the tokens that end a text. Throws std::runtime_error.
+    head_part(const whole_head & whole, int32_t n_tokens, const llama_vocab * vocab);
+
+    ggml_tensor *                                tensor() const { return head_.tensor(); }
+    const std::vector<int32_t> &                 tokens() const { return tokens_; }   // of its rows, rising
+    std::map<ggml_backend_buffer_type_t, size_t> memory() const;                      // bytes by buffer type
+
+    void count_text(const std::vector<int32_t> & tokens, size_t first) { vocabulary_.count(tokens, first); }
+    // Lets the tokens follow the texts where too much of the newest ones is missing; returns whether they are others
+    // now. If the file is gone, they stay.
+    bool follow_texts();
+
+  private:
+    void read();   // throws gguf_error, and then holds what it held
+
+    gguf_tensor          stored_;
+    shared_head          head_;
+    draft_vocabulary     vocabulary_;
+    std::vector<int32_t> tokens_;
+    bool                 is_lost_ = false;   // the file
+};
+
+}   // namespace dflash
