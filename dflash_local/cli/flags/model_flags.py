@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dflash_local.hub.selection import Name
 
 HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_ARG_SPEC_DRAFT_HF_REPO"
-
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
 
 

@@ -1,0 +1,46 @@
+"""Flags as fields: each command's class has what its parser adds, and what was typed goes to the right flag."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.cli import COMMANDS, parse, parser
+from dflash_local.cli.parser_actions import actions_of, commands_of
+from dflash_local.cli.usage import Command, UsageError
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_field_is_a_flag_of_the_command(name: str) -> None:
+    command: Command[Any] = commands_of(parser((name,)))[name].get_default("command")
+    places = {action.dest for action in actions_of(command.parser)} | {"line", "foreign_flags"}
+    assert [
+        spec.name for spec in fields(command.flags) if spec.name not in places and "dests" not in spec.metadata
+    ] == []
+
+
+def test_values_have_the_type_of_their_field() -> None:
+    _, args = parse(["bench", "-m", "T.gguf", "--report", "r.html", "--repeat", "2", "-q", "--baseline", "none"])
+    assert (args.model, args.report, args.repeat, args.quiet) == ("T.gguf", Path("r.html"), 2, True)
+    assert (args.baseline, args.trace, args.options["n_slots"], args.sampling["top_k"]) == (("none",), None, 1, None)
+
+
+def test_words_go_to_their_flags() -> None:
+    words = ["-m", "T.gguf", "-c64", "--temp=-1", "-r", "a=b", "-r", "", "-fa", "--threads_batch", "-1"]
+    _, args = parse(["serve", *words])
+    assert args.line.typed() == {
+        "model": ("-m", "T.gguf"),
+        "n_ctx": ("-c64",),
+        "sampling_temperature": ("--temp=-1",),
+        "reverse_prompt": ("-r", "a=b", "-r", ""),
+        "flash_attn": ("-fa",),
+        "n_threads_batch": ("--threads-batch", "-1"),
+    }
+
+
+def test_a_line_that_no_command_understands() -> None:
+    with pytest.raises(UsageError, match="unrecognized arguments: --portt"):
+        parse(["serve", "-m", "T.gguf", "--portt"])
