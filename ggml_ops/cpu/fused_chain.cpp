@@ -58,10 +58,8 @@ bool has_conflict(const norm_ops & ops) {
     return false;
 }
 
-// Each of these finds ops from a node on. `last` becomes the index of the last one.
-
 // [ADD] RMS_NORM MUL, by one weight.
-std::optional<norm_ops> find_norm(const ggml_cgraph * graph, int at, int & last) {
+std::optional<match<norm_ops>> find_norm(const ggml_cgraph * graph, int at) {
     ggml_tensor * add   = graph->nodes[at]->op == GGML_OP_ADD ? graph->nodes[at] : nullptr;
     const int     first = add ? next_node(graph, at) : at;
     if (!best_kernels() || first >= graph->n_nodes || graph->nodes[first]->op != GGML_OP_RMS_NORM ||
@@ -80,29 +78,23 @@ std::optional<norm_ops> find_norm(const ggml_cgraph * graph, int at, int & last)
                    !ggml_are_same_shape(add->src[0], add->src[1]) || has_conflict(ops))) {
         return {};
     }
-    last = first + 1;
-    return ops;
+    return match<norm_ops>{ ops, first + 1 };
 }
 
-// A ROPE of the result of the norm whose last node is `last`.
-bool find_rope(const ggml_cgraph * graph, norm_ops & ops, int & last) {
-    const int at = next_node(graph, last);
-    if (at >= graph->n_nodes || !is_rope_of(graph->nodes[at], ops.mul)) {
-        return false;
+// The same with a ROPE of its result, if that follows.
+match<norm_ops> with_rope(const ggml_cgraph * graph, const match<norm_ops> & norm) {
+    match<norm_ops> rotated = { norm.ops, next_node(graph, norm.last) };
+    if (rotated.last >= graph->n_nodes || !is_rope_of(graph->nodes[rotated.last], norm.ops.mul)) {
+        return norm;
     }
-    norm_ops rotated = ops;
-    rotated.rope     = graph->nodes[at];
-    if (has_conflict(rotated)) {
-        return false;
-    }
-    ops  = rotated;
-    last = at;
-    return true;
+    rotated.ops.rope = graph->nodes[rotated.last];
+    return has_conflict(rotated.ops) ? norm : rotated;
 }
 
-// Products of `x`, if it is not null. None: `last` stays.
-product_list find_products(const ggml_cgraph * graph, int at, const ggml_tensor * x, int & last) {
+// Products of `x`, if it is not null; there may be none.
+match<product_list> find_products(const ggml_cgraph * graph, int at, const ggml_tensor * x) {
     product_list found;
+    int          last = at - 1;
     for (int i = at; i < graph->n_nodes && found.n < MAX_PRODUCTS; i = next_node(graph, i)) {
         ggml_tensor * op = graph->nodes[i];
         if (!is_packed_mul_mat(op) || (x && op->src[1] != x) ||
@@ -112,12 +104,14 @@ product_list find_products(const ggml_cgraph * graph, int at, const ggml_tensor 
         found.ops[found.n++] = op;
         last                 = i;
     }
-    return found;
+    return { found, last };
 }
 
-// After two products, the second at `last`: if nothing else reads gate and up.
-std::optional<swiglu_of_products> find_swiglu_of(const ggml_cgraph * graph, const product_list & gate_up, int & last) {
-    const int at = next_node(graph, last);
+// After a gate and an up product, if nothing else reads them.
+std::optional<match<swiglu_of_products>> find_swiglu_of(
+    const ggml_cgraph * graph, const match<product_list> & products) {
+    const product_list & gate_up = products.ops;
+    const int            at      = next_node(graph, products.last);
     if (gate_up.n != 2 || at >= graph->n_nodes || !is_swiglu(graph->nodes[at])) {
         return {};
     }
@@ -127,7 +121,7 @@ std::optional<swiglu_of_products> find_swiglu_of(const ggml_cgraph * graph, cons
         !packed_swiglu_fits(swiglu)) {
         return {};
     }
-    for (int i = last, left = 2; left > 0; --i) {
+    for (int i = products.last, left = 2; left > 0; --i) {
         if (is_product(graph->nodes[i])) {
             if (!ggml_node_has_n_uses(graph, i, 1)) {
                 return {};
@@ -135,16 +129,17 @@ std::optional<swiglu_of_products> find_swiglu_of(const ggml_cgraph * graph, cons
             --left;
         }
     }
-    const product_list found = find_products(graph, next_node(graph, at), swiglu, last);
-    if (found.n == 0) {
+    const match<product_list> of_swiglu = find_products(graph, next_node(graph, at), swiglu);
+    const int                 n         = of_swiglu.ops.n;
+    if (n == 0) {
         return {};
     }
-    return swiglu_of_products{ swiglu, found, !ggml_node_has_n_uses(graph, at, found.n) };
+    return match<swiglu_of_products>{ { swiglu, of_swiglu.ops, !ggml_node_has_n_uses(graph, at, n) }, of_swiglu.last };
 }
 
 }   // namespace
 
-std::optional<set_rows_ops> find_set_rows(const ggml_cgraph * graph, int at, int & last) {
+std::optional<match<set_rows_ops>> find_set_rows(const ggml_cgraph * graph, int at) {
     const int second = graph->nodes[at]->op == GGML_OP_SET_ROWS ? next_node(graph, at) : graph->n_nodes;
     if (second >= graph->n_nodes || graph->nodes[second]->op != GGML_OP_SET_ROWS) {
         return {};
@@ -153,38 +148,44 @@ std::optional<set_rows_ops> find_set_rows(const ggml_cgraph * graph, int at, int
     if (overlap(a, b) || overlap(a, b->src[0]) || overlap(b, a->src[0])) {
         return {};
     }
-    last = second;
-    return set_rows_ops{ a, b };
+    return match<set_rows_ops>{ { a, b }, second };
 }
 
 // Whether we compute an RMS norm depends only on the graph, because its bits differ from ggml's. Which ops are fused
 // with it does not change any bits, so that may also depend on where their tensors are in memory.
-std::optional<product_chain> find_chain(const ggml_cgraph * graph, int at, int & last) {
-    ggml_tensor *       node = graph->nodes[at];
-    const ggml_tensor * x    = nullptr;   // the input, if it is computed
-    product_chain       chain;
-    last = at;
-    if (std::optional<norm_ops> norm = find_norm(graph, at, last)) {
-        const bool is_rotated = !norm->add && find_rope(graph, *norm, last);
-        chain.input           = *norm;
-        x                     = norm->mul;
-        if (is_rotated) {
+std::optional<match<product_chain>> find_chain(const ggml_cgraph * graph, int at) {
+    ggml_tensor *        node = graph->nodes[at];
+    const ggml_tensor *  x    = nullptr;   // the input, if it is computed
+    match<product_chain> chain{ {}, at };
+    if (std::optional<match<norm_ops>> norm = find_norm(graph, at)) {
+        const match<norm_ops> ops = norm->ops.add ? *norm : with_rope(graph, *norm);
+        chain.ops.input           = ops.ops;
+        chain.last                = ops.last;
+        if (ops.ops.rope) {
             return chain;
         }
+        x = ops.ops.mul;
     } else if (is_swiglu(node)) {
         if (conflict(node->src[0], node) || conflict(node->src[1], node)) {
             return {};
         }
-        chain.input = swiglu_op{ node };
-        x           = node;
+        chain.ops.input = swiglu_op{ node };
+        x               = node;
     } else if (!is_packed_mul_mat(node)) {
         return {};
     }
-    chain.products = find_products(graph, x ? next_node(graph, last) : at, x, last);
-    if (!std::holds_alternative<swiglu_op>(chain.input)) {
-        chain.swiglu = find_swiglu_of(graph, chain.products, last);
+    const match<product_list> products = find_products(graph, x ? next_node(graph, chain.last) : at, x);
+    chain.ops.products                 = products.ops;
+    if (products.ops.n > 0) {
+        chain.last = products.last;
     }
-    if (last == at) {
+    if (!std::holds_alternative<swiglu_op>(chain.ops.input)) {
+        if (const auto swiglu = find_swiglu_of(graph, products)) {
+            chain.ops.swiglu = swiglu->ops;
+            chain.last       = swiglu->last;
+        }
+    }
+    if (chain.last == at) {
         return {};   // ggml computes a single op just as well
     }
     return chain;

@@ -50,9 +50,14 @@ struct product_chain {
     std::optional<swiglu_of_products>                 swiglu;
 };
 
-// Both find ops from node `at` on. `last` becomes the index of the last one.
-std::optional<set_rows_ops>  find_set_rows(const ggml_cgraph * graph, int at, int & last);
-std::optional<product_chain> find_chain(const ggml_cgraph * graph, int at, int & last);
+// Ops that begin at a node, and the index of the last one.
+template <class Ops> struct match {
+    Ops ops;
+    int last;
+};
+
+std::optional<match<set_rows_ops>>  find_set_rows(const ggml_cgraph * graph, int at);
+std::optional<match<product_chain>> find_chain(const ggml_cgraph * graph, int at);
 
 // Moves products of the same input behind the first of them.
 void gather_products(ggml_cgraph * graph);

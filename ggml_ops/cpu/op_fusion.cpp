@@ -93,16 +93,16 @@ int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph *
     if (!switches::get().fused_ops) {
         return 0;
     }
-    int last = at;
-    if (const std::optional<set_rows_ops> pair = find_set_rows(graph, at, last)) {
-        ggml_compute_forward_set_rows(params, (*pair)[0]);
-        ggml_compute_forward_set_rows(params, (*pair)[1]);
-    } else if (const std::optional<product_chain> chain = find_chain(graph, at, last)) {
-        compute_chain(params, *chain);
-    } else {
-        return 0;
+    if (const std::optional<match<set_rows_ops>> pair = find_set_rows(graph, at)) {
+        ggml_compute_forward_set_rows(params, pair->ops[0]);
+        ggml_compute_forward_set_rows(params, pair->ops[1]);
+        return pair->last - at;
     }
-    return last - at;
+    if (const std::optional<match<product_chain>> chain = find_chain(graph, at)) {
+        compute_chain(params, chain->ops);
+        return chain->last - at;
+    }
+    return 0;
 }
 
 void dflash_fused_order(ggml_cgraph * graph) {

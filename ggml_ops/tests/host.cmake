@@ -31,7 +31,8 @@ dflash_leave_out_isa(kernels)
 # AddressSanitizer checks accesses with calls, not inline: this compiles faster and runs slower, so it is for files
 # whose code rarely runs.
 if(DFLASH_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT CMAKE_CROSSCOMPILING)
-    set(by_calls ${DFLASH_DIR}/grammar/trigger_search.cpp ${CMAKE_CURRENT_SOURCE_DIR}/pure/test_trigger_search.cpp)
+    set(by_calls ${DFLASH_DIR}/grammar/trigger_search.cpp ${CMAKE_CURRENT_SOURCE_DIR}/pure/test_trigger_search.cpp
+        ${CMAKE_CURRENT_SOURCE_DIR}/built/kernels/test_panels.cpp)
     set_source_files_properties(${by_calls} PROPERTIES
         COMPILE_OPTIONS --param=asan-instrumentation-with-call-threshold=0)
 endif()

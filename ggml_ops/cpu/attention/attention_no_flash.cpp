@@ -1,5 +1,6 @@
 #include "cpu/attention/attention_no_flash.h"
 
+#include "cpu/attention/alibi.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/tensor_rows.h"
 #include "cpu/threads/tasks.h"
@@ -98,22 +99,17 @@ size_t scratch_of(const ggml_tensor * op, const task_split & split, const attent
 
 void compute_softmax(const ggml_compute_params * params, ggml_tensor * op, const attention_no_flash_kernels & kernels) {
     const ggml_tensor *x = op->src[0], *mask = op->src[1], *sinks = op->src[2];
-    const float        scale = ggml_get_op_params_f32(op, 0), alibi = ggml_get_op_params_f32(op, 1);
-    const int64_t      n_heads = x->ne[2], n_rows = ggml_nrows(x),
-                  n_alibi_low = (int64_t) 1 << (int) std::floor(std::log2((double) n_heads));
-    const float alibi_low     = std::pow(2.0f, -alibi / n_alibi_low),
-                alibi_high    = std::pow(2.0f, -alibi / 2.0f / n_alibi_low);
-    const auto [begin, end]   = rows_of_thread(params, n_rows);
+    const float        scale   = ggml_get_op_params_f32(op, 0);
+    const int64_t      n_heads = x->ne[2];
+    const alibi_slopes slopes(ggml_get_op_params_f32(op, 1), n_heads);
+    const auto [begin, end] = rows_of_thread(params, ggml_nrows(x));
     for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i % x->ne[1], head = i / x->ne[1] % n_heads, stream = i / (x->ne[1] * n_heads);
-        const float   slope    = alibi <= 0.0f        ? 1.0f
-                                 : head < n_alibi_low ? powf(alibi_low, head + 1)
-                                                      : powf(alibi_high, 2 * (head - n_alibi_low) + 1);
         const char *  mask_row = mask ? (const char *) mask->data + row * mask->nb[1] +
                                            head % mask->ne[2] * mask->nb[2] + stream % mask->ne[3] * mask->nb[3]
                                       : nullptr;
         const bool    is_f16   = mask && mask->type == GGML_TYPE_F16;
-        kernels.softmax((const float *) row_of(x, i), (float *) row_of(op, i), x->ne[0], scale, slope,
+        kernels.softmax((const float *) row_of(x, i), (float *) row_of(op, i), x->ne[0], scale, slopes.of(head),
             is_f16 ? (const ggml_fp16_t *) mask_row : nullptr, is_f16 ? nullptr : (const float *) mask_row,
             sinks ? ((const float *) sinks->data)[head] : -INFINITY);
     }

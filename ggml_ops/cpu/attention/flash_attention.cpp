@@ -6,7 +6,6 @@
 #include "ggml-impl.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace dflash {
 
@@ -65,14 +64,11 @@ flash_attention_args args_of(const ggml_tensor * op) {
     }
     args.sinks   = sinks ? (const float *) sinks->data : nullptr;
     args.scale   = ggml_get_op_params_f32(op, 0);
-    args.alibi   = ggml_get_op_params_f32(op, 1);
+    args.slopes  = alibi_slopes(ggml_get_op_params_f32(op, 1), q->ne[2]);
     args.softcap = ggml_get_op_params_f32(op, 2);
     if (args.softcap != 0.0f) {
         args.scale /= args.softcap;
     }
-    args.n_alibi_low = (int64_t) 1 << (int) std::floor(std::log2((double) args.n_heads));
-    args.alibi_low   = std::pow(2.0f, -args.alibi / args.n_alibi_low);
-    args.alibi_high  = std::pow(2.0f, -args.alibi / 2.0f / args.n_alibi_low);
     return args;
 }
 

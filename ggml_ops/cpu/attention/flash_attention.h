@@ -11,6 +11,7 @@
 
 #pragma once
 
+#include "cpu/attention/alibi.h"
 #include "ggml.h"
 
 #include <cstddef>
@@ -35,11 +36,10 @@ struct flash_attention_args {
     float *       out;                // [dv, n_heads, n_rows, n_streams], contiguous
     size_t        q_row, q_head, q_stream, k_cell, k_head, k_stream, v_cell, v_head, v_stream, mask_row, mask_head,
         mask_stream;
-    int64_t   dk, dv, n_cells, n_rows, n_heads, n_gqa, n_mask_heads, n_mask_streams, n_k_streams, n_streams;
-    ggml_type k_type, v_type;
-    float     scale, softcap;
-    float   alibi, alibi_low, alibi_high;   // alibi > 0: slopes are alibi_low^(h + 1) for the first n_alibi_low heads,
-    int64_t n_alibi_low;                    // then alibi_high^(2 (h - n_alibi_low) + 1)
+    int64_t      dk, dv, n_cells, n_rows, n_heads, n_gqa, n_mask_heads, n_mask_streams, n_k_streams, n_streams;
+    ggml_type    k_type, v_type;
+    float        scale, softcap;
+    alibi_slopes slopes;
 };
 
 constexpr int64_t FLASH_ATTENTION_QUERIES = 64;   // most queries per kernel call

@@ -55,9 +55,7 @@ ISA_INLINE void load_queries(flash_attention_task & t) {
                                                        head % args.n_mask_heads * args.mask_head +
                                                        t.stream % args.n_mask_streams * args.mask_stream)
                                  : nullptr;
-        t.slope[i]   = args.alibi <= 0.0f        ? 1.0f
-                       : head < args.n_alibi_low ? powf(args.alibi_low, head + 1)
-                                                 : powf(args.alibi_high, 2 * (head - args.n_alibi_low) + 1);
+        t.slope[i]   = args.slopes.of(head);
         t.maximum[i] = simd::set1(-INFINITY);
     }
 }

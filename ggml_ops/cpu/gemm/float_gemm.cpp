@@ -61,7 +61,7 @@ void float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op) {
                 in[j]  = is_mixture ? expert_rows::input(op, sorted.pairs[r + j]) : (const float *) row_of(x, r + j);
                 out[j] = is_mixture ? expert_rows::output(op, sorted.pairs[r + j]) : (float *) row_of(op, r + j);
             }
-            kernel(w->type, (const char *) w->data + matrix * w->nb[2], w->nb[1], w->ne[0], begin, end, in, n, out);
+            kernel({ w->type, (const char *) w->data + matrix * w->nb[2], w->nb[1], w->ne[0], begin, end, in, out, n });
         }
     });
 }

@@ -20,9 +20,18 @@ bool   float_gemm_fits(const ggml_tensor * op);
 size_t float_gemm_work_size(int n_threads, const ggml_tensor * op);   // bytes
 void   float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op);
 
-// out[r][c] = weights[c] . x[r] for rows [0, n_rows) and columns [begin, end). Rows of weights are `stride` bytes
-// apart; k is a multiple of 16.
-using float_gemm_kernel = void (*)(ggml_type type, const char * weights, size_t stride, int64_t k, int64_t begin,
-    int64_t end, const float * const * x, int64_t n_rows, float * const * out);
+// out[r][c] = weights[c] . x[r] for rows r below n_rows and columns c of [begin, end).
+struct float_gemm_call {
+    ggml_type             type;
+    const char *          weights;
+    size_t                stride;   // bytes, between rows of weights
+    int64_t               k;        // a multiple of 16
+    int64_t               begin, end;
+    const float * const * x;
+    float * const *       out;
+    int64_t               n_rows;
+};
+
+using float_gemm_kernel = void (*)(const float_gemm_call & call);
 
 }   // namespace dflash

@@ -13,14 +13,15 @@ struct bf16_weights {
     ISA_INLINE simd::f32 load(const type * x) { return simd::load_bf16(x); }
 };
 
-// R rows and C columns, starting at column c.
-template <class T, int R, int C>
-ISA_INLINE void float_tile(
-    const char * weights, size_t stride, int64_t k, int64_t c, const float * const * x, float * const * out) {
+// R rows and C columns, starting at row `first` and column c.
+template <class T, int R, int C> ISA_INLINE void float_tile(const float_gemm_call & call, int64_t first, int64_t c) {
+    const float * const *    x   = call.x + first;
+    float * const *          out = call.out + first;
+    const int64_t            k   = call.k;
     const typename T::type * w[C];
     simd::f32                sums[R][C];
     for (int i = 0; i < C; ++i) {
-        w[i] = (const typename T::type *) (weights + (c + i) * stride);
+        w[i] = (const typename T::type *) (call.weights + (c + i) * call.stride);
         for (int r = 0; r < R; ++r) {
             sums[r][i] = simd::set1(0.0f);
         }
@@ -44,43 +45,35 @@ ISA_INLINE void float_tile(
     }
 }
 
+// Columns from c to end.
 template <class T, int R, int C>
-ISA_INLINE void float_columns(const char * weights, size_t stride, int64_t k, int64_t begin, int64_t end,
-    const float * const * x, float * const * out) {
-    int64_t c = begin;
+ISA_INLINE void float_columns(const float_gemm_call & call, int64_t first, int64_t c, int64_t end) {
     for (; c + C <= end; c += C) {
-        float_tile<T, R, C>(weights, stride, k, c, x, out);
+        float_tile<T, R, C>(call, first, c);
     }
     for (; c < end; ++c) {
-        float_tile<T, R, 1>(weights, stride, k, c, x, out);
+        float_tile<T, R, 1>(call, first, c);
     }
 }
 
-template <class T>
-ISA_FUNCTION void float_gemm_of(const char * weights, size_t stride, int64_t k, int64_t begin, int64_t end,
-    const float * const * x, int64_t n_rows, float * const * out) {
-    for (int64_t c = begin; c < end; c += 8) {   // so few columns stay in the L1 cache for all rows
-        const int64_t c_end = c + 8 < end ? c + 8 : end;
-        int64_t       r     = 0;
+template <class T> ISA_FUNCTION void float_gemm_of(const float_gemm_call & call) {
+    const int64_t n_rows = call.n_rows;
+    for (int64_t c = call.begin; c < call.end; c += 8) {   // so few columns stay in the L1 cache for all rows
+        const int64_t end = std::min(call.end, c + 8);
+        int64_t       r   = 0;
         for (; r + 4 <= n_rows; r += 4) {
-            float_columns<T, 4, simd::ROWS / 2>(weights, stride, k, c, c_end, x + r, out + r);
+            float_columns<T, 4, simd::ROWS / 2>(call, r, c, end);
         }
-        if (n_rows - r == 3) {
-            float_columns<T, 3, 4>(weights, stride, k, c, c_end, x + r, out + r);
-            r += 3;
-        }
-        for (; r + 2 <= n_rows; r += 2) {
-            float_columns<T, 2, 4>(weights, stride, k, c, c_end, x + r, out + r);
-        }
-        for (; r < n_rows; ++r) {
-            float_columns<T, 1, 8>(weights, stride, k, c, c_end, x + r, out + r);
+        switch (n_rows - r) {
+            case 3: float_columns<T, 3, 4>(call, r, c, end); break;
+            case 2: float_columns<T, 2, 4>(call, r, c, end); break;
+            case 1: float_columns<T, 1, 8>(call, r, c, end); break;
         }
     }
 }
 
-ISA_FUNCTION void float_gemm(ggml_type type, const char * weights, size_t stride, int64_t k, int64_t begin, int64_t end,
-    const float * const * x, int64_t n_rows, float * const * out) {
-    (type == GGML_TYPE_F32      ? float_gemm_of<f32_weights>
-        : type == GGML_TYPE_F16 ? float_gemm_of<f16_weights>
-                                : float_gemm_of<bf16_weights>) (weights, stride, k, begin, end, x, n_rows, out);
+ISA_FUNCTION void float_gemm(const float_gemm_call & call) {
+    (call.type == GGML_TYPE_F32      ? float_gemm_of<f32_weights>
+        : call.type == GGML_TYPE_F16 ? float_gemm_of<f16_weights>
+                                     : float_gemm_of<bf16_weights>) (call);
 }

@@ -1,4 +1,5 @@
-// Shared parts of all AMX kernels for packed weights. Included by isa/amx.cpp after its vectors.
+// AMX kernels for packed weights: what both products share, the products, and the driver. Included by isa/amx.cpp after
+// its vectors.
 //
 // Tiles 0 to 3 are accumulators: rows of the pass by 16 columns. Tiles 4 and 5 are activations: rows of `width` values.
 // Tiles 6 and 7 are weights: each row has 4 inner positions of 16 columns.
@@ -56,10 +57,15 @@ ISA_INLINE void store_tile(int tile, int32_t (*sums)[PANEL]) {
     }
 }
 
-// T: blocks_of_32 or blocks_of_256
+#include "cpu/gemm/packed_gemm_amx_256.h"
+#include "cpu/gemm/packed_gemm_amx_32.h"
+
+template <class T> using product = std::conditional_t<T::panel::SIZE == 32, product_of_32<T>, product_of_256<T>>;
+
+// T: a record of weight_types.h
 template <class T> ISA_FUNCTION void packed_gemm(const packed_gemm_call & call) {
-    constexpr packed_gemm_kernel compute[] = { T::template compute<1>, T::template compute<2>, T::template compute<3>,
-        T::template compute<4> };   // indexed by fours of rows in a tile
+    constexpr packed_gemm_kernel compute[] = { product<T>::template compute<1>, product<T>::template compute<2>,
+        product<T>::template compute<3>, product<T>::template compute<4> };   // indexed by fours of rows in a tile
 
     // ggml's own AMX code configures a thread's tiles only once, so its configuration is restored
     alignas(64) char saved[64];
@@ -70,7 +76,7 @@ template <class T> ISA_FUNCTION void packed_gemm(const packed_gemm_call & call) 
         part.rows   = (const char *) call.rows + r * call.row_stride;
         part.n_rows = std::min(MAX_GEMM_ROWS, call.n_rows - r);
         part.out    = call.out + r * call.out_stride;
-        const tile_config config(row_groups(part.n_rows).rows, T::WIDTH);
+        const tile_config config(row_groups(part.n_rows).rows, product<T>::WIDTH);
         barrier(&config);
         _tile_loadconfig(&config);
         compute[(config.rows[0] - 1) / 4](part);
@@ -79,4 +85,9 @@ template <class T> ISA_FUNCTION void packed_gemm(const packed_gemm_call & call) 
     if (saved[0]) {
         _tile_loadconfig(saved);
     }
+}
+
+inline packed_gemm_kernel find_packed_gemm(ggml_type type) {
+    return with_weight_type(
+        type, (packed_gemm_kernel) nullptr, [](auto t) -> packed_gemm_kernel { return packed_gemm<decltype(t)>; });
 }

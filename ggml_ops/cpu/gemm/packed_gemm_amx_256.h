@@ -1,7 +1,7 @@
-// AMX kernels for types with integer scales within 256 positions: weights are multiplied by their scales first. A
+// AMX product for the panels with integer scales within 256 positions: weights are multiplied by their scales first. A
 // scaled weight has more than 8 bits, except for weights of 2 bits, so it is split into a low and a high byte, each
 // with a tile of sums. The results are the same integers as the scaled sums of weights times activations. Included by
-// isa/amx.cpp after packed_gemm_amx.h.
+// packed_gemm_amx.h.
 
 // 256 positions of a panel in four parts, ready for tiles; and their sums for the rows of a tile.
 struct alignas(64) scaled_weights {
@@ -16,6 +16,7 @@ struct alignas(64) scaled_sums {
 struct row_offsets {
     int64_t at[TILE];
 
+    row_offsets() = default;
     row_offsets(int n_rows, size_t row_stride) {
         for (int r = 0; r < TILE; ++r) {
             at[r] = (int64_t) row_stride * std::min(r, n_rows - 1);
@@ -38,11 +39,11 @@ ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t 
     return dot;
 }
 
-// How the types differ. HIGH: by how many bits the high bytes are shifted, 0: products fit into one byte; SIGNED_HIGH;
-// N_MINIMA: pairs of minima. unpack(): a part of 64 positions times their scales.
+// How the layouts differ. HIGH: by how many bits the high bytes are shifted, 0: products fit into one byte;
+// SIGNED_HIGH; N_MINIMA: pairs of minima. unpack(): a part of 64 positions times their scales.
 
-// Q4_K and Q5_K.
-template <class T> struct sub_blocks_with_minima {
+// panel_q4_K and panel_q5_K.
+template <class T> struct scaled_q4_K {
     using panel                = typename T::panel;
     static constexpr int  HIGH = 3, N_MINIMA = 4;
     static constexpr bool SIGNED_HIGH = false;
@@ -87,8 +88,8 @@ ISA_INLINE __m512i one_of_pairs(__m512i pairs, int which) {
     return _mm512_or_si512(one, _mm512_slli_epi32(one, 16));
 }
 
-// Q2_K and the ternary types: 2 bits times 4 fit into one byte.
-template <class T> struct two_bits_with_minima {
+// panel_q2_K: 2 bits times 4 fit into one byte.
+template <class T> struct scaled_q2_K {
     static constexpr int  HIGH = 0, N_MINIMA = 8;
     static constexpr bool SIGNED_HIGH = false;
 
@@ -111,8 +112,8 @@ template <class T> struct two_bits_with_minima {
     ISA_INLINE const int16_t * sums(const scale_q8_K & row) { return row.sums; }
 };
 
-// All panels with signed scales: Q3_K, Q6_K, IQ4_XS and the types with a codebook.
-template <class T> struct signed_sub_blocks {
+// All of panel_scaled: Q3_K, Q6_K, IQ4_XS and the types with a codebook.
+template <class T> struct scaled_signed {
     using panel                = typename T::panel;
     static constexpr int  HIGH = 8, N_MINIMA = 0;
     static constexpr bool SIGNED_HIGH = true;
@@ -167,15 +168,47 @@ template <class T> struct signed_sub_blocks {
     }
 };
 
-template <class T, class Panel>
-using block_of = std::conditional_t<std::is_base_of_v<panel_q4_K, Panel>, sub_blocks_with_minima<T>,
-    std::conditional_t<std::is_same_v<panel_q2_K, Panel>, two_bits_with_minima<T>, signed_sub_blocks<T>>>;
+template <class T, class Panel = typename T::panel>
+using scaled_block = std::conditional_t<std::is_base_of_v<panel_q4_K, Panel>, scaled_q4_K<T>,
+    std::conditional_t<std::is_same_v<panel_q2_K, Panel>, scaled_q2_K<T>, scaled_signed<T>>>;
 
-// T: a record of weight_types.h
-template <class T> struct blocks_of_256 {
-    using panel                = typename T::panel;
-    using block                = block_of<T, panel>;
-    static constexpr int WIDTH = 64;
+// ---- the product ----
+
+// The tasks of a call: for each block of a panel each group of rows. Part by part, while the tiles of a task multiply,
+// the sums of the previous one are scaled (Q rows per part), and during a block's last task the next block is unpacked.
+// Never referred to: its members are registers, the rest is scratch.
+template <class T, int Q> class pipeline_of_256 {
+    using panel = typename T::panel;
+    using block = scaled_block<T>;
+
+    // A group of rows times a panel's block; x null: nothing.
+    struct task {
+        const panel *  x          = nullptr;
+        const int8_t * a          = nullptr;   // values and scales of the first row
+        const char *   row_scales = nullptr;
+        float (*totals)[PANEL]    = nullptr;
+        float *     out           = nullptr;   // null before the last block
+        __mmask16   mask          = 0;         // 0 for the first block: no totals yet
+        scaled_sums sums          = {};        // of all rows of a tile: those beyond the last are scaled too
+    };
+
+  public:
+    // Memory that a call keeps rewriting.
+    struct scratch {
+        scaled_weights weights;    // a part of the next block replaces one whose last tile has been loaded
+        task           tasks[2];   // never copied: a wide load of fields just written waits for all their stores
+        alignas(64) float totals[MAX_GEMM_ROWS][PANEL];
+        size_t      row_stride;
+        row_offsets offsets;
+    };
+
+  private:
+    const packed_gemm_call call_;
+    scratch &              m_;
+    const row_groups       groups_;
+    const panel *          x_;
+    const panel * const    end_;
+    int                    flip_ = 0;   // this task of m_.tasks
 
     ISA_INLINE void unpack(const panel & x, int part, scaled_weights & w) {
         prefetch_ahead<2>((const char *) &x + part * sizeof(panel) / 4, sizeof(panel) / 4);
@@ -201,14 +234,19 @@ template <class T> struct blocks_of_256 {
         }
     }
 
-    // Adds the sums of Q rows, starting at row Q * part, to the totals. mask 0: there are no totals yet.
-    template <int Q>
-    ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
-        int part, __mmask16 mask, float (*totals)[PANEL]) {
-        constexpr int N = block::N_MINIMA;
-        const __m512  d =
-            T::D_FACTOR == 1 ? simd::load_f16(x.d) : _mm512_mul_ps(simd::load_f16(x.d), _mm512_set1_ps(T::D_FACTOR));
+    // Adds a task's sums of Q rows, starting at row Q * part, to its totals.
+    ISA_INLINE void scale(const task & t, const row_offsets & rows, int part) {
+        constexpr int      N          = block::N_MINIMA;
+        const panel &      x          = *t.x;
+        const char * const row_scales = t.row_scales;   // read once: stores of totals might change them
+        float (*const totals)[PANEL]  = t.totals;
+        const __mmask16 mask          = t.mask;
+
+        __m512                   d = simd::load_f16(x.d);
         [[maybe_unused]] __m512i minima[N + 1];   // of pairs of sub-blocks
+        if constexpr (T::D_FACTOR != 1) {
+            d = _mm512_mul_ps(d, _mm512_set1_ps(T::D_FACTOR));
+        }
         if constexpr (N > 0) {
             for (int s = 0; s < N; ++s) {
                 minima[s] = block::minima(x, s);
@@ -219,7 +257,8 @@ template <class T> struct blocks_of_256 {
             const scale_q8_K & a     = *(const scale_q8_K *) (row_scales + rows.at[r]);
             const __m512       d_row = _mm512_set1_ps(a.d);
             __m512             total = _mm512_maskz_load_ps(mask, totals[r]);
-            total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(combine<block::HIGH>(sums, r)), _mm512_mul_ps(d, d_row), total);
+            total =
+                _mm512_fmadd_ps(_mm512_cvtepi32_ps(combine<block::HIGH>(t.sums, r)), _mm512_mul_ps(d, d_row), total);
             if constexpr (N > 0) {
                 total = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(multiply_minima(minima, N, block::sums(a))),
                     _mm512_mul_ps(simd::load_f16(x.dmin), d_row), total);
@@ -228,101 +267,107 @@ template <class T> struct blocks_of_256 {
         }
     }
 
-    // A group of rows times a panel's block; x null: nothing.
-    struct task {
-        const panel *  x          = nullptr;
-        const int8_t * a          = nullptr;   // values and scales of the first row
-        const char *   row_scales = nullptr;
-        scaled_sums *  sums       = nullptr;
-        float (*totals)[PANEL]    = nullptr;
-        float *   out             = nullptr;   // null before the last block
-        __mmask16 mask            = 0;         // 0 for the first block: no totals yet
-    };
-
-    // Part by part: while the tiles of this task multiply, the sums of the previous task are scaled (Q rows per part),
-    // and during a block's last task the next block is unpacked. WHOLE: all of this happens, in code without branches.
-    // LAST: this is a block's last task.
-    template <int Q, bool WHOLE, bool LAST>
-    ISA_INLINE void work(const task & now, const task & before, size_t row_stride, const row_offsets & rows,
-        scaled_weights & weights, const panel * next) {
+    // WHOLE: there is a previous task, and a next block; code without branches. LAST: this is a block's last task.
+    template <bool WHOLE, bool LAST> ISA_INLINE void work(scratch & m, int flip, const panel * next) {
+        task &       now    = m.tasks[flip];
+        const task & before = m.tasks[flip ^ 1];
 #pragma GCC unroll 4
         for (int part = 0; part < 4; ++part) {
-            barrier(&weights);
+            barrier(&m);
             if (WHOLE || now.x) {
-                multiply(now.a, row_stride, weights, part);
+                multiply(now.a, m.row_stride, m.weights, part);
             }
-            barrier(&weights);
+            barrier(&m);
             if (WHOLE || before.x) {
-                scale<Q>(*before.sums, *before.x, rows, before.row_scales, part, before.mask, before.totals);
+                scale(before, m.offsets, part);
             }
-            barrier(now.sums);
+            barrier(&m);
             if (part == 3 && (WHOLE || now.x)) {
-                store_tile(0, now.sums->low);
+                store_tile(0, now.sums.low);
                 if (block::HIGH > 0) {
-                    store_tile(1, now.sums->high);
+                    store_tile(1, now.sums.high);
                 }
             }
             if (LAST && (WHOLE || next)) {
-                unpack(*next, part, weights);
+                unpack(*next, part, m.weights);
             }
         }
     }
 
-    template <int Q>
-    ISA_ATTRIBUTE __attribute__((noinline)) static void work_at_edge(const task & now, const task & before,
-        size_t row_stride, const row_offsets & rows, scaled_weights & weights, const panel * next) {
-        work<Q, false, true>(now, before, row_stride, rows, weights, next);
+    ISA_ATTRIBUTE __attribute__((noinline)) static void work_at_edge(scratch & m, int flip, const panel * next) {
+        work<false, true>(m, flip, next);
     }
 
-    // Q: fours of rows in a tile
-    template <int Q> ISA_FUNCTION void compute(const packed_gemm_call & call) {
-        const int64_t       n_blocks = call.n_blocks, n_panels = call.n_panels;
-        const char * const  rows       = (const char *) call.rows;
-        const size_t        row_stride = call.row_stride, out_stride = call.out_stride;
-        const row_groups    groups(call.n_rows);
-        const row_offsets   offsets(groups.rows, row_stride);
-        const panel *       x     = (const panel *) call.panels;
-        const panel * const x_end = x + n_panels * n_blocks;
-        scaled_weights      weights;   // a part of the next block replaces one whose last tile has been loaded
-        scaled_sums         sums[2];   // of this task and the previous one
-        alignas(64) float   totals[MAX_GEMM_ROWS][PANEL];
-        std::memset(sums, 0, sizeof(sums));   // rows beyond the last are scaled too
-        task tasks[2];   // never copied: a wide load of fields just written waits for all their stores
-        for (int part = 0; part < 4; ++part) {
-            unpack(*x, part, weights);
+    ISA_INLINE_MEMBER void write_totals(const task & t) {
+        for (int r = 0; t.out && r < groups_.rows; ++r) {
+            _mm512_storeu_ps(t.out + r * call_.out_stride, _mm512_load_ps(t.totals[r]));
         }
-        int flip = 0;
-        for (int64_t p = 0; p <= n_panels; ++p) {
-            for (int64_t b = 0; b < n_blocks; ++b, ++x) {
-                const panel * next = x + 1 < x_end ? x + 1 : nullptr;
-                for (int g = 0; g < groups.count; ++g, flip ^= 1) {
-                    task &       now = tasks[flip], &before = tasks[flip ^ 1];
-                    const char * row = rows + groups.first(g) * row_stride;
-                    now.x            = x < x_end ? x : nullptr;
-                    now.a            = (const int8_t *) row + b * 256;
-                    now.row_scales   = row + n_blocks * 256 + b * sizeof(scale_q8_K);
-                    now.sums         = &sums[flip];
-                    now.totals       = totals + g * TILE;
-                    now.out  = b + 1 == n_blocks ? call.out + groups.first(g) * out_stride + PANEL * p : nullptr;
-                    now.mask = b == 0 ? 0 : 0xffff;
-                    const bool is_last = g == groups.count - 1, is_whole = before.x && next;
-                    if (is_whole && is_last) {
-                        work<Q, true, true>(now, before, row_stride, offsets, weights, next);
-                    } else if (is_whole) {
-                        work<Q, true, false>(now, before, row_stride, offsets, weights, next);
-                    } else {
-                        work_at_edge<Q>(now, before, row_stride, offsets, weights, is_last ? next : nullptr);
-                    }
-                    if (before.out) {
-                        for (int r = 0; r < groups.rows; ++r) {
-                            _mm512_storeu_ps(before.out + r * out_stride, _mm512_load_ps(before.totals[r]));
-                        }
-                    }
-                    if (!now.x) {
-                        return;   // after the last panel's last sums have been scaled
-                    }
+    }
+
+    // Group g times block b of panel p, which is at x_.
+    ISA_INLINE_MEMBER void compute_task(int64_t p, int64_t b, int g) {
+        const int64_t      n_blocks = call_.n_blocks;
+        const char * const row      = (const char *) call_.rows + groups_.first(g) * call_.row_stride;
+        task &             now      = m_.tasks[flip_];
+        const task &       before   = m_.tasks[flip_ ^ 1];
+        now.x                       = x_;
+        now.a                       = (const int8_t *) row + b * 256;
+        now.row_scales              = row + n_blocks * 256 + b * sizeof(scale_q8_K);
+        now.totals                  = m_.totals + g * TILE;
+        now.out  = b + 1 == n_blocks ? call_.out + groups_.first(g) * call_.out_stride + PANEL * p : nullptr;
+        now.mask = b == 0 ? 0 : 0xffff;
+
+        const panel * const next     = x_ + 1 < end_ ? x_ + 1 : nullptr;
+        const bool          is_last  = g == groups_.count - 1;
+        const bool          is_whole = before.x && next;
+        if (is_whole && is_last) {
+            work<true, true>(m_, flip_, next);
+        } else if (is_whole) {
+            work<true, false>(m_, flip_, next);
+        } else {
+            work_at_edge(m_, flip_, is_last ? next : nullptr);
+        }
+        write_totals(before);
+        flip_ ^= 1;
+    }
+
+    // Scales the sums of the last task.
+    ISA_INLINE_MEMBER void finish() {
+        m_.tasks[flip_].x = nullptr;
+        work_at_edge(m_, flip_, nullptr);
+        write_totals(m_.tasks[flip_ ^ 1]);
+    }
+
+  public:
+    ISA_INLINE_MEMBER pipeline_of_256(const packed_gemm_call & call, scratch & m) :
+        call_(call), m_(m), groups_(call.n_rows), x_((const panel *) call.panels),
+        end_(x_ + call.n_panels * call.n_blocks) {
+        m.row_stride = call.row_stride;
+        m.offsets    = row_offsets(groups_.rows, call.row_stride);
+        for (int part = 0; part < 4; ++part) {
+            unpack(*x_, part, m.weights);
+        }
+    }
+
+    ISA_INLINE_MEMBER void run() {
+        for (int64_t p = 0; p < call_.n_panels; ++p) {
+            for (int64_t b = 0; b < call_.n_blocks; ++b, ++x_) {
+                for (int g = 0; g < groups_.count; ++g) {
+                    compute_task(p, b, g);
                 }
             }
         }
+        finish();
+    }
+};
+
+// T: a record of weight_types.h
+template <class T> struct product_of_256 {
+    static constexpr int WIDTH = 64;
+
+    // FOURS: number of fours of rows in a tile
+    template <int FOURS> ISA_FUNCTION void compute(const packed_gemm_call & call) {
+        typename pipeline_of_256<T, FOURS>::scratch m;
+        pipeline_of_256<T, FOURS>(call, m).run();
     }
 };

@@ -23,17 +23,8 @@ namespace amx {
 #define ISA_VNNI 1
 #include "cpu/isa/vectors_avx512.h"
 #include "cpu/gemm/packed_gemm_amx.h"
-#include "cpu/gemm/packed_gemm_amx_32.h"
-#include "cpu/gemm/packed_gemm_amx_256.h"
 #undef ISA_ATTRIBUTE
 #undef ISA_VNNI
-
-packed_gemm_kernel find_packed_gemm(ggml_type type) {
-    return with_weight_type(type, (packed_gemm_kernel) nullptr, [](auto t) -> packed_gemm_kernel {
-        using T = decltype(t);
-        return packed_gemm<std::conditional_t<T::panel::SIZE == 32, blocks_of_32<T>, blocks_of_256<T>>>;
-    });
-}
 }   // namespace amx
 
 // Whether the CPU has AMX and the system allows this process to use it.

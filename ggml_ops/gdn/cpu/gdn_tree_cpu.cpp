@@ -84,20 +84,32 @@ struct visit_order {
     }
 };
 
+// A row of a tree, for all columns of a head.
+struct row_of_head {
+    const float *gate, *k, *q;   // gate: e^g of the head, or of each of its channels
+    float        beta, scale;
+};
+
+// Columns of the state before and after a row, [][S], and what the row has for each of them.
+struct row_columns {
+    const float * from;
+    float *       to;   // may be `from`; null: not needed
+    const float * v;
+    float *       out, *delta;
+};
+
 #ifdef GDN_REGISTERS
 // update_columns() with the columns in registers. S: a multiple of GGML_F32_STEP.
-template <int S, bool CHANNELS, int N>
-inline void update_registers(const float * from, float * to, const float * gate, const float * k, const float * q,
-    const float * v, float beta, float scale, float * o, float * delta) {
+template <int S, bool CHANNELS, int N> inline void update_registers(const row_of_head & row, const row_columns & at) {
     constexpr int      n = S / GGML_F32_EPR;
     GGML_F32_VEC       s[N][n], sum[N][GGML_F32_ARR];
-    const GGML_F32_VEC g = GGML_F32_VEC_SET1(gate[0]);
+    const GGML_F32_VEC g = GGML_F32_VEC_SET1(row.gate[0]);
     for (int i = 0; i < n; ++i) {
-        const GGML_F32_VEC gi = CHANNELS ? GGML_F32_VEC_LOAD(gate + i * GGML_F32_EPR) : g,
-                           ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR);
+        const GGML_F32_VEC gi = CHANNELS ? GGML_F32_VEC_LOAD(row.gate + i * GGML_F32_EPR) : g,
+                           ki = GGML_F32_VEC_LOAD(row.k + i * GGML_F32_EPR);
         for (int c = 0; c < N; ++c) {
             GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
-            s[c][i]          = GGML_F32_VEC_MUL(GGML_F32_VEC_LOAD(from + c * S + i * GGML_F32_EPR), gi);
+            s[c][i]          = GGML_F32_VEC_MUL(GGML_F32_VEC_LOAD(at.from + c * S + i * GGML_F32_EPR), gi);
             x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], ki);
         }
     }
@@ -105,65 +117,58 @@ inline void update_registers(const float * from, float * to, const float * gate,
     for (int c = 0; c < N; ++c) {
         float total = 0;
         GGML_F32_VEC_REDUCE(total, sum[c]);
-        delta[c] = (v[c] - total) * beta;
-        d[c]     = GGML_F32_VEC_SET1(delta[c]);
+        at.delta[c] = (at.v[c] - total) * row.beta;
+        d[c]        = GGML_F32_VEC_SET1(at.delta[c]);
     }
     for (int i = 0; i < n; ++i) {
-        const GGML_F32_VEC ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR), qi = GGML_F32_VEC_LOAD(q + i * GGML_F32_EPR);
+        const GGML_F32_VEC ki = GGML_F32_VEC_LOAD(row.k + i * GGML_F32_EPR),
+                           qi = GGML_F32_VEC_LOAD(row.q + i * GGML_F32_EPR);
         for (int c = 0; c < N; ++c) {
             GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
             s[c][i]          = GGML_F32_VEC_FMA(s[c][i], ki, d[c]);
             x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], qi);
-            if (to) {
-                GGML_F32_VEC_STORE(to + c * S + i * GGML_F32_EPR, s[c][i]);
+            if (at.to) {
+                GGML_F32_VEC_STORE(at.to + c * S + i * GGML_F32_EPR, s[c][i]);
             }
         }
     }
     for (int c = 0; c < N; ++c) {
         float total = 0;
         GGML_F32_VEC_REDUCE(total, sum[c]);
-        o[c] = total * scale;
+        at.out[c] = total * row.scale;
     }
 }
 #endif
 
-// One row of N columns: decay, delta, rank-1 update, output. `to` may be `from`, or null.
-template <int S, bool CHANNELS, int N>
-inline void update_columns(const float * from, float * to, const float * gate, const float * k, const float * q,
-    const float * v, float beta, float scale, float * o, float * delta) {
-#ifdef GDN_REGISTERS
-    if constexpr (S % GGML_F32_STEP == 0) {
-        return update_registers<S, CHANNELS, N>(from, to, gate, k, q, v, beta, scale, o, delta);
-    }
-#endif
-    for (int c = 0; c < N; ++c) {
-        float column[S], total = 0;
-        memcpy(column, from + c * S, sizeof column);
-        if (CHANNELS) {
-            ggml_vec_mul_f32(S, column, column, gate);
-        } else {
-            ggml_vec_scale_f32(S, column, gate[0]);
-        }
-        ggml_vec_dot_f32(S, &total, 0, column, 0, k, 0, 1);
-        delta[c] = (v[c] - total) * beta;
-        ggml_vec_mad_f32(S, column, k, delta[c]);
-        ggml_vec_dot_f32(S, &total, 0, column, 0, q, 0, 1);
-        o[c] = total * scale;
-        if (to) {
-            memcpy(to + c * S, column, sizeof column);
-        }
-    }
-}
-
-// One row of the accepted path, for one column of the state.
-template <int S, bool CHANNELS>
-inline void commit_column(float * column, const float * gate, const float * k, float delta) {
+// The decay of a row, for one column of the state.
+template <int S, bool CHANNELS> inline void decay(float * column, const float * gate) {
     if (CHANNELS) {
         ggml_vec_mul_f32(S, column, column, gate);
     } else {
         ggml_vec_scale_f32(S, column, gate[0]);
     }
-    ggml_vec_mad_f32(S, column, k, delta);
+}
+
+// N columns: decay, delta, rank-1 update, output.
+template <int S, bool CHANNELS, int N> inline void update_columns(const row_of_head & row, const row_columns & at) {
+#ifdef GDN_REGISTERS
+    if constexpr (S % GGML_F32_STEP == 0) {
+        return update_registers<S, CHANNELS, N>(row, at);
+    }
+#endif
+    for (int c = 0; c < N; ++c) {
+        float column[S], total = 0;
+        memcpy(column, at.from + c * S, sizeof column);
+        decay<S, CHANNELS>(column, row.gate);
+        ggml_vec_dot_f32(S, &total, 0, column, 0, row.k, 0, 1);
+        at.delta[c] = (at.v[c] - total) * row.beta;
+        ggml_vec_mad_f32(S, column, row.k, at.delta[c]);
+        ggml_vec_dot_f32(S, &total, 0, column, 0, row.q, 0, 1);
+        at.out[c] = total * row.scale;
+        if (at.to) {
+            memcpy(at.to + c * S, column, sizeof column);
+        }
+    }
 }
 
 const float * row_of(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
@@ -189,56 +194,66 @@ void fill_gates(
     }
 }
 
-// Threads take n tasks dynamically. Also serves as the barrier after fill_gates.
-template <typename F> void for_each_task(const ggml_compute_params * params, int64_t n, const F & work) {
+// What a thread takes at once: COLUMNS of a head's state.
+struct task {
+    int64_t seq, head, column;   // the first
+};
+
+// Threads take the tasks for H heads of n sequences dynamically. Also serves as the barrier after fill_gates.
+template <int S, class F>
+void for_each_task(const ggml_compute_params * params, int64_t H, int64_t n, const F & compute) {
+    constexpr int64_t OF_HEAD = S / COLUMNS;
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
     ggml_barrier(params->threadpool);
-    for (int64_t i = params->ith; i < n; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-        work(i);
+    for (int64_t i = params->ith; i < n * H * OF_HEAD; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+        compute(task{ i / (H * OF_HEAD), i / OF_HEAD % H, i % OF_HEAD * COLUMNS });
+    }
+}
+
+// stack: [STACK_MAX][COLUMNS][S]
+template <int S, bool CHANNELS>
+void compute_tree(ggml_tensor * op, const task & at, const visit_order & tree, const float * gates, float * stack) {
+    const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *beta = op->src[4];
+    const int64_t      H = v->ne[1], T = v->ne[2], n = v->ne[3], head_of_k = at.head % k->ne[1];
+    const float *      committed = row_of(op->src[5], at.column, at.head, at.seq);
+    float *out = (float *) op->data + (at.seq * T * H + at.head) * S + at.column, *delta = out + n * T * H * S;
+    for (int i = 0; i < tree.n; ++i) {
+        const visit &     now  = tree.visits[i];
+        const int64_t     t    = now.row;
+        const row_of_head row  = { gates + ((at.seq * T + t) * H + at.head) * (CHANNELS ? S : 1),
+             row_of(k, head_of_k, t, at.seq), row_of(q, head_of_k, t, at.seq), *row_of(beta, at.head, t, at.seq),
+             1.0f / sqrtf((float) S) };
+        const float *     from = now.from < 0 ? committed : stack + now.from * COLUMNS * S;
+        float *           to   = now.to < 0 ? nullptr : stack + now.to * COLUMNS * S;
+        const float *     v_t  = row_of(v, at.head, t, at.seq) + at.column;
+        for (int c = 0; c < COLUMNS; c += COLUMNS_AT_ONCE) {
+            update_columns<S, CHANNELS, COLUMNS_AT_ONCE>(
+                row, { from + c * S, to ? to + c * S : nullptr, v_t + c, out + t * H * S + c, delta + t * H * S + c });
+        }
+    }
+    for (int i = 0; i < tree.n_padding; ++i) {
+        std::fill_n(out + tree.padding[i] * H * S, COLUMNS, 0.0f);
+        std::fill_n(delta + tree.padding[i] * H * S, COLUMNS, 0.0f);
     }
 }
 
 template <int S, bool CHANNELS> void run_tree(const ggml_compute_params * params, ggml_tensor * op) {
-    const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *g = op->src[3], *beta = op->src[4],
-                      *state = op->src[5], *parent = op->src[6];
-    const int64_t H = v->ne[1], H_k = k->ne[1], T = v->ne[2], n = v->ne[3];
-    const float   scale = 1.0f / sqrtf((float) S);
-    constexpr int g0    = CHANNELS ? S : 1;
-
-    float * gates = (float *) params->wdata;
-    float * stack =
-        gates + GGML_PAD(ggml_nelements(g), 16) + params->ith * STACK_MAX * COLUMNS * S;   // [STACK_MAX][COLUMNS][S]
+    const ggml_tensor *v = op->src[2], *g = op->src[3], *parent = op->src[6];
+    const int64_t      T     = v->ne[2];
+    float *            gates = (float *) params->wdata;
+    float *            stack = gates + GGML_PAD(ggml_nelements(g), 16) + params->ith * STACK_MAX * COLUMNS * S;
     fill_gates(params, g, gates, nullptr, T);
 
     int64_t     ordered = -1;
     visit_order tree(nullptr, 0);
-    for_each_task(params, n * H * (S / COLUMNS), [&](int64_t i) {
-        const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
-        if (ordered != seq) {
-            ordered = seq;
-            tree    = visit_order((const int32_t *) parent->data + seq * T, (int) T);
+    for_each_task<S>(params, v->ne[1], v->ne[3], [&](const task & at) {
+        if (ordered != at.seq) {
+            ordered = at.seq;
+            tree    = visit_order((const int32_t *) parent->data + at.seq * T, (int) T);
         }
-        const float * committed = row_of(state, j0, h, seq);
-        float *       out = (float *) op->data + (seq * T * H + h) * S + j0, *delta = out + n * T * H * S;
-        for (int m = 0; m < tree.n; ++m) {
-            const visit & at   = tree.visits[m];
-            const int64_t t    = at.row;
-            const float * from = at.from < 0 ? committed : stack + at.from * COLUMNS * S;
-            float *       to   = at.to < 0 ? nullptr : stack + at.to * COLUMNS * S;
-            const float * gate = gates + ((seq * T + t) * H + h) * g0, *k_t = row_of(k, h % H_k, t, seq),
-                        *q_t = row_of(q, h % H_k, t, seq);
-            const float *v_t = row_of(v, h, t, seq) + j0, b = *row_of(beta, h, t, seq);
-            for (int c = 0; c < COLUMNS; c += COLUMNS_AT_ONCE) {
-                update_columns<S, CHANNELS, COLUMNS_AT_ONCE>(from + c * S, to ? to + c * S : nullptr, gate, k_t, q_t,
-                    v_t + c, b, scale, out + t * H * S + c, delta + t * H * S + c);
-            }
-        }
-        for (int m = 0; m < tree.n_padding; ++m) {
-            std::fill_n(out + tree.padding[m] * H * S, COLUMNS, 0.0f);
-            std::fill_n(delta + tree.padding[m] * H * S, COLUMNS, 0.0f);
-        }
+        compute_tree<S, CHANNELS>(op, at, tree, gates, stack);
     });
 }
 
@@ -252,16 +267,17 @@ template <int S, bool CHANNELS> void run_commit(const ggml_compute_params * para
     }
     float * gates = (float *) params->wdata;
     fill_gates(params, g, gates, rows, P);
-    for_each_task(params, n * H * (S / COLUMNS), [&](int64_t i) {
-        const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
-        float *       to = (float *) op->data + ((seq * H + h) * S + j0) * S;
+    for_each_task<S>(params, H, n, [&](const task & at) {
+        const auto [seq, h, j0] = at;
+        float * to              = (float *) op->data + ((seq * H + h) * S + j0) * S;
         memcpy(to, row_of(state, j0, h, seq), sizeof(float) * COLUMNS * S);
         for (int64_t p = 0; p < P && rows[seq * P + p] >= 0; ++p) {
             const int64_t t   = rows[seq * P + p];
             const float * k_t = row_of(k, h % H_k, t, seq), *d = row_of(delta, h, t, seq) + j0,
                         *gate = gates + ((seq * T + t) * H + h) * g0;
             for (int c = 0; c < COLUMNS; ++c) {
-                commit_column<S, CHANNELS>(to + c * S, gate, k_t, d[c]);
+                decay<S, CHANNELS>(to + c * S, gate);
+                ggml_vec_mad_f32(S, to + c * S, k_t, d[c]);
             }
         }
     });

@@ -82,10 +82,7 @@ static flash_attention_args args_of(const problem & p, float * out) {
     args.k_type = args.v_type = p.type;
     args.scale                = p.softcap != 0 ? p.scale / p.softcap : p.scale;
     args.softcap              = p.softcap;
-    args.alibi                = p.bias;
-    args.n_alibi_low          = 1 << (int) std::log2(p.heads);
-    args.alibi_low            = std::pow(2.0f, -p.bias / args.n_alibi_low);
-    args.alibi_high           = std::pow(2.0f, -p.bias / 2 / args.n_alibi_low);
+    args.slopes               = alibi_slopes(p.bias, p.heads);
     return args;
 }
 
@@ -109,10 +106,10 @@ static std::vector<double> exact(const problem & p) {
     std::vector<double>        out;
     for (int64_t r = 0; r < p.rows; ++r) {
         for (int64_t h = 0; h < p.heads; ++h) {
-            const int64_t       high  = h - args.n_alibi_low;
+            const int64_t       high  = h - args.slopes.n_low;
             const double        slope = p.bias <= 0 ? 1
-                                        : high < 0  ? std::pow(args.alibi_low, h + 1)
-                                                    : std::pow(args.alibi_high, 2 * high + 1);
+                                        : high < 0  ? std::pow(args.slopes.low, h + 1)
+                                                    : std::pow(args.slopes.high, 2 * high + 1);
             std::vector<double> s(p.cells), sum(p.dv);
             double              top = p.has_sinks ? p.sinks[h] : -INFINITY, total = 0;
             for (int64_t c = 0; c < p.cells; ++c) {

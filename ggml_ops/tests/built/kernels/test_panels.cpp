@@ -7,6 +7,7 @@
 #include "cpu/quantize_rows/quantize_rows.h"
 
 #include "check.h"
+#include "emulated_tiles.h"
 #include "weights.h"
 
 #include "ggml-cpu.h"
@@ -15,6 +16,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -244,6 +246,9 @@ static void check_row_invariance(
     }
 }
 
+// Types whose tiles are emulated, one or more of each layout: the others would take half a minute to compile.
+struct emulated : q4_0, q4_1, q5_0, q5_1, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K, q2_K, q3_K, iq4_xs, iq2_s {};
+
 // Returns the number of kernels for the type.
 template <class T> static int test_type(std::mt19937 & rng) {
     constexpr ggml_type                                      type = T::TYPE;
@@ -259,6 +264,13 @@ template <class T> static int test_type(std::mt19937 & rng) {
         return 0;
     }
     kernels.emplace_back("chosen", choose_packed_gemm(type));
+#ifdef DFLASH_EMULATES_TILES
+    if constexpr (std::is_base_of_v<T, emulated>) {
+        if (has_vnni()) {
+            kernels.emplace_back("amx, emulated", emulated_amx::packed_gemm<T>);
+        }
+    }
+#endif
     for (const shape & s : { shape{ 256, 16, false }, { 512, 80, false }, { 1024, 304, false }, { 2816, 48, false },
              { 288, 32, false }, { 1024, 64, true } }) {   // 288: 9 blocks of 32
         const problem      p(type, s, rng);
