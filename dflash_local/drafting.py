@@ -43,7 +43,7 @@ class AcceptRule(IntEnum):
 
 
 def budget_nodes(budget: Budget) -> int:
-    """dflash_request.budget: 0 is "auto"."""
+    """dflash_request_params.budget: 0 is "auto"."""
     if budget == "auto":
         return 0
     if isinstance(budget, bool) or not isinstance(budget, int) or not 1 <= budget <= MAX_NODES:
@@ -69,7 +69,7 @@ def accept_rule(accept: Accept) -> int:
 
 
 def draft_tokens(draft_n_max: int, param: str = "draft_n_max") -> int:
-    """dflash_request.draft_n_max: 0 is the drafter's block size, or the engine's setting."""
+    """dflash_request_params.draft_n_max: 0 is the drafter's block size, or the engine's setting."""
     if isinstance(draft_n_max, bool) or not isinstance(draft_n_max, int) or not 0 <= draft_n_max < MAX_NODES:
         raise RequestError(
             f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param

@@ -152,6 +152,12 @@ class EngineOptions:
         flag=_flag(_MODELS, "-md --model-draft --spec-draft-model", env="SPEC_DRAFT_MODEL", metavar="GGUF"),
     )
     _: KW_ONLY
+    chat_template: str | None = _option(
+        help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
+        "llama3, ...)",
+        native_type=c_char_p,
+        flag=_flag(_TEMPLATE, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA"),
+    )
     n_ctx: int = _option(
         0,
         help="context of all slots together, in tokens; 0: what the model was trained with, as far as memory allows",
@@ -159,12 +165,38 @@ class EngineOptions:
         low=0,
         flag=_flag(_CONTEXT, "-c --ctx-size", env="CTX_SIZE", metavar="N"),
     )
+    n_ctx_slot: int = _option(
+        0,
+        help="most tokens of one slot; without a context size, also sets it to this for each slot",
+        default_text="no limit",
+        native_type=c_uint32,
+        low=0,
+        flag=_flag(_CONTEXT, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", metavar="N"),
+    )
     n_slots: int = _cost_option(
         1,
         help="requests that run at the same time, each in a slot; -1: 4 slots that share the context",
         native_type=c_uint32,
         low=1,
         flag=_flag(_CONTEXT, "-np --parallel", env="N_PARALLEL", metavar="N", default_text="-1 in serve, else 1"),
+    )
+    kv_unified: bool | None = _cost_option(
+        help="one KV stream for all slots: each may use all of the context that the others leave",
+        default_text="each has an equal part, unless -1 slots were given",
+        native_type=c_bool,
+        native_value=_one_stream,
+        flag=_flag(
+            _CONTEXT,
+            "-kvu --kv-unified",
+            env="KV_UNIFIED",
+            off="-no-kvu --no-kv-unified",
+            off_help="a KV cache for each slot",
+        ),
+    )
+    share_ctx: bool | None = _option(
+        help="each slot may use all of the context that the others leave, instead of an equal part; needs kv_unified",
+        default_text="by kv_unified and n_slots",
+        native_type=c_bool,
     )
     n_batch: int = _option(
         2048,
@@ -180,51 +212,24 @@ class EngineOptions:
         low=1,
         flag=_flag(_CONTEXT, "-ub --ubatch-size", env="UBATCH", metavar="N"),
     )
-    n_threads: int | None = _cost_option(
-        help="CPU threads",
-        default_text="one for each physical core",
-        native_type=c_int32,
-        native_value=_number_or_default,
-        flag=_flag(_MACHINE, "-t --threads", env="THREADS", metavar="N"),
-    )
-    n_threads_batch: int | None = _cost_option(
-        help="CPU threads for prompts",
-        default_text="as many as for steps",
-        native_type=c_int32,
-        native_value=_number_or_default,
-        flag=_flag(_MACHINE, "-tb --threads-batch", metavar="N"),
-    )
-    n_gpu_layers: int = _cost_option(
-        -1,
-        help="target layers on the GPU",
-        default_text="all",
-        native_type=c_int32,
-        flag=_flag(_MACHINE, "-ngl --gpu-layers --n-gpu-layers", env="N_GPU_LAYERS", metavar="N"),
-    )
-    n_gpu_layers_draft: int = _cost_option(
-        -1,
-        help="drafter layers on the GPU",
-        default_text="all",
-        native_type=c_int32,
-        flag=_flag(
-            _MACHINE,
-            "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
-            env="N_GPU_LAYERS_DRAFT",
-            metavar="N",
-        ),
-    )
-    main_gpu: int = _cost_option(
-        0,
-        help="the device to use when the model is not split; with rows split, the one for intermediate results",
-        native_type=c_int32,
-        flag=_flag(_MACHINE, "-mg --main-gpu", env="MAIN_GPU", metavar="N"),
-    )
     flash_attn: FlashAttention = _cost_option(
         "auto",
         help="flash attention; auto: where the device has it",
         native_type=c_int32,
         native_value=_flash_mode,
         flag=_flag(_CONTEXT, "-fa --flash-attn", env="FLASH_ATTN", metavar="on|off|auto"),
+    )
+    swa_full: bool = _cost_option(
+        False,
+        help="sliding-window layers keep the whole context, as other layers do, instead of their window",
+        native_type=c_bool,
+        flag=_flag(_CONTEXT, "--swa-full", env="SWA_FULL"),
+    )
+    bit_exact: bool | None = _option(
+        help="refuse to start unless drafted text equals plain text bit for bit; implies `swa_full`, which needs "
+        "memory",
+        default_text="bit for bit where that costs nothing, on most CPUs",
+        flag=_flag(_CONTEXT, "--bit-exact", off="--no-bit-exact", off_help="allow differences"),
     )
     cache_type_k: str = _cost_option(
         "f16",
@@ -257,132 +262,6 @@ class EngineOptions:
         flag=_flag(
             _CONTEXT, "-ctvd --cache-type-v-draft --spec-draft-type-v", env="SPEC_DRAFT_CACHE_TYPE_V", metavar="TYPE"
         ),
-    )
-    tensor_split: str | None = _cost_option(
-        help="the target's share on each device, such as 3,1",
-        default_text="by free memory",
-        native_type=c_char_p,
-        flag=_flag(_MACHINE, "-ts --tensor-split", env="TENSOR_SPLIT", metavar="A,B,..."),
-    )
-    split_mode: SplitMode | None = _cost_option(
-        help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
-        "and K/V (experimental), or not at all",
-        default_text="layer",
-        native_type=c_char_p,
-        flag=_flag(_MACHINE, "-sm --split-mode", env="SPLIT_MODE", choices=get_args(SplitMode)),
-    )
-    mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
-    mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
-    swa_full: bool = _cost_option(
-        False,
-        help="sliding-window layers keep the whole context, as other layers do, instead of their window",
-        native_type=c_bool,
-        flag=_flag(_CONTEXT, "--swa-full", env="SWA_FULL"),
-    )
-    warmup: bool = _option(
-        True,
-        help="run the first passes at the start, to measure this machine's costs",
-        native_type=c_bool,
-        flag=_flag(
-            _MACHINE,
-            "--warmup",
-            silent=True,
-            off="--no-warmup",
-            off_help="skip the first passes that measure this machine's costs",
-        ),
-    )
-    draft_ctx: int = _cost_option(
-        0,
-        help="newest positions that the drafter looks at; bounds its memory",
-        default_text="4096",
-        native_type=c_uint32,
-        low=0,
-        flag=_flag(_DRAFTING, "--draft-ctx", metavar="N"),
-    )
-    draft_vocab: DraftVocab = _cost_option(
-        "auto",
-        help="tokens that a drafter without an output projection of its own may propose: auto chooses by the "
-        "vocabulary's size, which tokens follows the texts; fewer cost less and miss more",
-        native_type=c_uint32,
-        native_value=draft_vocab_tokens,
-        flag=_flag(_DRAFTING, "--draft-vocab", metavar="auto|all|N"),
-    )
-    draft_kind: DraftKind = _cost_option(
-        "auto",
-        help="what drafts, beside lookup: auto takes the drafter and the model's own next-token (MTP) layers, at each "
-        "step whichever pays; dflash and mtp take one alone; lookup uses neither",
-        native_type=c_int32,
-        native_value=draft_kind_id,
-        flag=_flag(_DRAFTING, "--draft-kind", choices=get_args(DraftKind)),
-    )
-    draft_n_max: int = _option(
-        0,
-        help="most draft tokens on a path",
-        default_text="what the drafter's block holds",
-        native_type=c_int32,
-        native_value=draft_tokens,
-        flag=_flag(_DRAFTING, "--spec-draft-n-max --draft-max", env="SPEC_DRAFT_N_MAX", metavar="N"),
-    )
-    budget: Budget = _option(
-        "auto",
-        help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing",
-        native_type=c_int32,
-        native_value=budget_nodes,
-        flag=_flag(_DRAFTING, "--budget", metavar="auto|N"),
-    )
-    draft: Draft = _option(
-        "tree",
-        help="the shape that drafts may have; where the target cannot check trees, tree means chain",
-        native_type=c_int32,
-        native_value=draft_mode,
-        flag=_flag(_DRAFTING, "--draft", choices=get_args(Draft)),
-    )
-    accept: Accept = _option(
-        "match",
-        help="match: a seed gives the text of plain decoding; block: block verification (arXiv 2403.10444) of "
-        "chains, for drafters with a lattice (all kinds but DFlash and DFlare): the same distribution, other text",
-        native_type=c_int32,
-        native_value=accept_rule,
-        flag=_flag(_DRAFTING, "--accept", choices=get_args(Accept)),
-    )
-    lookup: bool = _option(
-        True,
-        help="also draft what followed earlier occurrences of the last tokens; without a drafter, nothing else",
-        native_type=c_bool,
-        flag=_flag(_DRAFTING, "--lookup", metavar="on|off"),
-    )
-    kv_unified: bool | None = _cost_option(
-        help="one KV stream for all slots: each may use all of the context that the others leave",
-        default_text="each has an equal part, unless -1 slots were given",
-        native_type=c_bool,
-        native_value=_one_stream,
-        flag=_flag(
-            _CONTEXT,
-            "-kvu --kv-unified",
-            env="KV_UNIFIED",
-            off="-no-kvu --no-kv-unified",
-            off_help="a KV cache for each slot",
-        ),
-    )
-    cost_cache: bool | Path = _option(
-        True,
-        help="keep the measured costs on disk for the next start: in the cache folder, or in the file of this path",
-        native_type=c_char_p,
-        native_value=_file_or_none,
-        flag=_flag(_MACHINE, off="--no-cost-cache", off_help="measure them at every start, without a file"),
-    )
-    share_ctx: bool | None = _option(
-        help="each slot may use all of the context that the others leave, instead of an equal part; needs kv_unified",
-        default_text="by kv_unified and n_slots",
-        native_type=c_bool,
-    )
-    n_ctx_slot: int = _option(
-        0,
-        help="most tokens of one slot; without a context size, also sets it to this for each slot",
-        default_text="no limit",
-        native_type=c_uint32,
-        low=0,
-        flag=_flag(_CONTEXT, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", metavar="N"),
     )
     cache_ram: int | None = _option(
         help="host cache in MiB for conversations that no slot holds any more; -1: no limit, 0: none",
@@ -421,19 +300,6 @@ class EngineOptions:
         low=0,
         flag=_flag(_CONTEXT, "-cms --checkpoint-min-step", env="CHECKPOINT_MIN_SPACING_NT", metavar="N"),
     )
-    host_memory: int = _option(0, help="bytes of free memory to assume; 0: as the system reports", native_type=c_uint64)
-    bit_exact: bool | None = _option(
-        help="refuse to start unless drafted text equals plain text bit for bit; implies `swa_full`, which needs "
-        "memory",
-        default_text="bit for bit where that costs nothing, on most CPUs",
-        flag=_flag(_CONTEXT, "--bit-exact", off="--no-bit-exact", off_help="allow differences"),
-    )
-    chat_template: str | None = _option(
-        help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
-        "llama3, ...)",
-        native_type=c_char_p,
-        flag=_flag(_TEMPLATE, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA"),
-    )
     device: str | None = _cost_option(
         help="devices that the target may use (--list-devices), or none",
         default_text="all",
@@ -445,6 +311,49 @@ class EngineOptions:
         default_text="the one where the target's output is",
         native_type=c_char_p,
         flag=_flag(_MACHINE, "-devd --device-draft --spec-draft-device", metavar="A,B,..."),
+    )
+    rpc: str | None = _cost_option(
+        help="RPC servers ('dflash-local rpc-server' on other machines) for layers of the target",
+        native_type=c_char_p,
+        flag=_flag(_MACHINE, "--rpc", env="RPC", metavar="HOST:PORT,..."),
+    )
+    n_gpu_layers: int = _cost_option(
+        -1,
+        help="target layers on the GPU",
+        default_text="all",
+        native_type=c_int32,
+        flag=_flag(_MACHINE, "-ngl --gpu-layers --n-gpu-layers", env="N_GPU_LAYERS", metavar="N"),
+    )
+    n_gpu_layers_draft: int = _cost_option(
+        -1,
+        help="drafter layers on the GPU",
+        default_text="all",
+        native_type=c_int32,
+        flag=_flag(
+            _MACHINE,
+            "-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
+            env="N_GPU_LAYERS_DRAFT",
+            metavar="N",
+        ),
+    )
+    main_gpu: int = _cost_option(
+        0,
+        help="the device to use when the model is not split; with rows split, the one for intermediate results",
+        native_type=c_int32,
+        flag=_flag(_MACHINE, "-mg --main-gpu", env="MAIN_GPU", metavar="N"),
+    )
+    split_mode: SplitMode | None = _cost_option(
+        help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
+        "and K/V (experimental), or not at all",
+        default_text="layer",
+        native_type=c_char_p,
+        flag=_flag(_MACHINE, "-sm --split-mode", env="SPLIT_MODE", choices=get_args(SplitMode)),
+    )
+    tensor_split: str | None = _cost_option(
+        help="the target's share on each device, such as 3,1",
+        default_text="by free memory",
+        native_type=c_char_p,
+        flag=_flag(_MACHINE, "-ts --tensor-split", env="TENSOR_SPLIT", metavar="A,B,..."),
     )
     override_tensor: str | None = _cost_option(
         help="put the target's tensors with matching names into that buffer, such as 'ffn_.*_exps=CPU'",
@@ -488,25 +397,9 @@ class EngineOptions:
             off_help="keep them in the host's memory",
         ),
     )
-    rpc: str | None = _cost_option(
-        help="RPC servers ('dflash-local rpc-server' on other machines) for layers of the target",
-        native_type=c_char_p,
-        flag=_flag(_MACHINE, "--rpc", env="RPC", metavar="HOST:PORT,..."),
-    )
-    lookup_answers: int = _option(
-        0,
-        help="tokens of its latest answers, in memory, that lookup may quote in later answers for the same API key; "
-        "0: none",
-        native_type=c_uint32,
-        low=0,
-        flag=_flag(_DRAFTING, "--lookup-answers", metavar="N"),
-    )
-    lookup_corpus: Sequence[str | os.PathLike[str]] = _option(
-        (),
-        help="text files that lookup may quote, such as a code base; of a folder, all text files below it",
-        default_text="none",
-        flag=_flag(_DRAFTING, "--lookup-corpus", metavar="FILE|DIR"),
-    )
+    mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
+    mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
+    host_memory: int = _option(0, help="bytes of free memory to assume; 0: as the system reports", native_type=c_uint64)
     fit: bool = _option(
         True,
         help="choose context, layers and shares, unless given, so that devices keep `fit_target` free; refuse what "
@@ -523,6 +416,113 @@ class EngineOptions:
         help="the least context of a slot that `fit` may choose",
         low=1,
         flag=_flag(_MACHINE, "-fitc --fit-ctx", env="FIT_CTX", metavar="N"),
+    )
+    n_threads: int | None = _cost_option(
+        help="CPU threads",
+        default_text="one for each physical core",
+        native_type=c_int32,
+        native_value=_number_or_default,
+        flag=_flag(_MACHINE, "-t --threads", env="THREADS", metavar="N"),
+    )
+    n_threads_batch: int | None = _cost_option(
+        help="CPU threads for prompts",
+        default_text="as many as for steps",
+        native_type=c_int32,
+        native_value=_number_or_default,
+        flag=_flag(_MACHINE, "-tb --threads-batch", metavar="N"),
+    )
+    warmup: bool = _option(
+        True,
+        help="run the first passes at the start, to measure this machine's costs",
+        native_type=c_bool,
+        flag=_flag(
+            _MACHINE,
+            "--warmup",
+            silent=True,
+            off="--no-warmup",
+            off_help="skip the first passes that measure this machine's costs",
+        ),
+    )
+    cost_cache: bool | Path = _option(
+        True,
+        help="keep the measured costs on disk for the next start: in the cache folder, or in the file of this path",
+        native_type=c_char_p,
+        native_value=_file_or_none,
+        flag=_flag(_MACHINE, off="--no-cost-cache", off_help="measure them at every start, without a file"),
+    )
+    draft_kind: DraftKind = _cost_option(
+        "auto",
+        help="what drafts, beside lookup: auto takes the drafter and the model's own next-token (MTP) layers, at each "
+        "step whichever pays; dflash and mtp take one alone; lookup uses neither",
+        native_type=c_int32,
+        native_value=draft_kind_id,
+        flag=_flag(_DRAFTING, "--draft-kind", choices=get_args(DraftKind)),
+    )
+    draft: Draft = _option(
+        "tree",
+        help="the shape that drafts may have; where the target cannot check trees, tree means chain",
+        native_type=c_int32,
+        native_value=draft_mode,
+        flag=_flag(_DRAFTING, "--draft", choices=get_args(Draft)),
+    )
+    accept: Accept = _option(
+        "match",
+        help="match: a seed gives the text of plain decoding; block: block verification (arXiv 2403.10444) of "
+        "chains, for drafters with a lattice (all kinds but DFlash and DFlare): the same distribution, other text",
+        native_type=c_int32,
+        native_value=accept_rule,
+        flag=_flag(_DRAFTING, "--accept", choices=get_args(Accept)),
+    )
+    budget: Budget = _option(
+        "auto",
+        help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing",
+        native_type=c_int32,
+        native_value=budget_nodes,
+        flag=_flag(_DRAFTING, "--budget", metavar="auto|N"),
+    )
+    draft_n_max: int = _option(
+        0,
+        help="most draft tokens on a path",
+        default_text="what the drafter's block holds",
+        native_type=c_int32,
+        native_value=draft_tokens,
+        flag=_flag(_DRAFTING, "--spec-draft-n-max --draft-max", env="SPEC_DRAFT_N_MAX", metavar="N"),
+    )
+    draft_ctx: int = _cost_option(
+        0,
+        help="newest positions that the drafter looks at; bounds its memory",
+        default_text="4096",
+        native_type=c_uint32,
+        low=0,
+        flag=_flag(_DRAFTING, "--draft-ctx", metavar="N"),
+    )
+    draft_vocab: DraftVocab = _cost_option(
+        "auto",
+        help="tokens that a drafter without an output projection of its own may propose: auto chooses by the "
+        "vocabulary's size, which tokens follows the texts; fewer cost less and miss more",
+        native_type=c_uint32,
+        native_value=draft_vocab_tokens,
+        flag=_flag(_DRAFTING, "--draft-vocab", metavar="auto|all|N"),
+    )
+    lookup: bool = _option(
+        True,
+        help="also draft what followed earlier occurrences of the last tokens; without a drafter, nothing else",
+        native_type=c_bool,
+        flag=_flag(_DRAFTING, "--lookup", metavar="on|off"),
+    )
+    lookup_answers: int = _option(
+        0,
+        help="tokens of its latest answers, in memory, that lookup may quote in later answers for the same API key; "
+        "0: none",
+        native_type=c_uint32,
+        low=0,
+        flag=_flag(_DRAFTING, "--lookup-answers", metavar="N"),
+    )
+    lookup_corpus: Sequence[str | os.PathLike[str]] = _option(
+        (),
+        help="text files that lookup may quote, such as a code base; of a folder, all text files below it",
+        default_text="none",
+        flag=_flag(_DRAFTING, "--lookup-corpus", metavar="FILE|DIR"),
     )
     max_queue: int = _option(64, help="requests that may wait for a slot")
     progress: Callable[[float], bool] | None = _option(

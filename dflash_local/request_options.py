@@ -4,13 +4,13 @@
 An option is one field, and everything else is derived from it:
 
 * the keyword argument of `Engine.submit`, `generate`, `stream`, `chat` and `submit_chat` (engine.py),
-* the field of dflash_request (native/; the fields stand in the header's order),
+* the field of dflash_request_params (native/; the fields stand in the header's order),
 * the field of a body over HTTP, its check, and its text in the OpenAPI document and docs/fields.md
   (server/fields/derived.py),
 * its row in docs/options.md.
 
-So a new option is a field of dflash_request in dflash.h, a field here, and the C++ that reads it. keywords.py tells
-type checkers of it.
+So a new option is a field of dflash_request_params in dflash.h, a field here, and the C++ that reads it. keywords.py
+tells type checkers of it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class RequestOptions:
     prompt_tokens: Sequence[int] = field(
         metadata={"option": RequestOption(native_type=TOKENS, native_name="tokens", help="at least one token id")}
     )
-    # Second, as in dflash_request, but keyword-only.
+    # Second, as in dflash_request_params, but keyword-only.
     max_tokens: int = field(
         default=-1,
         kw_only=True,
@@ -118,6 +118,12 @@ class RequestOptions:
         default_text="llama.cpp's defaults",
     )
     _: KW_ONLY
+    cache_prompt: bool = _option(
+        True,
+        native_type=c_bool,
+        help="reuse the beginning of the prompt from a slot or the host cache, and keep the slot for reuse",
+        body=BodyField(help="reuse the beginning of the prompt from the cache (default: the server's)"),
+    )
     budget: Budget = _option(
         "auto",
         native_type=c_int32,
@@ -160,11 +166,23 @@ class RequestOptions:
         default_text=ENGINES,
         body=BodyField(help="also draft what followed earlier occurrences of the last tokens (default: the server's)"),
     )
-    cache_prompt: bool = _option(
-        True,
+    lookup_owner: int = _option(
+        0,
+        native_type=c_int32,
+        low=0,
+        help="a number for whoever asks: with `lookup_answers`, lookup quotes earlier answers to the same number",
+    )
+    prediction: Sequence[int] = _option(
+        (),
+        native_type=TOKENS,
+        help="tokens that the answer is expected to have, in part or with changes, and that are drafted, even without "
+        "a drafter. The answer is the same with any prediction",
+    )
+    return_drafts: bool = _option(
+        False,
         native_type=c_bool,
-        help="reuse the beginning of the prompt from a slot or the host cache, and keep the slot for reuse",
-        body=BodyField(help="reuse the beginning of the prompt from the cache (default: the server's)"),
+        help="each chunk of text has its pass in `Chunk.step`, with the verified tree",
+        body=BodyField(help="what each pass verified and kept, in `dflash` (and `timings`) of all events of a stream"),
     )
     n_probs: int = _option(
         0,
@@ -180,24 +198,6 @@ class RequestOptions:
         native_type=c_int32,
         help="probabilities of the prompt's tokens from this index on, in `Completion.prompt_probs`; 0: none. That "
         "part of the prompt is read even if cached. The first token has no probability",
-    )
-    prediction: Sequence[int] = _option(
-        (),
-        native_type=TOKENS,
-        help="tokens that the answer is expected to have, in part or with changes, and that are drafted, even without "
-        "a drafter. The answer is the same with any prediction",
-    )
-    return_drafts: bool = _option(
-        False,
-        native_type=c_bool,
-        help="each chunk of text has its pass in `Chunk.step`, with the verified tree",
-        body=BodyField(help="what each pass verified and kept, in `dflash` (and `timings`) of all events of a stream"),
-    )
-    lookup_owner: int = _option(
-        0,
-        native_type=c_int32,
-        low=0,
-        help="a number for whoever asks: with `lookup_answers`, lookup quotes earlier answers to the same number",
     )
     stop: str | Sequence[str] = _option(
         (),
@@ -252,7 +252,7 @@ class RequestOptions:
         return len(self.prompt_tokens)
 
     def native_params(self) -> dict[str, Any]:
-        """Fields of dflash_request by their names there, as str, numbers or sequences of tokens.
+        """Fields of dflash_request_params by their names there, as str, numbers or sequences of tokens.
 
         Raises:
             RequestError: a value is out of range; `param` names the field.

@@ -120,7 +120,7 @@ class SamplingParams:
                 _check_number(spec.name, value, **spec.metadata["range"])
 
     def to_json(self) -> str:
-        """The `sampling` string of dflash_request: only what differs from the defaults; no seed means random."""
+        """The `sampling` string of dflash_request_params: only what differs from the defaults; no seed means random."""
         chosen = {spec.name: value for spec in fields(self) if (value := getattr(self, spec.name)) != spec.default}
         if self.seed is not None:
             # 2**32 - 1, to which -1 wraps, means "random" in llama.cpp.

@@ -63,7 +63,7 @@ def prob_of(token: int, n: int) -> TokenProb:
 class _Slot:
     tokens: list[int] = field(default_factory=list)
     passes: list[list[int]] = field(default_factory=list)
-    params: Mapping[str, Any] = field(default_factory=dict)  # of the request, by dflash_request's names
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the request, by dflash_request_params' names
     prediction: list[int] = field(default_factory=list)
     running: bool = False
     n_read: int = 0

@@ -6,25 +6,20 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from ctypes import byref, c_int, c_int32
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from ctypes import byref, c_int32, c_void_p
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dflash_local.errors import RequestError
-from dflash_local.native.library import check, load, path_bytes, take_json, utf8
-from dflash_local.native.structs import EngineParams, ProgressCallback, RPCServerParams, Status, TuneParams, fill
+from dflash_local.native.library import json_of, load, path_bytes, result_of, utf8
+from dflash_local.native.structs import EngineParams, ProgressCallback, RPCServerParams, Struct, TuneParams, fill
 
 if TYPE_CHECKING:
-    import ctypes
-
     import numpy as np
-
-Struct = TypeVar("Struct", bound="ctypes.Structure")
 
 
 def library_info() -> dict[str, Any]:
     """dflash_library_info(): ABI, versions, loaded backends, devices, CPU features."""
-    lib = load()
-    return take_json(lib, lib.dflash_library_info())
+    return dict(json_of(load().dflash_library_info))
 
 
 class Device(NamedTuple):
@@ -52,7 +47,7 @@ def list_devices(rpc: str | None = None) -> list[Device]:
 
 def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], ftype: str, *, n_threads: int = 0) -> None:
     """Quantize the GGUF `source` into `target`; `ftype` is one of llama-quantize's names ("q4_0", "q4_k_m", ...)."""
-    _call("dflash_quantize", path_bytes(source), path_bytes(target), ftype.encode(), n_threads)
+    load().dflash_quantize(path_bytes(source), path_bytes(target), ftype.encode(), n_threads)
 
 
 def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
@@ -74,44 +69,36 @@ def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
 
 def check_gguf(path: str | os.PathLike[str]) -> None:
     """Raise ModelError unless `path` is a sound GGUF file that its architecture can load."""
-    _call("dflash_check_gguf", path_bytes(path))
+    load().dflash_check_gguf(path_bytes(path))
 
 
 def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
     """`check_gguf` for embedding and reranking models, which may be encoders."""
-    _call("dflash_check_embedding_gguf", path_bytes(path))
+    load().dflash_check_embedding_gguf(path_bytes(path))
 
 
 @contextmanager
 def vocabulary_of(path: str | os.PathLike[str]) -> Iterator[Any]:
     """The vocabulary of a model's file (of a split one: the first part), for `vocab_tokenize`. Raises ModelError if the
     file is damaged or has no vocabulary."""
-    lib, status = load(), c_int()
-    handle = lib.dflash_vocab_load(path_bytes(path), byref(status))
-    check(lib, status.value)
+    lib = load()
+    handle = result_of(c_void_p, lib.dflash_vocab_init, path_bytes(path))
     try:
         yield lib.dflash_vocab_get(handle)
     finally:
         lib.dflash_vocab_free(handle)
 
 
-def vocab_tokenize(vocab: Any, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-    """Token ids of `text` by a vocabulary from `vocabulary_of`, or by the `llama_vocab_p` of a model that
-    llama-cpp-python has loaded, whose own function overflows the stack on some texts. Raises RequestError for a text
-    that the tokenizer cannot take."""
-    lib = load()
-    return tokenize(lib, lib.dflash_vocab_tokenize, vocab, utf8(text, "text"), add_special, parse_special)
-
-
-def tokenize(
-    lib: ctypes.CDLL, function: Callable[..., int], owner: Any, text: bytes, add_special: bool, parse_special: bool
-) -> list[int]:
-    """Token ids by `function`, which takes an engine or a vocabulary first."""
-    capacity = len(text) + 8
+def vocab_tokenize(vocab: Any, text: str, *, add_special: bool, parse_special: bool, param: str = "text") -> list[int]:
+    """Token ids of `text` by a vocabulary from `vocabulary_of`, by an engine's, or by the `llama_vocab_p` of a model
+    that llama-cpp-python has loaded, whose own function overflows the stack on some texts. Raises RequestError about
+    `param` for a text that the tokenizer cannot take."""
+    lib, data = load(), utf8(text, param)
+    capacity = len(data) + 8
     while True:
         tokens = (c_int32 * capacity)()
-        count = function(owner, text, len(text), add_special, parse_special, tokens, capacity)
-        check(lib, count)
+        special = add_special, parse_special
+        count: int = result_of(c_int32, lib.dflash_tokenize, vocab, data, len(data), *special, tokens, capacity)
         if count <= capacity:
             return tokens[:count]
         capacity = count
@@ -119,7 +106,7 @@ def tokenize(
 
 def check_chat_template(source: str) -> None:
     """Raise RequestError unless `source` is Jinja that llama.cpp can read, or the name of one of its templates."""
-    _call("dflash_check_chat_template", utf8(source, "chat_template"))
+    load().dflash_check_chat_template(utf8(source, "chat_template"))
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
@@ -129,13 +116,13 @@ def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
     `rows` > 0 sets that number first, for the whole process (at most one more than the vector kernel can compute); 0
     restores the device's default; -1 only reads.
     """
-    return _call("dflash_matrix_rows", device.encode(), weights.encode(), rows)
+    return int(result_of(c_int32, load().dflash_matrix_rows, device.encode(), weights.encode(), rows))
 
 
 def few_rows(device: str, weights: str, rows: int = -1) -> int:
     """The smallest number of rows, up to 64, for which `device` uses the kernels of ggml_ops/gemm with `weights`; 65:
     never, 0: it has none. `rows` as for matrix_rows(), whose kernels serve where these do not."""
-    return _call("dflash_few_rows", device.encode(), weights.encode(), rows)
+    return int(result_of(c_int32, load().dflash_few_rows, device.encode(), weights.encode(), rows))
 
 
 def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> dict[str, Any]:
@@ -147,7 +134,7 @@ def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = N
     """
     lib = load()
     native = filled(TuneParams(), lib.dflash_tune_params_default, params)
-    return dict(_json_of(lib.dflash_tune, byref(native), progress_callback(progress), None))
+    return dict(json_of(lib.dflash_tune, byref(native), progress_callback(progress), None))
 
 
 def plan(params: Mapping[str, Any], devices: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -160,12 +147,12 @@ def plan(params: Mapping[str, Any], devices: Mapping[str, int] | None = None) ->
     lib = load()
     native = filled(EngineParams(), lib.dflash_engine_params_default, params)
     named = ",".join(f"{name}={size}" for name, size in devices.items()).encode() if devices else None
-    return dict(_json_of(lib.dflash_plan, byref(native), named))
+    return dict(json_of(lib.dflash_plan, byref(native), named))
 
 
 def rpc_devices(servers: str) -> list[dict[str, Any]]:
     """The devices of RPC servers ("host:port,..."), as in `library_info`. Raises RPCError."""
-    return list(_json_of(load().dflash_rpc_devices, servers.encode()))
+    return list(json_of(load().dflash_rpc_devices, servers.encode()))
 
 
 def rpc_serve(params: Mapping[str, Any]) -> None:
@@ -176,13 +163,12 @@ def rpc_serve(params: Mapping[str, Any]) -> None:
         RequestError: an address or a device is invalid; RPCError: cannot listen at the address.
     """
     native = filled(RPCServerParams(), load().dflash_rpc_server_params_default, params)
-    _call("dflash_rpc_serve", byref(native))
+    load().dflash_rpc_serve(byref(native))
 
 
 def sampling_fields() -> list[dict[str, Any]]:
     """dflash_sampling_fields(): name, type, default and bounds of every sampling field."""
-    lib = load()
-    return list(take_json(lib, lib.dflash_sampling_fields()))
+    return list(json_of(load().dflash_sampling_fields))
 
 
 def schema_ignored(schema: Mapping[str, Any]) -> list[str]:
@@ -191,36 +177,18 @@ def schema_ignored(schema: Mapping[str, Any]) -> list[str]:
     Raises:
         RequestError: no grammar can be made of it; `param` is the part.
     """
-    lib = load()
     try:
         data = json.dumps(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"json_schema must be JSON: {error}", param="json_schema") from None
-    return list(take_json(lib, lib.dflash_schema_ignored(data.encode())))
+    return list(json_of(load().dflash_schema_ignored, data.encode()))
 
 
 def filled(struct: Struct, set_defaults: Callable[[Any], None], params: Mapping[str, Any]) -> Struct:
     """`struct` with the library's defaults, but for `params`."""
     set_defaults(byref(struct))
-    fill(struct, params)
-    return struct
+    return fill(struct, params)
 
 
 def progress_callback(progress: Callable[[float], bool] | None) -> Any:
     return ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
-
-
-def _call(name: str, *args: Any) -> int:
-    """The result of a function that returns a count or a status. Raises the error that it stands for."""
-    lib = load()
-    result = int(getattr(lib, name)(*args))
-    check(lib, result)
-    return result
-
-
-def _json_of(function: Callable[..., Any], *args: Any) -> Any:
-    """The JSON that a function returns, whose last parameter is a status. Raises the error that it stands for."""
-    lib, status = load(), c_int(Status.OK)
-    result = function(*args, byref(status))
-    check(lib, status.value)
-    return take_json(lib, result)

@@ -9,8 +9,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
-from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable, Mapping
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,11 +31,15 @@ from dflash_local.native.structs import (
     EngineParams,
     LogCallback,
     NativeTreeRows,
+    ProbeParams,
     ProgressCallback,
-    Request,
+    RequestParams,
     RPCServerParams,
+    ScoreParams,
+    SlotFile,
     SlotStats,
     Status,
+    TapParams,
     TuneParams,
     Update,
 )
@@ -44,69 +48,71 @@ BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
 
-INTS, FLOATS = POINTER(c_int32), POINTER(c_float)
-# Name -> (result, arguments). Strings that the caller must free are c_void_p, see take_text().
-SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+INTS, STRING, HANDLE = POINTER(c_int32), POINTER(c_void_p), POINTER(c_void_p)
+# The functions that return a status, by their arguments; where it is not 0, the call raises its error.
+STATUS_FUNCTIONS: dict[str, list[Any]] = {
+    "dflash_library_info": [STRING],
+    "dflash_check_gguf": [c_char_p],
+    "dflash_check_embedding_gguf": [c_char_p],
+    "dflash_quantize": [c_char_p, c_char_p, c_char_p, c_int32],
+    "dflash_engine_init": [POINTER(EngineParams), ProgressCallback, c_void_p, HANDLE],
+    "dflash_plan": [POINTER(EngineParams), c_char_p, STRING],
+    "dflash_engine_info": [c_void_p, STRING],
+    "dflash_engine_stats": [c_void_p, STRING],
+    "dflash_corpus_set": [c_void_p, INTS, c_int32, POINTER(c_uint64)],
+    "dflash_sampling_fields": [STRING],
+    "dflash_schema_ignored": [c_char_p, STRING],
+    "dflash_request_init": [c_void_p, POINTER(RequestParams), HANDLE],
+    "dflash_has_room": [c_void_p, c_void_p, POINTER(c_bool)],
+    "dflash_slot_choose": [c_void_p, c_void_p, INTS, c_int32, INTS],
+    "dflash_submit": [c_void_p, c_int32, c_void_p],
+    "dflash_cancel": [c_void_p, c_int32],
+    "dflash_step": [c_void_p, POINTER(Update), c_int32, INTS],
+    "dflash_slot_stats_get": [c_void_p, c_int32, POINTER(SlotStats)],
+    "dflash_slot_end_reasoning": [c_void_p, c_int32, POINTER(c_bool)],
+    "dflash_slot_clear": [c_void_p, c_int32, INTS],
+    "dflash_slot_save": [c_void_p, c_int32, c_char_p, POINTER(SlotFile)],
+    "dflash_slot_restore": [c_void_p, c_int32, c_char_p, POINTER(SlotFile)],
+    "dflash_vocab_init": [c_char_p, HANDLE],
+    "dflash_tokenize": [c_void_p, c_char_p, c_int32, c_bool, c_bool, INTS, c_int32, INTS],
+    "dflash_token_piece": [c_void_p, c_int32, c_bool, c_char_p, c_int32, INTS],
+    "dflash_check_chat_template": [c_char_p],
+    "dflash_chat_apply": [c_void_p, c_char_p, c_char_p, STRING],
+    "dflash_chat_init": [c_char_p, HANDLE],
+    "dflash_chat_push": [c_void_p, c_char_p, c_bool, STRING],
+    "dflash_chat_message": [c_void_p, STRING],
+    "dflash_matrix_rows": [c_char_p, c_char_p, c_int32, INTS],
+    "dflash_few_rows": [c_char_p, c_char_p, c_int32, INTS],
+    "dflash_tune": [POINTER(TuneParams), ProgressCallback, c_void_p, STRING],
+    "dflash_rpc_devices": [c_char_p, STRING],
+    "dflash_engine_rpc_check": [c_void_p],
+    "dflash_rpc_serve": [POINTER(RPCServerParams)],
+    "dflash_score": [c_void_p, c_int32, POINTER(ScoreParams)],
+    "dflash_draft_probe": [c_void_p, c_int32, POINTER(ProbeParams)],
+    "dflash_tap": [c_void_p, c_int32, POINTER(TapParams)],
+    "dflash_tree_pass": [c_void_p, POINTER(NativeTreeRows), c_int32],
+    "dflash_cells": [c_void_p, STRING],
+}
+# Name -> (result, arguments) of its other functions, and of those of ggml, on which it depends.
+VALUE_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dflash_abi_version": (c_uint32, []),
-    "dflash_library_info": (c_void_p, []),
     "dflash_last_error": (c_char_p, []),
-    "dflash_free": (None, [c_void_p]),
+    "dflash_string_free": (None, [c_void_p]),
     "dflash_log_set": (None, [LogCallback, c_int, c_void_p]),
-    "dflash_quantize": (c_int, [c_char_p, c_char_p, c_char_p, c_int32]),
-    "dflash_check_gguf": (c_int, [c_char_p]),
-    "dflash_check_embedding_gguf": (c_int, [c_char_p]),
     "dflash_engine_params_default": (None, [POINTER(EngineParams)]),
-    "dflash_engine_create": (c_void_p, [POINTER(EngineParams), ProgressCallback, c_void_p, POINTER(c_int)]),
-    "dflash_engine_destroy": (None, [c_void_p]),
-    "dflash_engine_info": (c_void_p, [c_void_p]),
-    "dflash_engine_rpc_check": (c_int, [c_void_p]),
-    "dflash_rpc_devices": (c_void_p, [c_char_p, POINTER(c_int)]),
-    "dflash_rpc_server_params_default": (None, [POINTER(RPCServerParams)]),
-    "dflash_rpc_serve": (c_int, [POINTER(RPCServerParams)]),
-    "dflash_matrix_rows": (c_int32, [c_char_p, c_char_p, c_int32]),
-    "dflash_few_rows": (c_int32, [c_char_p, c_char_p, c_int32]),
-    "dflash_tune_params_default": (None, [POINTER(TuneParams)]),
-    "dflash_plan": (c_void_p, [POINTER(EngineParams), c_char_p, POINTER(c_int)]),
-    "dflash_tune": (c_void_p, [POINTER(TuneParams), ProgressCallback, c_void_p, POINTER(c_int)]),
-    "dflash_request_default": (None, [POINTER(Request)]),
-    "dflash_sampling_fields": (c_void_p, []),
-    "dflash_schema_ignored": (c_void_p, [c_char_p]),
-    "dflash_request_prepare": (c_int, [c_void_p, POINTER(Request), POINTER(c_void_p)]),
-    "dflash_prepared_free": (None, [c_void_p]),
-    "dflash_has_room": (c_int32, [c_void_p, c_void_p]),
-    "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, INTS, c_int32]),
-    "dflash_corpus_set": (c_int, [c_void_p, INTS, c_int32, POINTER(c_uint64)]),
-    "dflash_submit": (c_int, [c_void_p, c_int32, c_void_p]),
-    "dflash_cancel": (c_int, [c_void_p, c_int32]),
-    "dflash_slot_end_reasoning": (c_int32, [c_void_p, c_int32]),
-    "dflash_slot_clear": (c_int32, [c_void_p, c_int32]),
-    "dflash_slot_save": (c_int, [c_void_p, c_int32, c_char_p, INTS, POINTER(c_uint64)]),
-    "dflash_slot_restore": (c_int, [c_void_p, c_int32, c_char_p, INTS, POINTER(c_uint64)]),
-    "dflash_step": (c_int32, [c_void_p, POINTER(Update), c_int32]),
+    "dflash_engine_free": (None, [c_void_p]),
+    "dflash_engine_vocab": (c_void_p, [c_void_p]),
     "dflash_engine_interrupt": (None, [c_void_p]),
-    "dflash_slot_stats_get": (c_int, [c_void_p, c_int32, POINTER(SlotStats)]),
-    "dflash_engine_stats": (c_void_p, [c_void_p]),
-    "dflash_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, INTS, c_int32]),
-    "dflash_vocab_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, INTS, c_int32]),
-    "dflash_vocab_load": (c_void_p, [c_char_p, POINTER(c_int)]),
+    "dflash_request_params_default": (None, [POINTER(RequestParams)]),
+    "dflash_request_free": (None, [c_void_p]),
     "dflash_vocab_get": (c_void_p, [c_void_p]),
     "dflash_vocab_free": (None, [c_void_p]),
-    "dflash_token_piece": (c_int32, [c_void_p, c_int32, c_bool, c_char_p, c_int32]),
     "dflash_token_is_eog": (c_bool, [c_void_p, c_int32]),
-    "dflash_check_chat_template": (c_int, [c_char_p]),
-    "dflash_chat_apply": (c_void_p, [c_void_p, c_char_p, c_char_p]),
-    "dflash_chat_new": (c_void_p, [c_void_p, c_char_p]),
-    "dflash_chat_delete": (None, [c_void_p]),
-    "dflash_chat_push": (c_void_p, [c_void_p, c_char_p, c_bool]),
-    "dflash_chat_message": (c_void_p, [c_void_p]),
-    "dflash_score": (c_int, [c_void_p, c_int32, INTS, c_int32, c_int32, c_int32, INTS, FLOATS, FLOATS]),
-    "dflash_draft_probe": (c_int, [c_void_p, c_int32, INTS, c_int32, c_int32, FLOATS, FLOATS, INTS, FLOATS]),
-    "dflash_tap": (c_int, [c_void_p, c_int32, INTS, c_int32, INTS, c_int32, c_int32, c_int32, FLOATS, INTS, FLOATS]),
-    "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
-    "dflash_cells": (c_void_p, [c_void_p]),
+    "dflash_chat_free": (None, [c_void_p]),
+    "dflash_tune_params_default": (None, [POINTER(TuneParams)]),
+    "dflash_rpc_server_params_default": (None, [POINTER(RPCServerParams)]),
 }
-# Functions of ggml, on which libdflash depends.
-GGML_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+GGML_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "ggml_row_size": (c_size_t, [c_int, c_int64]),
     "ggml_quantize_requires_imatrix": (c_bool, [c_int]),
     "ggml_quantize_chunk": (c_size_t, [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
@@ -163,10 +169,12 @@ def load() -> ctypes.CDLL:
         raise NativeLibraryError(f"cannot load {path}: {error}", hint=BUILD_HINT) from error
     if abi != ABI_VERSION:
         raise NativeLibraryError(f"{path} has ABI {abi}, this dflash-local needs {ABI_VERSION}", hint=BUILD_HINT)
-    _bind(lib, lib, SIGNATURES)
+    _bind(lib, lib, VALUE_FUNCTIONS | {name: (c_int, arguments) for name, arguments in STATUS_FUNCTIONS.items()})
+    for name in STATUS_FUNCTIONS:
+        getattr(lib, name).errcheck = _raise_error
     # Windows finds a function only in the library that defines it, not in its dependencies.
     base = _library_in(path.parent, "ggml-base") if sys.platform == "win32" else None
-    _bind(lib, ctypes.CDLL(str(base)) if base else lib, GGML_SIGNATURES)
+    _bind(lib, ctypes.CDLL(str(base)) if base else lib, GGML_FUNCTIONS)
     _bind_log(lib)
     return lib
 
@@ -221,8 +229,13 @@ def utf8(text: str, param: str) -> bytes:
         ) from None
 
 
-def error_of(lib: ctypes.CDLL, status: int) -> DFlashError:
-    """The error of the last call on this thread."""
+def _raise_error(status: int, _function: Any, _arguments: Any) -> None:
+    """Raise the error of a call on this thread that has just ended with this status."""
+    if status != Status.OK:
+        raise _error_of(load(), status)
+
+
+def _error_of(lib: ctypes.CDLL, status: int) -> DFlashError:
     message = (lib.dflash_last_error() or b"").decode("utf-8", "replace") or f"libdflash failed with status {status}"
     match status:
         case Status.ERROR_ARG:
@@ -246,21 +259,17 @@ def error_of(lib: ctypes.CDLL, status: int) -> DFlashError:
     return DFlashError(message)
 
 
-def check(lib: ctypes.CDLL, status: int) -> None:
-    """Raise the error of a negative result."""
-    if status < 0:
-        raise error_of(lib, status)
+def result_of(kind: type[Any], function: Callable[..., None], *args: Any) -> Any:
+    """What a function of the library puts into its last argument, a simple ctypes type."""
+    out = kind()
+    function(*args, byref(out))
+    return out.value
 
 
-def take_text(lib: ctypes.CDLL, pointer: int | None) -> str:
-    """Read and free a string that the library allocated. NULL raises the error of the last call."""
-    if not pointer:
-        raise error_of(lib, Status.ERROR_ARG)
+def json_of(function: Callable[..., None], *args: Any) -> Any:
+    """The same for a string, which is JSON and is freed."""
+    text = result_of(c_void_p, function, *args)
     try:
-        return ctypes.string_at(pointer).decode("utf-8", "replace")
+        return json.loads(ctypes.string_at(text).decode("utf-8", "replace"))
     finally:
-        lib.dflash_free(pointer)
-
-
-def take_json(lib: ctypes.CDLL, pointer: int | None) -> Any:
-    return json.loads(take_text(lib, pointer))
+        load().dflash_string_free(text)

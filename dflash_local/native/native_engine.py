@@ -8,21 +8,25 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_float, c_int, c_int32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_float, c_int32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import EngineDeadError, RequestError
-from dflash_local.native.functions import filled, progress_callback, tokenize
-from dflash_local.native.library import check, error_of, load, path_bytes, take_json, utf8
+from dflash_local.native.functions import filled, progress_callback, vocab_tokenize
+from dflash_local.native.library import json_of, load, path_bytes, result_of, utf8
 from dflash_local.native.structs import (
     EngineParams,
     NativeTreeRows,
-    Request,
+    ProbeParams,
+    RequestParams,
+    ScoreParams,
+    SlotFile,
     SlotStats,
-    Status,
     StepUpdate,
+    TapParams,
     TreeRows,
     Update,
+    fill,
 )
 
 if TYPE_CHECKING:
@@ -42,10 +46,9 @@ class NativeEngine:
         self._handle: int | None = None
         self._calls, self._n_calls = threading.Condition(), 0  # running on other threads; destroy() waits for them
         native = filled(EngineParams(), self._lib.dflash_engine_params_default, params)
-        status, callback = c_int(Status.OK), progress_callback(progress)
-        self._handle = self._lib.dflash_engine_create(byref(native), callback, None, byref(status))
-        if not self._handle:
-            raise error_of(self._lib, status.value)
+        callback = progress_callback(progress)
+        self._handle = result_of(c_void_p, self._lib.dflash_engine_init, byref(native), callback, None)
+        self._vocab = self._lib.dflash_engine_vocab(self._handle)  # valid as long as the handle
         self._n_slots = int(native.n_slots)
         self._updates = (Update * self._n_slots)()
 
@@ -55,7 +58,7 @@ class NativeEngine:
             handle, self._handle = self._handle, None
             self._calls.wait_for(lambda: not self._n_calls)
         if handle:
-            self._lib.dflash_engine_destroy(handle)
+            self._lib.dflash_engine_free(handle)
 
     @contextmanager
     def _alive(self) -> Iterator[int]:
@@ -72,23 +75,17 @@ class NativeEngine:
                 self._n_calls -= 1
                 self._calls.notify_all()
 
-    def _call(self, name: str, *args: Any) -> int:
-        """The count that a function of the engine returns. Raises the error that a negative one stands for."""
-        result = int(getattr(self._lib, name)(self._handle, *args))
-        check(self._lib, result)
-        return result
-
     def info(self) -> dict[str, Any]:
         """dflash_engine_info()."""
-        return take_json(self._lib, self._lib.dflash_engine_info(self._handle))
+        return dict(json_of(self._lib.dflash_engine_info, self._handle))
 
     def rpc_check(self) -> None:
         """Raise RPCError unless all RPC servers still answer."""
-        self._call("dflash_engine_rpc_check")
+        self._lib.dflash_engine_rpc_check(self._handle)
 
     def stats(self) -> dict[str, Any]:
         """dflash_engine_stats()."""
-        return take_json(self._lib, self._lib.dflash_engine_stats(self._handle))
+        return dict(json_of(self._lib.dflash_engine_stats, self._handle))
 
     # -- requests --
 
@@ -96,51 +93,49 @@ class NativeEngine:
         """Check a request and build its sampler and grammar, with the GIL released. Thread-safe.
 
         Args:
-            params: fields of `Request` as str, numbers or sequences of tokens (RequestOptions.native_params); what is
-                absent keeps the library's default. An `array` of int32 crosses without a conversion per token.
+            params: fields of `RequestParams` as str, numbers or sequences of tokens (RequestOptions.native_params);
+                what is absent keeps the library's default. An `array` of int32 crosses without a conversion per token.
 
         Raises:
             RequestError: something in it is out of range or malformed.
         """
-        request, prepared = filled(Request(), self._lib.dflash_request_default, params), c_void_p()
+        native = filled(RequestParams(), self._lib.dflash_request_params_default, params)
         with self._alive() as handle:
-            check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
-        return PreparedRequest(self._lib, prepared)
+            return PreparedRequest(self._lib, result_of(c_void_p, self._lib.dflash_request_init, handle, byref(native)))
 
     def set_corpus(self, tokens: array[int]) -> int:
         """Index texts that lookup quotes in all requests, -1 after each of them; returns the bytes that they take."""
-        n_bytes = c_uint64()
         texts = (c_int32 * len(tokens)).from_buffer(tokens) if tokens else None
-        self._call("dflash_corpus_set", texts, len(tokens), byref(n_bytes))
-        return n_bytes.value
+        return int(result_of(c_uint64, self._lib.dflash_corpus_set, self._handle, texts, len(tokens)))
 
     def has_room(self, request: PreparedRequest) -> bool:
         """Whether the slots' shared cache has room for the request now; always true if nothing runs."""
-        return bool(self._call("dflash_has_room", request.handle))
+        return bool(result_of(c_bool, self._lib.dflash_has_room, self._handle, request.handle))
 
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
         """The best of these idle slots (longest idle first) for the request."""
-        return self._call("dflash_slot_choose", request.handle, _ints(slots), len(slots))
+        choose = self._lib.dflash_slot_choose
+        return int(result_of(c_int32, choose, self._handle, request.handle, _ints(slots), len(slots)))
 
     def submit(self, slot: int, request: PreparedRequest) -> None:
-        self._call("dflash_submit", slot, request.handle)
+        self._lib.dflash_submit(self._handle, slot, request.handle)
         request.handle = None  # the engine's now
 
     def cancel(self, slot: int) -> None:
         """Stop a slot; its tokens stay cached."""
-        self._call("dflash_cancel", slot)
+        self._lib.dflash_cancel(self._handle, slot)
 
     def end_reasoning(self, slot: int) -> bool:
         """End the reasoning of a running slot's answer; False if it is not reasoning."""
-        return bool(self._call("dflash_slot_end_reasoning", slot))
+        return bool(result_of(c_bool, self._lib.dflash_slot_end_reasoning, self._handle, slot))
 
     def slot_clear(self, slot: int) -> int:
         """Clear an idle slot's cached tokens; returns their number."""
-        return self._call("dflash_slot_clear", slot)
+        return int(result_of(c_int32, self._lib.dflash_slot_clear, self._handle, slot))
 
     def slot_save(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
         """Write an idle slot to a file; returns tokens and bytes."""
-        return self._move_slot("dflash_slot_save", slot, path)
+        return self._move_slot(self._lib.dflash_slot_save, slot, path)
 
     def slot_restore(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
         """Load a file into an idle slot; returns tokens and bytes.
@@ -148,17 +143,17 @@ class NativeEngine:
         Raises:
             RequestError: the file is damaged, or belongs to another pair; QueueFullError: there is no room for it now.
         """
-        return self._move_slot("dflash_slot_restore", slot, path)
+        return self._move_slot(self._lib.dflash_slot_restore, slot, path)
 
-    def _move_slot(self, move: str, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
-        n_tokens, n_bytes = c_int32(), c_uint64()
-        self._call(move, slot, path_bytes(path), byref(n_tokens), byref(n_bytes))
-        return n_tokens.value, n_bytes.value
+    def _move_slot(self, move: Callable[..., None], slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+        moved = SlotFile()
+        move(self._handle, slot, path_bytes(path), byref(moved))
+        return moved.n_tokens, moved.n_bytes
 
     def step(self) -> list[StepUpdate]:
         """One step over all slots, with the GIL released; empty if every slot is idle."""
         updates = self._updates
-        count = self._call("dflash_step", updates, self._n_slots)
+        count = result_of(c_int32, self._lib.dflash_step, self._handle, updates, self._n_slots)
         return [
             StepUpdate(
                 update.slot,
@@ -189,30 +184,31 @@ class NativeEngine:
     def slot_stats(self, slot: int) -> SlotStats:
         """Counters of a slot's current or last request."""
         stats = SlotStats()
-        self._call("dflash_slot_stats_get", slot, byref(stats))
+        self._lib.dflash_slot_stats_get(self._handle, slot, byref(stats))
         return stats
 
     # -- text (thread-safe) --
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
-        data = utf8(text, "prompt")
-        with self._alive() as handle:
-            return tokenize(self._lib, self._lib.dflash_tokenize, handle, data, add_special, parse_special)
+        with self._alive():
+            return vocab_tokenize(
+                self._vocab, text, add_special=add_special, parse_special=parse_special, param="prompt"
+            )
 
     def token_piece(self, token: int, special: bool) -> bytes:
         """Bytes of one token, perhaps a part of a UTF-8 character; control tokens are empty unless `special`."""
         capacity = 64
         while True:
             buffer = ctypes.create_string_buffer(capacity)
-            with self._alive() as handle:
-                size = self._lib.dflash_token_piece(handle, token, special, buffer, capacity)
-                check(self._lib, size)
+            with self._alive():
+                size = result_of(c_int32, self._lib.dflash_token_piece, self._vocab, token, special, buffer, capacity)
             if size <= capacity:
                 return buffer.raw[:size]
             capacity = size
 
     def token_is_eog(self, token: int) -> bool:
-        return bool(self._lib.dflash_token_is_eog(self._handle, token))
+        with self._alive():
+            return bool(self._lib.dflash_token_is_eog(self._vocab, token))
 
     # -- chat (thread-safe) --
 
@@ -222,11 +218,11 @@ class NativeEngine:
         source = None if template is None else utf8(template, "chat_template")
         data = utf8(body, "messages")
         with self._alive() as handle:
-            return take_json(self._lib, self._lib.dflash_chat_apply(handle, source, data))
+            return dict(json_of(self._lib.dflash_chat_apply, handle, source, data))
 
     def chat_new(self, parser: str) -> NativeChat:
         """An incremental parser of one answer; `parser` is the "parser" of `chat_apply` as JSON."""
-        return NativeChat(self._lib, self._lib.dflash_chat_new(self._handle, parser.encode()), owner=self)
+        return NativeChat(self._lib, parser)
 
     # -- proof --
 
@@ -239,8 +235,9 @@ class NativeEngine:
 
         count = max(len(tokens) - start, 0)
         best_id, best_logit, logit = np.empty(count, np.int32), np.empty(count, np.float32), np.empty(count, np.float32)
-        outputs = _int32(best_id), _float(best_logit), _float(logit)
-        self._call("dflash_score", slot, _ints(tokens), len(tokens), start, width, *outputs)
+        outputs = {"best_ids": _int32(best_id), "best_logits": _float(best_logit), "logits": _float(logit)}
+        params = fill(ScoreParams(), {"tokens": tokens, "first": start, "width": width, **outputs})
+        self._lib.dflash_score(self._handle, slot, byref(params))
         return best_id, best_logit, logit
 
     def draft_probe(
@@ -252,8 +249,8 @@ class NativeEngine:
 
         outputs = {name: np.empty(shape, np.int32 if name == "ids" else np.float32) for name, shape in shapes.items()}
         pointers = {name: (_int32 if name == "ids" else _float)(output) for name, output in outputs.items()}
-        wanted = [pointers.get(name) for name in ("hidden", "logits", "ids", "scores")]
-        self._call("dflash_draft_probe", slot, _ints(tokens), len(tokens), n_block, *wanted)
+        params = fill(ProbeParams(), {"tokens": tokens, "n_block": n_block, **pointers})
+        self._lib.dflash_draft_probe(self._handle, slot, byref(params))
         return outputs
 
     def tap(
@@ -265,8 +262,9 @@ class NativeEngine:
         n = len(tokens)
         taps = np.empty((n, len(layers), n_embd), np.float32)
         ids, log_probs = np.empty((n - first, top_k), np.int32), np.empty((n - first, top_k), np.float32)
-        outputs = _float(taps), _int32(ids), _float(log_probs)
-        self._call("dflash_tap", slot, _ints(tokens), n, _ints(layers), len(layers), top_k, first, *outputs)
+        outputs = {"taps": _float(taps), "ids": _int32(ids), "log_probs": _float(log_probs)}
+        params = fill(TapParams(), {"tokens": tokens, "layers": layers, "k": top_k, "first": first, **outputs})
+        self._lib.dflash_tap(self._handle, slot, byref(params))
         return taps, ids, log_probs
 
     def tree_pass(self, trees: Sequence[TreeRows], n_vocab: int) -> list[np.ndarray | None]:
@@ -288,29 +286,29 @@ class NativeEngine:
             row.tokens, row.parents, row.path = map(_ints, (tree.tokens, tree.parents, tree.path))
             if out is not None:
                 row.logits = _float(out)
-        self._call("dflash_tree_pass", rows, len(trees))
+        self._lib.dflash_tree_pass(self._handle, rows, len(trees))
         return logits
 
     def cells(self) -> dict[str, Any]:
         """dflash_cells(): the target's KV cells."""
-        return take_json(self._lib, self._lib.dflash_cells(self._handle))
+        return dict(json_of(self._lib.dflash_cells, self._handle))
 
 
 class PreparedRequest:
-    """dflash_prepared: a request that is ready to run. `NativeEngine.submit` takes ownership of the handle. If the
+    """dflash_request: a request that is ready to run. `NativeEngine.submit` takes ownership of the handle. If the
     request never runs, its owner calls `free`, since the library's memory must not wait for the garbage collector.
     """
 
-    def __init__(self, lib: ctypes.CDLL, handle: c_void_p) -> None:
+    def __init__(self, lib: ctypes.CDLL, handle: int) -> None:
         self._lib = lib
-        self.handle: c_void_p | None = handle
+        self.handle: int | None = handle
 
     def free(self) -> None:
         """Free the handle; no effect after `NativeEngine.submit`. From any thread, but one at a time, even after the
         engine's end."""
         handle, self.handle = self.handle, None
         if handle is not None:
-            self._lib.dflash_prepared_free(handle)
+            self._lib.dflash_request_free(handle)
 
     def __del__(self) -> None:
         self.free()
@@ -319,23 +317,20 @@ class PreparedRequest:
 class NativeChat:
     """dflash_chat: turns the text of one answer into OpenAI-shaped deltas."""
 
-    def __init__(self, lib: ctypes.CDLL, handle: int | None, owner: NativeEngine) -> None:
-        if not handle:
-            raise error_of(lib, Status.ERROR_ARG)
-        self._lib, self._handle = lib, handle
-        self._owner = owner  # the parser reads the engine's vocabulary
+    def __init__(self, lib: ctypes.CDLL, parser: str) -> None:
+        self._lib, self._handle = lib, result_of(c_void_p, lib.dflash_chat_init, parser.encode())
 
     def push(self, text: str, is_final: bool) -> list[dict[str, Any]]:
         """Add text; the deltas since the last call."""
-        return take_json(self._lib, self._lib.dflash_chat_push(self._handle, text.encode(), is_final))
+        return list(json_of(self._lib.dflash_chat_push, self._handle, text.encode(), is_final))
 
     def message(self) -> dict[str, Any]:
         """The whole message so far."""
-        return take_json(self._lib, self._lib.dflash_chat_message(self._handle))
+        return dict(json_of(self._lib.dflash_chat_message, self._handle))
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
-            self._lib.dflash_chat_delete(self._handle)
+            self._lib.dflash_chat_free(self._handle)
 
 
 def _ints(values: Sequence[int]) -> Any:

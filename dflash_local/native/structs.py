@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_uint64, c_void_p
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from dflash_local.drafting import MAX_NODES
@@ -18,6 +18,8 @@ from dflash_local.engine_options import EngineOptions
 from dflash_local.option import native_fields
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
+
+Struct = TypeVar("Struct", bound=ctypes.Structure)
 
 # Where quoted tokens come from, in the order of dflash_slot_stats.
 QUOTE_SOURCES = ("text", "prediction", "corpus", "answers")
@@ -59,8 +61,8 @@ class EngineParams(ctypes.Structure):
     _fields_ = native_fields(EngineOptions)
 
 
-class Request(ctypes.Structure):
-    """dflash_request: the native part of RequestOptions."""
+class RequestParams(ctypes.Structure):
+    """dflash_request_params: the native part of RequestOptions."""
 
     _fields_ = native_fields(RequestOptions)
 
@@ -152,22 +154,72 @@ class SlotStats(ctypes.Structure):
         ("n_cached", c_int32),
         ("n_generated", c_int32),
         ("n_passes", c_int32),
+        ("n_plain", c_int32),
         ("n_drafted", c_int32),
         ("n_accepted", c_int32),
-        ("n_plain", c_int32),
         ("n_lookup_drafted", c_int32),
         ("n_lookup_accepted", c_int32),
-        ("depth_drafted", c_int32 * MAX_NODES),
-        ("depth_accepted", c_int32 * MAX_NODES),
-        ("t_prompt_ms", c_double),
-        ("t_generate_ms", c_double),
-        ("t_queue_ms", c_double),
-        ("n_prediction", c_int32),
-        ("n_prediction_accepted", c_int32),
         ("quoted_drafted", c_int32 * len(QUOTE_SOURCES)),
         ("quoted_accepted", c_int32 * len(QUOTE_SOURCES)),
         ("n_mtp_drafted", c_int32),
         ("n_mtp_accepted", c_int32),
+        ("n_prediction", c_int32),
+        ("n_prediction_accepted", c_int32),
+        ("depth_drafted", c_int32 * MAX_NODES),
+        ("depth_accepted", c_int32 * MAX_NODES),
+        ("t_queue_ms", c_double),
+        ("t_prompt_ms", c_double),
+        ("t_generate_ms", c_double),
+    ]
+
+
+class SlotFile(ctypes.Structure):
+    """dflash_slot_file."""
+
+    _fields_ = [("n_tokens", c_int32), ("n_bytes", c_uint64)]
+
+
+class ScoreParams(ctypes.Structure):
+    """dflash_score_params."""
+
+    _fields_ = [
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_int32),
+        ("first", c_int32),
+        ("width", c_int32),
+        ("best_ids", POINTER(c_int32)),
+        ("best_logits", POINTER(c_float)),
+        ("logits", POINTER(c_float)),
+    ]
+
+
+class ProbeParams(ctypes.Structure):
+    """dflash_probe_params."""
+
+    _fields_ = [
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_int32),
+        ("n_block", c_int32),
+        ("hidden", POINTER(c_float)),
+        ("logits", POINTER(c_float)),
+        ("ids", POINTER(c_int32)),
+        ("scores", POINTER(c_float)),
+    ]
+
+
+class TapParams(ctypes.Structure):
+    """dflash_tap_params."""
+
+    _fields_ = [
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_int32),
+        ("layers", POINTER(c_int32)),
+        ("n_layers", c_int32),
+        ("k", c_int32),
+        ("first", c_int32),
+        ("taps", POINTER(c_float)),
+        ("ids", POINTER(c_int32)),
+        ("log_probs", POINTER(c_float)),
     ]
 
 
@@ -305,14 +357,15 @@ ABI_VERSION = crc32(
 )
 
 
-def fill(struct: ctypes.Structure, params: Mapping[str, Any]) -> None:
-    """Set fields by name, to numbers, None, text, or tokens with their count. `struct` keeps its pointees alive; an
-    `array` of int32 is not copied."""
+def fill(struct: Struct, params: Mapping[str, Any]) -> Struct:
+    """Set fields by name, to numbers, None, text, pointers, or integers with their count. `struct` keeps its pointees
+    alive; an `array` of int32 is not copied."""
     for name, value in params.items():
         if isinstance(value, str):
             value = value.encode("utf-8", "surrogateescape")
         elif isinstance(value, Sequence) and not isinstance(value, bytes):
-            tokens = value if isinstance(value, array) else array("i", value)
-            setattr(struct, f"n_{name}", len(tokens))
-            value = (c_int32 * len(tokens)).from_buffer(tokens) if tokens else None
+            integers = value if isinstance(value, array) else array("i", value)
+            setattr(struct, f"n_{name}", len(integers))
+            value = (c_int32 * len(integers)).from_buffer(integers) if integers else None
         setattr(struct, name, value)
+    return struct

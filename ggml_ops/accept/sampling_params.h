@@ -10,8 +10,8 @@
 
 namespace dflash {
 
-// Parses dflash_request.sampling. "" and "null" give llama.cpp's defaults; no seed or -1 gives a random one. Throws
-// std::invalid_argument, "field 'x': ...", for anything that llama.cpp would ignore, misread or abort on.
+// Parses dflash_request_params.sampling. "" and "null" give llama.cpp's defaults; no seed or -1 gives a random one.
+// Throws std::invalid_argument, "field 'x': ...", for anything that llama.cpp would ignore, misread or abort on.
 common_params_sampling parse_sampling(const llama_model * model, const std::string & text);
 
 // The fields with their types, defaults and bounds, for dflash_sampling_fields().

@@ -84,7 +84,7 @@ json sampling_of(const common_chat_params & params, const common_chat_templates_
     return sampling;
 }
 
-// Input of dflash_chat_new().
+// Input of dflash_chat_init().
 json parser_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     return {
         { "format", int(params.format) },

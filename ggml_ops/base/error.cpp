@@ -31,7 +31,7 @@ char * dup_string(const std::string & text) {
     return copy;
 }
 
-int take_exception() noexcept {
+dflash_status take_exception() noexcept {
     try {
         throw;
     } catch (const status_error & e) {
@@ -56,4 +56,4 @@ int take_exception() noexcept {
 
 const char * dflash_last_error(void) { return dflash::thread_error.c_str(); }
 
-void dflash_free(void * ptr) { std::free(ptr); }
+void dflash_string_free(char * string) { std::free(string); }

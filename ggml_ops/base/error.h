@@ -13,9 +13,9 @@ namespace dflash {
 
 // An exception with its dflash_status. text: see concat().
 struct status_error : std::runtime_error {
-    int status;
+    dflash_status status;
     template <class... Parts>
-    status_error(int status, const Parts &... text) : std::runtime_error(concat(text...)), status(status) {}
+    status_error(dflash_status status, const Parts &... text) : std::runtime_error(concat(text...)), status(status) {}
 };
 
 // Throw this text (see concat()), whose parts are evaluated in any case: a status_error (DFLASH_ERROR_ARG) about what a
@@ -38,9 +38,9 @@ void check_range(const char * field, int64_t value, int64_t min, int64_t max);
 void set_error(const std::string & message) noexcept;
 
 // Only inside a catch block: stores the exception's message as the thread's error and returns its dflash_status.
-int take_exception() noexcept;
+dflash_status take_exception() noexcept;
 
-// Copies text for the caller, who releases it with dflash_free(). Throws std::bad_alloc.
+// Copies text for the caller, who releases it with dflash_string_free(). Throws std::bad_alloc.
 char * dup_string(const std::string & text);
 
 }   // namespace dflash

@@ -20,11 +20,6 @@ namespace dflash {
 
 class cache {
   public:
-    // What was saved or loaded.
-    struct file_result {
-        int32_t n_tokens;
-        size_t  n_bytes;
-    };
     // Moves of what sequences hold, since load.
     struct move_counts {
         int64_t shared    = 0;   // one sequence's beginning, to another
@@ -87,8 +82,8 @@ class cache {
 
     // ---- files (saved_slots.cpp); dflash.h has the contracts ----
 
-    file_result save(int32_t id, const std::string & path) const;
-    file_result load(int32_t id, const std::string & path);
+    dflash_slot_file save(int32_t id, const std::string & path) const;
+    dflash_slot_file load(int32_t id, const std::string & path);
 
   private:
     // Where the beginning of a prompt can come from.

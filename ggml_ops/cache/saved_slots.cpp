@@ -15,7 +15,7 @@ static slot_file_owner owner_of(const std::string & model, const std::string & d
     }
 }
 
-cache::file_result cache::save(int32_t id, const std::string & path) const {
+dflash_slot_file cache::save(int32_t id, const std::string & path) const {
     const sequence & s = idle(id);
     refuse_if(s.tokens.empty(), "slot ", id, " holds nothing that could be saved");
     if (const std::string why = target_memory().uncheckable(); !why.empty()) {
@@ -33,7 +33,7 @@ cache::file_result cache::save(int32_t id, const std::string & path) const {
     }
 }
 
-cache::file_result cache::load(int32_t id, const std::string & path) {
+dflash_slot_file cache::load(int32_t id, const std::string & path) {
     idle(id);
     sequence &            s     = sequences_[id];
     const slot_file_owner owner = owner_of(model_path_, drafter_path_);

@@ -69,16 +69,16 @@ engine::~engine() {
 
 // ---- requests ----
 
-std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
-    return std::make_unique<dflash_prepared>(
-        dflash_prepared{ this, prepare_request(r, target_.params(), target_, drafts_.drafters()) });
+std::unique_ptr<dflash_request> engine::prepare(const dflash_request_params & params) const {
+    return std::make_unique<dflash_request>(
+        dflash_request{ prepare_request(params, target_.params(), target_, drafts_.drafters()), this });
 }
 
-void engine::submit(int32_t id, dflash_prepared & prepared) {
+void engine::submit(int32_t id, dflash_request & given) {
     cache_.idle(id);
-    refuse_if(prepared.owner != this, "prepared belongs to another engine: prepare the request with this one");
+    refuse_if(given.owner != this, "request belongs to another engine: make it with this one");
     slot & s = slots_[id];
-    s.begin(std::move(prepared.request));
+    s.begin(std::move(given));
     controller_.begin_answer(s);
     const request & r = s.request;
     s.stats.n_cached  = cache_.begin(id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);

@@ -49,10 +49,10 @@ class engine {
 
     // ---- requests; dflash.h has the contracts ----
 
-    std::unique_ptr<dflash_prepared> prepare(const dflash_request & r) const;
-    bool                             has_room(const request & r) const;   // room.cpp
-    // Moves the request out of `prepared`; one that is refused stays whole.
-    void              submit(int32_t id, dflash_prepared & prepared);
+    std::unique_ptr<dflash_request> prepare(const dflash_request_params & params) const;
+    bool                            has_room(const request & r) const;   // room.cpp
+    // Moves the request; one that is refused stays whole.
+    void              submit(int32_t id, dflash_request & r);
     void              cancel(int32_t id);
     bool              end_reasoning(int32_t id);
     void              set_corpus(dflash::corpus && texts);
@@ -155,7 +155,6 @@ struct dflash_engine : dflash::engine {
     using dflash::engine::engine;
 };
 
-struct dflash_prepared {
+struct dflash_request : dflash::request {
     const dflash::engine * owner;   // the sampler reads this engine's vocabulary
-    dflash::request        request;
 };

@@ -52,30 +52,29 @@ void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t widt
     cache_.forget(id);
 }
 
-void inspector::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
-    float * best_logit, float * logit) {
+void inspector::score(int32_t id, const dflash_score_params & p) {
     cache_.idle(id);
-    check_tokens(tokens, n, target_);
-    refuse_if(from < 1 || from > n || width < 1 || width > target_.limits().n_outputs,
-        "from must be 1..n and width 1..", target_.limits().n_outputs);
+    check_tokens(p.tokens, p.n_tokens, target_);
+    check_range("first", p.first, 1, p.n_tokens);
+    check_range("width", p.width, 1, target_.limits().n_outputs);
     const int32_t n_vocab = target_.n_vocab();
-    // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
-    feed(id, tokens, n - 1, width, 0, "score", [&](int32_t first, int32_t n_rows) {
+    // Before `first` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
+    feed(id, p.tokens, p.n_tokens - 1, p.width, 0, "score", [&](int32_t from, int32_t n_rows) {
         for (int32_t k = 0; k < n_rows; ++k) {
-            const int32_t predicted = first + k + 1, i_out = predicted - from;
+            const int32_t predicted = from + k + 1, i_out = predicted - p.first;
             if (i_out < 0) {
                 continue;
             }
             const float * row  = logits_of(target_.context(), k);
             const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
-            if (best_id) {
-                best_id[i_out] = best;
+            if (p.best_ids) {
+                p.best_ids[i_out] = best;
             }
-            if (best_logit) {
-                best_logit[i_out] = row[best];
+            if (p.best_logits) {
+                p.best_logits[i_out] = row[best];
             }
-            if (logit) {
-                logit[i_out] = row[tokens[predicted]];
+            if (p.logits) {
+                p.logits[i_out] = row[p.tokens[predicted]];
             }
         }
     });
@@ -91,25 +90,25 @@ void inspector::spread_logits(
     }
 }
 
-void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
-    int32_t * ids, float * scores) {
+void inspector::probe(int32_t id, const dflash_probe_params & p) {
     cache_.idle(id);
     auto * drafter = drafts_.empty() ? nullptr : dynamic_cast<block_drafter *>(&drafts_[0].drafter());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
-    check_tokens(tokens, n, target_);
+    check_tokens(p.tokens, p.n_tokens, target_);
     const drafter_model & model  = drafter->model();
-    const int32_t         length = n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
-    refuse_if(n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length(),
-        "n must be at least 2 and n_block ", lowest, "..", model.max_length() - model.anchor_first);
+    const int32_t         length = p.n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
+    const int32_t         n_read = p.n_tokens - 1;   // all but the anchor
+    refuse_if(n_read < 1 || p.n_block < lowest || p.n_block > model.block_size || length > model.max_length(),
+        "n_tokens must be at least 2 and n_block ", lowest, "..", model.max_length() - model.anchor_first);
     draft_probe full;
-    feed(id, tokens, n - 1, target_.limits().n_rows, n, "draft_probe", [&](int32_t first, int32_t n_rows) {
+    feed(id, p.tokens, n_read, target_.limits().n_rows, p.n_tokens, "draft_probe", [&](int32_t from, int32_t n_rows) {
         drafts_.keep_taps(id, 0, n_rows);
         if (target_.taps()) {   // which has no room for long texts
             drafts_[0].inject_all();
         }
-        if (first + n_rows == n - 1) {
+        if (from + n_rows == n_read) {
             std::vector<draft> drafts;
-            drafter->run({ drafts_[0].job_of({ id, true, tokens[n - 1] }) }, length, drafts, &full);
+            drafter->run({ drafts_[0].job_of({ id, true, p.tokens[n_read] }) }, length, drafts, &full);
         }
     });
     const auto copy = [](const auto & from, auto * to) {
@@ -117,14 +116,14 @@ void inspector::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_b
             std::copy(from.begin(), from.end(), to);
         }
     };
-    copy(full.hidden, hidden);
-    if (logits) {
-        spread_logits(*drafter, full.logits, n_block, logits);
+    copy(full.hidden, p.hidden);
+    if (p.logits) {
+        spread_logits(*drafter, full.logits, p.n_block, p.logits);
     }
     // row 0 belongs to the anchor, which may propose nothing
     const int32_t k = drafter->top_k(), skipped = model.anchor_first ? 0 : k;
-    copy(full.ids, ids ? ids + skipped : nullptr);
-    copy(full.scores, scores ? scores + (drafter->kind().lattice ? k * skipped : skipped) : nullptr);
+    copy(full.ids, p.ids ? p.ids + skipped : nullptr);
+    copy(full.scores, p.scores ? p.scores + (drafter->kind().lattice ? k * skipped : skipped) : nullptr);
 }
 
 // Whether the target's graph offers a layer's input, or its final hidden state, of the width of all others.
@@ -160,41 +159,41 @@ static void copy_taps(const target & target, const std::vector<int32_t> & layers
     }
 }
 
-void inspector::tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
-    int32_t first, float * taps, int32_t * ids, float * log_probs) {
+void inspector::tap(int32_t id, const dflash_tap_params & p) {
     cache_.idle(id);
     refuse_if(
         !drafts_.empty(), "tap needs an engine without a drafter (draft_kind lookup): its layers are tapped already");
-    check_tokens(tokens, n, target_);
-    const int32_t n_vocab = target_.n_vocab();
-    refuse_if(n_layers < 1 || !layers || k < 0 || k > n_vocab, "n_layers must be at least 1 and k 0..", n_vocab);
-    refuse_if(first < 0 || first > n, "first must be 0..", n);
-    refuse_if(k > 0 && (!ids || !log_probs), "ids and log_probs are needed where k is not 0");
-    for (int32_t i = 0; i < n_layers; ++i) {
-        refuse_if(!offers_tap(target_.model(), layers[i]), "layers has ", layers[i], ", which the target (",
+    check_tokens(p.tokens, p.n_tokens, target_);
+    const int32_t n = p.n_tokens, k = p.k, n_vocab = target_.n_vocab();
+    refuse_if(p.n_layers < 1 || !p.layers, "n_layers is ", p.n_layers, ", must be at least 1");
+    check_range("k", k, 0, n_vocab);
+    check_range("first", p.first, 0, n);
+    refuse_if(k > 0 && (!p.ids || !p.log_probs), "ids and log_probs are needed where k is not 0");
+    const std::vector<int32_t> layers(p.layers, p.layers + p.n_layers);
+    for (const int32_t layer : layers) {
+        refuse_if(!offers_tap(target_.model(), layer), "layers has ", layer, ", which the target (",
             access_arch(target_.model()), ", ", llama_model_n_layer(target_.model()),
             " layers) does not offer as a tap");
     }
-    const std::vector<int32_t> tapped(layers, layers + n_layers);
-    request_taps(target_, tapped);
-    const size_t        tap_size     = (size_t) n_layers * llama_model_n_embd(target_.model());
-    const int32_t       outputs_from = k > 0 ? first : n;
+    request_taps(target_, layers);
+    const size_t        tap_size     = layers.size() * llama_model_n_embd(target_.model());
+    const int32_t       outputs_from = k > 0 ? p.first : n;
     const pass_limits & limits       = target_.limits();
     // each pass has one for its last row
     const int32_t                 width = n - outputs_from < limits.n_outputs ? limits.n_rows : limits.n_outputs;
     logits_row                    row;
     std::vector<llama_token_data> largest;
-    feed(id, tokens, n, width, outputs_from, "tap", [&](int32_t from, int32_t n_rows) {
-        if (taps) {
-            copy_taps(target_, tapped, n_rows, taps + from * tap_size);
+    feed(id, p.tokens, n, width, outputs_from, "tap", [&](int32_t from, int32_t n_rows) {
+        if (p.taps) {
+            copy_taps(target_, layers, n_rows, p.taps + from * tap_size);
         }
         for (int32_t at = std::max(from, outputs_from); at < from + n_rows; ++at) {
             row.scan(logits_of(target_.context(), at - from), n_vocab);
             row.largest(k, largest);
             const double log_sum = row.log_sum_exp();
             for (int32_t j = 0; j < k; ++j) {
-                ids[(size_t) (at - first) * k + j]       = largest[j].id;
-                log_probs[(size_t) (at - first) * k + j] = (float) (largest[j].logit - log_sum);
+                p.ids[(size_t) (at - p.first) * k + j]       = largest[j].id;
+                p.log_probs[(size_t) (at - p.first) * k + j] = (float) (largest[j].logit - log_sum);
             }
         }
     });

@@ -24,12 +24,9 @@ class inspector {
     inspector(target & target, draft_memories & drafts, cache & cache) :
         target_(target), drafts_(drafts), cache_(cache) {}
 
-    void score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
-        float * best_logit, float * logit);
-    void probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
-        int32_t * ids, float * scores);
-    void tap(int32_t id, const int32_t * tokens, int32_t n, const int32_t * layers, int32_t n_layers, int32_t k,
-        int32_t first, float * taps, int32_t * ids, float * log_probs);
+    void score(int32_t id, const dflash_score_params & p);
+    void probe(int32_t id, const dflash_probe_params & p);
+    void tap(int32_t id, const dflash_tap_params & p);
     // Returns the milliseconds of the pass. If the pass or a commit fails, all of its slots are empty.
     double tree_pass(const dflash_tree_rows * trees, int32_t n_trees);
 

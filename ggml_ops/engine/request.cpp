@@ -46,7 +46,7 @@ void check_tokens(const int32_t * tokens, int32_t n, const target & target) {
     }
 }
 
-static void check_probs(const dflash_request & r, int32_t n_vocab) {
+static void check_probs(const dflash_request_params & r, int32_t n_vocab) {
     check_range("n_probs", r.n_probs, 0, n_vocab);
     check_range("probs_from", r.probs_from, 0, r.n_tokens);
     refuse_field_if(r.probs_from > 0 && r.n_probs == 0, "probs_from", "needs n_probs: ask for at least 1");
@@ -54,7 +54,7 @@ static void check_probs(const dflash_request & r, int32_t n_vocab) {
         "prompt tokens are not sampled: leave it, or probs_from, out");
 }
 
-static void check_request(const dflash_request & r, const target & target, const drafter_list & drafters) {
+static void check_request(const dflash_request_params & r, const target & target, const drafter_list & drafters) {
     check_tokens(r.tokens, r.n_tokens, target);
     refuse_if(r.n_predict < -1, "n_predict is ", r.n_predict, ", must be >= -1");
     check_range("budget", r.budget, 0, DFLASH_MAX_NODES);
@@ -75,7 +75,7 @@ static void check_request(const dflash_request & r, const target & target, const
 
 // llama.cpp's samplers and grammars keep a pointer to the vocabulary, which nothing writes.
 static std::shared_ptr<sampler> make_sampler(
-    const dflash_request & r, const common_params_sampling & params, const target & target) {
+    const dflash_request_params & r, const common_params_sampling & params, const target & target) {
     auto s = std::make_shared<sampler>(target.model(), params);
     for (int32_t i = 0; i < r.n_tokens; ++i) {
         s->accept_prompt(r.tokens[i]);
@@ -86,7 +86,7 @@ static std::shared_ptr<sampler> make_sampler(
     return s;
 }
 
-request prepare_request(const dflash_request & r, const dflash_engine_params & params, const target & target,
+request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
     const drafter_list & drafters) {
     check_request(r, target, drafters);
     const common_params_sampling sampling = parse_sampling(target.model(), r.sampling ? r.sampling : "");

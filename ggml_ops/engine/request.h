@@ -44,7 +44,7 @@ struct request {
 
 // Checks a request and makes it ready. Any thread: reads only what is fixed after loading. Throws status_error,
 // field_error. drafters: there may be none; params: resolved (params.h).
-request prepare_request(const dflash_request & r, const dflash_engine_params & params, const target & target,
+request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
     const drafter_list & drafters);
 
 // Throws unless these are tokens of the target, at least one and fewer than a slot's context.

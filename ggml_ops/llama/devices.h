@@ -19,6 +19,12 @@ inline bool is_rpc(ggml_backend_dev_t device) {
     return reg && std::strcmp(ggml_backend_reg_name(reg), "RPC") == 0;
 }
 
+// Whether it is one device, not those of a tensor split, with memory of its own.
+inline bool is_apart(ggml_backend_dev_t device) {
+    return device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_META &&
+           !ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device));
+}
+
 // The device whose memory holds a tensor.
 inline ggml_backend_dev_t device_of(const ggml_tensor * tensor) {
     return ggml_backend_buft_get_device(ggml_backend_buffer_get_type(tensor->buffer));

@@ -3,6 +3,7 @@
 #include "llama-context.h"
 #include "llama-graph.h"
 #include "llama-model.h"
+#include "llama/devices.h"
 #include "llama/host_input.h"
 #include "llama/mask_words.h"
 
@@ -74,14 +75,10 @@ void access_send_little(llama_context * ctx) {
     auto &              cparams = const_cast<llama_cparams &>(ctx->get_cparams());
     const llama_model & model   = ctx->get_model();
     ggml_backend_dev_t  first   = model.dev_layer(0);
-    const auto          is_one  = [](ggml_backend_dev_t device) {
-        return device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_META &&
-               !ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device));
-    };
-    cparams.embeds_on = is_one(first) && can_embed(first, model.tok_embd) ? first : nullptr;
+    cparams.embeds_on           = is_apart(first) && can_embed(first, model.tok_embd) ? first : nullptr;
     cparams.pack_masks =
         !model.devices.empty() && std::all_of(model.devices.begin(), model.devices.end(),
-                                      [&](const auto & d) { return is_one(d.dev) && can_unpack_masks(d.dev); });
+                                      [&](const auto & d) { return is_apart(d.dev) && can_unpack_masks(d.dev); });
 }
 
 ggml_tensor * embed_tokens(const llm_graph_context & graph, ggml_tensor * tok_embd, ggml_tensor * tokens) {

@@ -3,6 +3,7 @@
 #include "llama-context.h"
 #include "llama-graph.h"
 #include "llama-model.h"
+#include "llama/devices.h"
 
 #include "ggml-cpp.h"
 
@@ -132,8 +133,7 @@ logit_store * access_logit_store(const llama_context * ctx) { return ctx->get_cp
 
 ggml_backend_dev_t access_head_device(const llama_model * model) {
     ggml_backend_dev_t device = model->dev_output();
-    const bool         is_one = device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_META;
-    return is_one && !ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device)) ? device : nullptr;
+    return is_apart(device) ? device : nullptr;
 }
 
 void add_best_logits(llm_graph_context & graph) {

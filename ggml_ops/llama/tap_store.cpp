@@ -14,10 +14,6 @@ namespace dflash {
 
 namespace {
 
-bool is_host(ggml_backend_dev_t device) {
-    return !device || ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device));
-}
-
 // One layer's part of the rows: [n_embd, cells], with the rows' stride.
 ggml_tensor * part_of(ggml_context * ctx, ggml_tensor * rows, int32_t n_embd, size_t layer) {
     return ggml_view_2d(ctx, rows, n_embd, rows->ne[1], rows->nb[1], layer * n_embd * sizeof(float));
@@ -73,10 +69,10 @@ ggml_backend_dev_t tap_store::device_for(
         return target->dev_layer(std::min(layer, llama_model_n_layer(target) - 1));
     };
     for (const int32_t layer : layers) {   // the last layer that is not computed on the host decides
-        device = is_host(layer_on(layer)) ? device : layer_on(layer);
+        device = is_apart(layer_on(layer)) ? layer_on(layer) : device;
     }
     ggml_backend_dev_t drafters = fc && fc->buffer ? device_of(fc) : nullptr;
-    if (device && !is_host(drafters) && std::find(devices.begin(), devices.end(), drafters) != devices.end()) {
+    if (device && is_apart(drafters) && std::find(devices.begin(), devices.end(), drafters) != devices.end()) {
         device = drafters;
     }
     // With RPC servers, each copy and each row is a round trip; the host gets all outputs of a pass in one.
@@ -85,8 +81,7 @@ ggml_backend_dev_t tap_store::device_for(
     if (crosses || (is_rpc(device) && drafters != device)) {
         return nullptr;
     }
-    const bool is_one = device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_META;
-    return is_one && can_store(device) ? device : nullptr;
+    return device && can_store(device) ? device : nullptr;
 }
 
 tap_store::tap_store(ggml_backend_dev_t device, const std::vector<int32_t> & layers, int32_t n_embd, int32_t n_rows) :

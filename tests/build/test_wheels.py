@@ -47,8 +47,9 @@ import llama_cpp
 model = Llama("/pocket.gguf", n_ctx=256, n_threads=1, verbose=False)
 text = model.create_completion("def area(width, height):", max_tokens=8, temperature=0)["choices"][0]["text"]
 dflash = ctypes.CDLL(llama_cpp.__path__[0] + "/lib/libdflash.so")
-dflash.dflash_library_info.restype = ctypes.c_char_p
-print(json.dumps({"text": text, "info": json.loads(dflash.dflash_library_info())}))
+info = ctypes.c_char_p()
+dflash.dflash_library_info(ctypes.byref(info))
+print(json.dumps({"text": text, "info": json.loads(info.value)}))
 """
 
 pytestmark = [

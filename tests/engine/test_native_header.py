@@ -16,16 +16,21 @@ import pytest
 
 from dflash_local import native
 from dflash_local.native import structs
-from dflash_local.native.library import SIGNATURES, library_path
+from dflash_local.native.library import STATUS_FUNCTIONS, VALUE_FUNCTIONS, library_path
 
+SIGNATURES = VALUE_FUNCTIONS | {name: (ctypes.c_int, arguments) for name, arguments in STATUS_FUNCTIONS.items()}
 INCLUDE = Path(__file__).parents[2] / "ggml_ops" / "include"
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "dflash_engine_params": structs.EngineParams,
-    "dflash_request": structs.Request,
+    "dflash_request_params": structs.RequestParams,
     "dflash_token_probs": structs.NativeTokenProbs,
     "dflash_verified_tree": structs.NativeVerifiedTree,
     "dflash_update": structs.Update,
     "dflash_slot_stats": structs.SlotStats,
+    "dflash_slot_file": structs.SlotFile,
+    "dflash_score_params": structs.ScoreParams,
+    "dflash_probe_params": structs.ProbeParams,
+    "dflash_tap_params": structs.TapParams,
     "dflash_tree_rows": structs.NativeTreeRows,
     "dflash_tune_params": structs.TuneParams,
     "dflash_rpc_server_params": structs.RPCServerParams,
@@ -123,7 +128,7 @@ def test_functions_take_as_many_arguments(compiler: str) -> None:
 
 
 def test_functions_return_what_is_declared(compiler: str) -> None:
-    returned = {**TYPES, ctypes.c_int: ("int",), ctypes.c_char_p: ("const char *",)}
+    returned = {**TYPES, ctypes.c_int: ("dflash_status",), ctypes.c_char_p: ("const char *",)}
     asserts = "".join(
         f"_Static_assert(_Generic({name}({', '.join(['0'] * len(arguments))}), {returned[kind][0]}: 1, default: 0), "
         f'"{name}");\n'
@@ -151,7 +156,7 @@ def test_no_function_is_forgotten() -> None:
         ("typedef struct { int32_t a; bool b; bool new_one; } s; s whole = {0, 0};", "new_one"),
         ("typedef enum { A, B } e; int all(e v) { switch (v) { case A: return 1; } return 0; }", "B"),
         ("float f; _Static_assert(" + has_type("f", ctypes.c_int32) + ', "f");', "f"),
-        ("void all(void) { dflash_free(0, 0); }", "dflash_free"),
+        ("void all(void) { dflash_string_free(0, 0); }", "dflash_string_free"),
     ],
 )
 def test_the_compiler_sees_it(compiler: str, code: str, error: str) -> None:

@@ -1,4 +1,4 @@
-"""dflash_request.sampling: every field, every refusal. Nothing here may reach an abort or an endless loop of
+"""dflash_request_params.sampling: every field, every refusal. Nothing here may reach an abort or an endless loop of
 llama.cpp."""
 
 from __future__ import annotations

@@ -21,36 +21,41 @@ using tokens = std::vector<int32_t>;
 dflash_engine * load(const char * model, uint32_t n_slots) {
     dflash_engine_params params;
     dflash_engine_params_default(&params);
-    params.model     = model;
-    params.n_slots   = n_slots;
-    params.n_ctx     = 512 * n_slots;
-    params.n_threads = 1;
-    params.warmup    = false;
-    return dflash_engine_create(&params, nullptr, nullptr, nullptr);
+    params.model           = model;
+    params.n_slots         = n_slots;
+    params.n_ctx           = 512 * n_slots;
+    params.n_threads       = 1;
+    params.warmup          = false;
+    dflash_engine * engine = nullptr;
+    dflash_engine_init(&params, nullptr, nullptr, &engine);
+    return engine;
 }
 
-dflash_prepared * prepare(const dflash_engine * engine, const tokens & prompt, const char * sampling, int * status) {
-    dflash_request request;
-    dflash_request_default(&request);
-    request.tokens             = prompt.data();
-    request.n_tokens           = (int32_t) prompt.size();
-    request.n_predict          = 4;
-    request.sampling           = sampling;
-    dflash_prepared * prepared = nullptr;
-    *status                    = dflash_request_prepare(engine, &request, &prepared);
-    return prepared;
+dflash_request * prepare(
+    const dflash_engine * engine, const tokens & prompt, const char * sampling, dflash_status * status) {
+    dflash_request_params params;
+    dflash_request_params_default(&params);
+    params.tokens            = prompt.data();
+    params.n_tokens          = (int32_t) prompt.size();
+    params.n_predict         = 4;
+    params.sampling          = sampling;
+    dflash_request * request = nullptr;
+    *status                  = dflash_request_init(engine, &params, &request);
+    return request;
 }
 
-dflash_prepared * prepare(const dflash_engine * engine, const tokens & prompt, const char * sampling = "") {
-    int               status   = 0;
-    dflash_prepared * prepared = prepare(engine, prompt, sampling, &status);
-    CHECK(status == DFLASH_OK && prepared);
-    return prepared;
+dflash_request * prepare(const dflash_engine * engine, const tokens & prompt, const char * sampling = "") {
+    dflash_status    status  = DFLASH_OK;
+    dflash_request * request = prepare(engine, prompt, sampling, &status);
+    CHECK(status == DFLASH_OK && request);
+    return request;
 }
 
 void run(dflash_engine * engine) {
     std::vector<dflash_update> updates(64);
-    while (dflash_step(engine, updates.data(), (int32_t) updates.size()) > 0) {}
+    for (int32_t n = 1; n > 0;) {
+        CHECK(dflash_step(engine, updates.data(), (int32_t) updates.size(), &n) == DFLASH_OK);
+    }
 }
 
 tokens counted(int32_t from, int32_t n) {
@@ -59,53 +64,62 @@ tokens counted(int32_t from, int32_t n) {
     return t;
 }
 
+// The slot, or the error.
 int32_t choose(const dflash_engine * engine, const tokens & prompt, const tokens & slots) {
-    dflash_prepared * prepared = prepare(engine, prompt);
-    const int32_t     slot     = dflash_slot_choose(engine, prepared, slots.data(), (int32_t) slots.size());
-    dflash_prepared_free(prepared);
-    return slot;
+    dflash_request *    request = prepare(engine, prompt);
+    int32_t             slot    = -1;
+    const dflash_status status  = dflash_slot_choose(engine, request, slots.data(), (int32_t) slots.size(), &slot);
+    dflash_request_free(request);
+    return status == DFLASH_OK ? slot : status;
 }
 
 void test_refusals(const dflash_engine * engine) {
     for (const char * sampling :
         { "{", "{\"top_p\": 2}", "{\"grammar\": \"root ::= x\"}",
             "{\"grammar\": \"root ::= \\\"a\\\"\", \"grammar_type\": \"tool_calls\", \"generation_prompt\": \"b\"}" }) {
-        int status = 0;
+        dflash_status status = DFLASH_OK;
         CHECK(!prepare(engine, { 1, 2 }, sampling, &status));
         CHECK(status == DFLASH_ERROR_ARG);
         CHECK(std::strlen(dflash_last_error()) > 0);
     }
-    int status = 0;
+    dflash_status status = DFLASH_OK;
     CHECK(!prepare(engine, {}, "", &status) && status == DFLASH_ERROR_ARG);
     CHECK(!prepare(engine, { -1 }, "", &status) && status == DFLASH_ERROR_ARG);
-    dflash_prepared_free(nullptr);
+    dflash_request_free(nullptr);
 }
 
 // The argument that must not be NULL is named.
 void test_null(dflash_engine * engine) {
-    const auto refused = [](int32_t status, const char * why) {
+    const auto refused = [](dflash_status status, const char * why) {
         return status == DFLASH_ERROR_ARG && std::string(dflash_last_error()) == why;
     };
-    dflash_request request;
-    dflash_request_default(&request);
-    dflash_prepared * prepared = nullptr;
-    int32_t           n        = 0;
-    uint64_t          n_bytes  = 0;
-    CHECK(refused(dflash_request_prepare(engine, nullptr, &prepared), "request is NULL"));
-    CHECK(refused(dflash_request_prepare(engine, &request, nullptr), "prepared is NULL"));
-    CHECK(refused(dflash_request_prepare(nullptr, &request, &prepared), "engine is NULL"));
-    CHECK(refused(dflash_has_room(engine, nullptr), "prepared is NULL"));
-    CHECK(refused(dflash_submit(engine, 0, nullptr), "prepared is NULL"));
-    CHECK(refused(dflash_corpus_set(engine, nullptr, 1, nullptr), "tokens is NULL"));
-    CHECK(refused(dflash_slot_save(engine, 0, "slot", &n, nullptr), "n_bytes is NULL"));
-    CHECK(refused(dflash_slot_restore(nullptr, 0, "slot", &n, &n_bytes), "engine is NULL"));
-    CHECK(refused(dflash_slot_stats_get(engine, 0, nullptr), "stats is NULL"));
-    CHECK(refused(dflash_tokenize(nullptr, "a", 1, false, false, &n, 1), "engine or vocab is NULL"));
-    CHECK(refused(dflash_tokenize(engine, nullptr, 1, false, false, &n, 1), "text is NULL"));
-    CHECK(refused(dflash_tokenize(engine, "a", 1, false, false, nullptr, 1), "tokens is NULL"));
-    CHECK(refused(dflash_token_piece(engine, 0, false, nullptr, 64), "buf is NULL"));
-    CHECK(refused(dflash_step(nullptr, nullptr, 0), "engine is NULL"));
-    CHECK(!dflash_engine_info(nullptr) && !dflash_chat_message(nullptr));
+    dflash_request_params params;
+    dflash_request_params_default(&params);
+    dflash_request *    request = nullptr;
+    const llama_vocab * vocab   = dflash_engine_vocab(engine);
+    int32_t             n       = 5;
+    bool                yes     = true;
+    uint64_t            n_bytes = 5;
+    char *              text    = nullptr;
+    dflash_slot_file    file;
+    CHECK(refused(dflash_request_init(engine, nullptr, &request), "params is NULL"));
+    CHECK(refused(dflash_request_init(engine, &params, nullptr), "out is NULL"));
+    CHECK(refused(dflash_request_init(nullptr, &params, &request), "engine is NULL") && !request);
+    CHECK(refused(dflash_has_room(engine, nullptr, &yes), "request is NULL") && !yes);
+    CHECK(refused(dflash_submit(engine, 0, nullptr), "request is NULL"));
+    CHECK(refused(dflash_corpus_set(engine, nullptr, 1, &n_bytes), "tokens is NULL") && n_bytes == 0);
+    CHECK(refused(dflash_slot_save(engine, 0, "slot", nullptr), "out is NULL"));
+    CHECK(refused(dflash_slot_save(engine, 0, nullptr, &file), "path is NULL"));
+    CHECK(refused(dflash_slot_restore(nullptr, 0, "slot", &file), "engine is NULL"));
+    CHECK(refused(dflash_slot_stats_get(engine, 0, nullptr), "out is NULL"));
+    CHECK(refused(dflash_tokenize(nullptr, "a", 1, false, false, &n, 1, &n), "vocab is NULL") && n == 0);
+    CHECK(refused(dflash_tokenize(vocab, nullptr, 1, false, false, &n, 1, &n), "text is NULL"));
+    CHECK(refused(dflash_tokenize(vocab, "a", 1, false, false, nullptr, 1, &n), "tokens is NULL"));
+    CHECK(refused(dflash_token_piece(vocab, 0, false, nullptr, 64, &n), "buf is NULL"));
+    CHECK(refused(dflash_step(nullptr, nullptr, 0, &n), "engine is NULL"));
+    CHECK(refused(dflash_score(engine, 0, nullptr), "params is NULL"));
+    CHECK(refused(dflash_engine_info(nullptr, &text), "engine is NULL") && !text);
+    CHECK(refused(dflash_chat_message(nullptr, &text), "chat is NULL"));
 }
 
 void test_choice(dflash_engine * engine) {
@@ -140,9 +154,10 @@ void test_choice(dflash_engine * engine) {
 void test_ownership(dflash_engine * engine, dflash_engine * other) {
     CHECK(dflash_submit(engine, 0, nullptr) == DFLASH_ERROR_ARG);
     CHECK(dflash_submit(engine, 0, prepare(engine, { 1, 2, 3 })) == DFLASH_OK);
-    dflash_prepared * refused = prepare(engine, { 1, 2, 3 });
-    const tokens      busy    = { 0 };
-    CHECK(dflash_slot_choose(engine, refused, busy.data(), 1) == DFLASH_ERROR_BUSY);
+    dflash_request * refused = prepare(engine, { 1, 2, 3 });
+    const int32_t    busy    = 0;
+    int32_t          chosen;
+    CHECK(dflash_slot_choose(engine, refused, &busy, 1, &chosen) == DFLASH_ERROR_BUSY);
     CHECK(dflash_submit(engine, 0, refused) == DFLASH_ERROR_BUSY);
     CHECK(dflash_submit(engine, 9, refused) == DFLASH_ERROR_ARG);
     CHECK(dflash_submit(other, 0, refused) == DFLASH_ERROR_ARG);
@@ -164,14 +179,14 @@ void test_threads(dflash_engine * engine) {
         "{\"reasoning_budget_tokens\": 2, \"thinking_start_tag\": \"<t>\", \"thinking_end_tags\": [\"</t>\"], "
         "\"generation_prompt\": \"<t>\"}",
     };
-    std::atomic<bool>                           done{ false };
-    std::vector<std::thread>                    threads;
-    std::vector<std::vector<dflash_prepared *>> last(2);
+    std::atomic<bool>                          done{ false };
+    std::vector<std::thread>                   threads;
+    std::vector<std::vector<dflash_request *>> last(2);
     for (auto & mine : last) {
         threads.emplace_back([&] {
             while (!done) {
-                for (dflash_prepared * prepared : mine) {
-                    dflash_prepared_free(prepared);
+                for (dflash_request * request : mine) {
+                    dflash_request_free(request);
                 }
                 mine.clear();
                 for (const char * sampling : kinds) {
@@ -189,8 +204,8 @@ void test_threads(dflash_engine * engine) {
         thread.join();
     }
     for (auto & mine : last) {
-        for (dflash_prepared * prepared : mine) {
-            CHECK(dflash_submit(engine, 0, prepared) == DFLASH_OK);
+        for (dflash_request * request : mine) {
+            CHECK(dflash_submit(engine, 0, request) == DFLASH_OK);
             run(engine);
         }
     }
@@ -218,9 +233,9 @@ int main(int argc, char ** argv) {
 
     // When the engine ends, one request runs and one waits.
     CHECK(dflash_submit(engine, 0, prepare(engine, { 1, 2, 3 }, "{\"json_schema\": {}}")) == DFLASH_OK);
-    dflash_prepared * waiting = prepare(engine, { 1, 2, 3 }, "{\"json_schema\": {}}");
-    dflash_engine_destroy(engine);
-    dflash_engine_destroy(other);
-    dflash_prepared_free(waiting);
+    dflash_request * waiting = prepare(engine, { 1, 2, 3 }, "{\"json_schema\": {}}");
+    dflash_engine_free(engine);
+    dflash_engine_free(other);
+    dflash_request_free(waiting);
     return TEST_RESULT;
 }

@@ -94,9 +94,9 @@ static void a_file_gives_it_back(pocket_rooms & r, const std::string & path) {
     const tokens first = counted(20, 60);
     CHECK(status_of([&] { r.cache.save(0, path); }) == DFLASH_ERROR_ARG);   // it holds nothing
     run(r, 0, first);
-    const cache::file_result saved = r.cache.save(0, path);
+    const dflash_slot_file saved = r.cache.save(0, path);
     clear(r);
-    const cache::file_result restored = r.cache.load(2, path);
+    const dflash_slot_file restored = r.cache.load(2, path);
     CHECK(saved.n_tokens == 60 && restored.n_tokens == 60 && saved.n_bytes == restored.n_bytes);
     CHECK(r.cache.at(2).tokens == first && run(r, 2, after(first, 5)) == 60);
     std::remove(path.c_str());
