@@ -1,4 +1,4 @@
-"""Hugging Face DFlash checkpoint -> drafter GGUF in upstream's `dflash` dialect (docs/converting.md)."""
+"""Hugging Face checkpoint of a drafter -> GGUF in upstream's dialect (docs/converting.md)."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ from .keys import Keys, wrong
 from .kinds import Kind, KindClues, read_kind
 from .packaging import recognise, samples_from_anchor
 from .rope import Rope, rope_settings
-from .target import MASK_TOKEN, Target
+from .target import MASK_TOKEN, TOKENS, Target
 from .tensor_spec import Dimensions
 
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")  # those of the dialect
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 _RIGHT_TARGET = "give the GGUF of the model that the drafter was trained for"
 # Limits for the padding of a vocabulary, in rows (gpt-oss has 1069, Qwen3 267) and as a part of it. Either the
 # vocabulary has more rows than tokens, or a converter's token list is longer.
@@ -64,6 +64,16 @@ class DrafterConfig(Architecture):
     value_scale: float | None
     warnings: tuple[str, ...]
 
+    @property
+    def title(self) -> str:
+        return f"{self.kind.name} drafter"
+
+    @property
+    def details(self) -> str:
+        """What else a user is told of a conversion."""
+        taps = ", ".join(map(str, self.taps))
+        return f"block size {self.block_size}, mask token {self.mask_token}, taps at the inputs of layers {taps}"
+
     @classmethod
     def read(cls, config: Mapping[str, Any], target: Target, found: Collection[str] = ()) -> DrafterConfig:
         """`found` are the checkpoint's tensor names. Raises ConvertError; `field` is the key of `config.json` that is
@@ -78,7 +88,7 @@ class DrafterConfig(Architecture):
         n_vocab_stored, n_vocab_draft = _vocabulary(keys, target, warnings)
         first_row_proposes = samples_from_anchor(keys, packaging)
         n_ctx = keys.integer("max_position_embeddings")
-        layer_types = _layer_types(keys, n_layer)
+        layer_types = read_layer_types(keys, n_layer)
         sliding_window, is_sliding = _sliding(keys, layer_types)
         embedding_scale, softcap = _gemma4_scales(keys, target, found, warnings)
         return cls(
@@ -120,7 +130,7 @@ def _width(keys: Keys, target: Target) -> int:
     """Width of the residual stream, which must be that of the target and of its taps."""
     n_embd = keys.integer("hidden_size")
     if n_embd != target.n_embd:
-        raise _unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)
+        raise unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)
     tap_width = keys.integer("target_hidden_size", n_embd)
     if tap_width != n_embd:
         raise wrong(
@@ -161,9 +171,7 @@ def _compare_depth(keys: Keys, key: str, target: Target, warnings: list[str]) ->
 
 def _vocabulary(keys: Keys, target: Target, warnings: list[str]) -> tuple[int, int]:
     """Rows of the checkpoint's vocabulary tensors, and tokens that the drafter's own head scores."""
-    n_stored = keys.integer("vocab_size", target.n_vocab)
-    if abs(n_stored - target.n_vocab) > min(_MAX_PADDING, _MAX_PADDING_PART * target.n_vocab):
-        raise _unfit("vocab_size", n_stored, "tokenizer.ggml.tokens", target.n_vocab)
+    n_stored = stored_rows(keys, target)
     if n_stored != target.n_vocab:
         warnings.append(
             f"vocab_size is {n_stored}, the target has {target.n_vocab} tokens; "
@@ -175,7 +183,16 @@ def _vocabulary(keys: Keys, target: Target, warnings: list[str]) -> tuple[int, i
     return n_stored, n_draft if n_draft < n_stored else target.n_vocab
 
 
-def _unfit(key: str, ours: int, target_key: str, theirs: int) -> ConvertError:
+def stored_rows(keys: Keys, target: Target) -> int:
+    """Rows of the checkpoint's vocabulary tensors: as many as the target has tokens, but for padding. Raises
+    ConvertError."""
+    n_stored = keys.integer("vocab_size", target.n_vocab)
+    if abs(n_stored - target.n_vocab) > min(_MAX_PADDING, _MAX_PADDING_PART * target.n_vocab):
+        raise unfit("vocab_size", n_stored, TOKENS, target.n_vocab)
+    return n_stored
+
+
+def unfit(key: str, ours: int, target_key: str, theirs: int) -> ConvertError:
     return ConvertError(
         f"the drafter does not fit the target: {key} is {ours}, the target's {target_key} says {theirs}",
         field=key,
@@ -231,8 +248,8 @@ def _is_speculators(keys: Keys) -> bool:
 def _rotated_as(keys: Keys, layer_types: list[str]) -> list[str]:
     """The kinds of layers whose rotation is used. If each kind has one, the speculators library rotates all layers as
     sliding ones, even if there are none (its flatten_rope_parameters)."""
-    if _is_speculators(keys) and _SLIDING in rope_settings(keys)[1]:
-        return [_SLIDING]
+    if _is_speculators(keys) and SLIDING in rope_settings(keys)[1]:
+        return [SLIDING]
     return layer_types
 
 
@@ -272,18 +289,18 @@ def _taps(keys: Keys, target: Target) -> tuple[int, ...]:
     return tuple(layer + offset for layer in ids)
 
 
-def _layer_types(keys: Keys, n_layer: int) -> list[str]:
+def read_layer_types(keys: Keys, n_layer: int) -> list[str]:
     key, types = keys.find("layer_types")
     if types is None:
         # Qwen3Config fills the list from the first layer with the window
         first = (
             keys.integer("max_window_layers", n_layer, minimum=0) if keys.flag("use_sliding_window", False) else n_layer
         )
-        return [_FULL if i < first else _SLIDING for i in range(n_layer)]
+        return [FULL if i < first else SLIDING for i in range(n_layer)]
     if not isinstance(types, list) or len(types) != n_layer:
         raise wrong(key, f"it must list {n_layer} layers")
     for name in types:
-        if name not in (_FULL, _SLIDING):
+        if name not in (FULL, SLIDING):
             raise wrong(key, f"{name!r} is neither full_attention nor sliding_attention")
     return types
 
@@ -294,7 +311,7 @@ def _sliding(keys: Keys, layer_types: list[str]) -> tuple[int, tuple[bool, ...]]
         window = keys.find("swa_window_size")[1]
         name = "swa_window_size" if window is not None else "sliding_window"
         return keys.integer(name), (True,) * len(layer_types)
-    is_sliding = tuple(name == _SLIDING for name in layer_types)
+    is_sliding = tuple(name == SLIDING for name in layer_types)
     # transformers ignores the window if use_sliding_window is false
     if not any(is_sliding) or not keys.flag("use_sliding_window", True):
         return 0, (False,) * len(layer_types)
@@ -310,6 +327,6 @@ def _causal(keys: Keys, layer_types: list[str], sliding_window: int) -> bool | N
     # by default sliding layers are causal and full ones are not; the dialect has one value for all layers
     if len(set(layer_types)) > 1:
         return None
-    if layer_types[0] == _SLIDING:
+    if layer_types[0] == SLIDING:
         return True
     return False if sliding_window else None  # without a window it is the default

@@ -1,9 +1,9 @@
-"""Turn a Hugging Face DFlash checkpoint and the target's GGUF into a drafter GGUF."""
+"""Turn a Hugging Face checkpoint of a drafter and the target's GGUF into a drafter GGUF."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from gguf.constants import GGML_QUANT_VERSION
 
 from dflash_local.errors import ConvertError
 
+from . import assistant
+from .assistant import AssistantConfig
 from .checkpoint import MASK_EMBEDDING, Checkpoint
 from .config import DrafterConfig
 from .gguf_metadata import Value, string, u32
@@ -28,13 +30,15 @@ from .writer import Chunks, OutputTensor, Progress, check_output, write_drafter
 
 _CHUNK_ELEMENTS = 1 << 20  # quantizing takes about ten times a chunk's 4 MiB of float32
 
+Config = DrafterConfig | AssistantConfig
+
 
 @dataclass(frozen=True)
 class Conversion:
     """The result: the file, its configuration, and its tensor data in bytes."""
 
     path: Path
-    config: DrafterConfig
+    config: Config
     n_tensors: int
     n_bytes: int
 
@@ -67,7 +71,7 @@ def convert(
     checkpoint, config, specs = _understand(checkpoint, model)
     outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, chosen, ggml) for spec in specs]
 
-    keys = metadata(config, model, origin[0].rpartition("/")[2] if origin else checkpoint.directory.resolve().name)
+    keys = _metadata(config, model, origin[0].rpartition("/")[2] if origin else checkpoint.directory.resolve().name)
     keys |= _origin_keys(origin)
     keys["general.file_type"] = u32(chosen.file_type)
     keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
@@ -75,22 +79,32 @@ def convert(
     return Conversion(path, config, len(outputs), total)
 
 
-def check(directory: Path | str, target: Path | str) -> DrafterConfig:
+def check(directory: Path | str, target: Path | str) -> Config:
     """The configuration that `convert` would write, or its errors. Reads only headers, so files may end after them."""
     return _understand(Checkpoint.open(Path(directory)), Target.read(Path(target)))[1]
 
 
-def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, DrafterConfig, list[TensorSpec]]:
+def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, Config, list[TensorSpec]]:
     """The checkpoint under the authors' names, its configuration, and the tensors to write."""
     packaging = recognise(checkpoint.config, checkpoint.tensors)
     checkpoint = checkpoint.renamed(packaging)
+    if packaging.is_assistant:
+        settings = AssistantConfig.read(checkpoint.config, target)
+        return checkpoint, settings, _match(checkpoint, settings.title, assistant.tensors(settings))
     config = DrafterConfig.read(checkpoint.config, target, checkpoint.tensors)
     if checkpoint.mask_token not in (None, config.mask_token):
         raise ConvertError(
             f"{MASK_EMBEDDING} is for token {checkpoint.mask_token}, but the mask token is {config.mask_token}",
             field=MASK_EMBEDDING,
         )
-    return checkpoint, config, _match(checkpoint, config)
+    specs = (_as_stored(spec, checkpoint.tensors, config) for spec in tensors(config, checkpoint.tensors))
+    return checkpoint, config, _match(checkpoint, config.title, specs)
+
+
+def _metadata(config: Config, target: Target, name: str) -> dict[str, Value]:
+    if isinstance(config, AssistantConfig):
+        return assistant.metadata(config, target, name)
+    return metadata(config, target, name)
 
 
 def _origin_keys(origin: tuple[str, str] | None) -> dict[str, Value]:
@@ -104,14 +118,13 @@ def _origin_keys(origin: tuple[str, str] | None) -> dict[str, Value]:
     }
 
 
-def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
+def _match(checkpoint: Checkpoint, title: str, wanted: Iterable[TensorSpec]) -> list[TensorSpec]:
     """The tensors to write. Checks that the checkpoint has each in the right shape, and no others."""
-    found = checkpoint.tensors
-    specs = [_as_stored(spec, found, config) for spec in tensors(config, found)]
+    found, specs = checkpoint.tensors, list(wanted)
     sources = {spec.source: spec.source_shape for spec in specs if spec.source}
     for name in sorted(found.keys() - sources.keys() - IGNORED):
         raise ConvertError(
-            f"unknown tensor {name!r}: it has no place in a {config.kind.name} drafter",
+            f"unknown tensor {name!r}: it has no place in a {title}",
             field=name,
             hint="check config.json against the checkpoint (architectures, num_hidden_layers)",
         )
@@ -137,7 +150,7 @@ def _as_stored(spec: TensorSpec, found: Mapping[str, StoredTensor], config: Draf
 
 
 def _output_tensor(
-    spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, outtype: Outtype, ggml: RowQuantizer | None
+    spec: TensorSpec, stored: StoredTensor | None, config: Config, outtype: Outtype, ggml: RowQuantizer | None
 ) -> OutputTensor:
     kind = outtype.of(spec, None if stored is None else stored.dtype)
 
@@ -153,15 +166,15 @@ def _output_tensor(
     return OutputTensor(spec.name, spec.shape, kind, chunks)
 
 
-def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -> Iterator[npt.NDArray[np.float32]]:
+def _float_rows(spec: TensorSpec, stored: StoredTensor, config: Config) -> Iterator[npt.NDArray[np.float32]]:
     """The tensor's rows as float32, a chunk at a time; chunks of rotated rows end between heads."""
     n_rows, width = math.prod(spec.shape[:-1]), spec.shape[-1]
     n_stored = min(n_rows, math.prod(stored.shape[:-1]) - spec.first_row)
-    order = _rotation_order(config) if spec.rotated and config.rope_interleaved else None
+    order = _rotation_order(config) if spec.rotated else None
     if order is not None and len(spec.shape) == 1:  # elements of one head, or of several
-        yield stored.rows(0, 1).reshape(-1, config.head_dim)[:, order].reshape(1, -1)
+        yield stored.rows(0, 1).reshape(-1, order.size)[:, order].reshape(1, -1)
         return
-    unit = config.head_dim if order is not None else 1
+    unit = order.size if order is not None else 1
     step = max(1, _CHUNK_ELEMENTS // (width * unit)) * unit
     for start in range(0, n_stored, step):
         rows = stored.rows(spec.first_row + start, spec.first_row + min(start + step, n_stored))
@@ -172,8 +185,11 @@ def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -
         yield np.zeros((min(step, n_rows - start), width), np.float32)
 
 
-def _rotation_order(config: DrafterConfig) -> npt.NDArray[np.intp]:
-    """The order of a head's dimensions that turns interleaved rotation, (0,1), (2,3), ..., into NeoX's of halves."""
+def _rotation_order(config: Config) -> npt.NDArray[np.intp] | None:
+    """The order of a head's dimensions that turns interleaved rotation, (0,1), (2,3), ..., into NeoX's of halves; None:
+    it is NeoX's."""
+    if isinstance(config, AssistantConfig) or not config.rope_interleaved:
+        return None
     rotated = np.arange(config.rope.n_dims)
     return np.concatenate([rotated[0::2], rotated[1::2], np.arange(config.rope.n_dims, config.head_dim)])
 

@@ -165,16 +165,27 @@ def _layer(config: Architecture, layer: int, found: Collection[str]) -> Iterator
         if sinks in found:
             yield vector(f"{blk}.attn_sinks.weight", sinks, config.n_head)
     if config.is_gemma4:
-        yield norm(f"{blk}.post_attention_norm", f"{src}.post_attention_layernorm", n_embd)
-        yield norm(f"{blk}.ffn_norm", f"{src}.pre_feedforward_layernorm", n_embd)
-        yield norm(f"{blk}.post_ffw_norm", f"{src}.post_feedforward_layernorm", n_embd)
-        yield vector(f"{blk}.layer_output_scale.weight", f"{src}.layer_scalar", 1)
+        yield from gemma4_norms(layer, n_embd)
     else:
         yield norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
-    yield matrix(f"{blk}.ffn_gate", f"{src}.mlp.gate_proj", n_ff, n_embd)
-    yield matrix(f"{blk}.ffn_up", f"{src}.mlp.up_proj", n_ff, n_embd)
-    yield matrix(f"{blk}.ffn_down", f"{src}.mlp.down_proj", n_embd, n_ff)
+    yield from feed_forward(layer, n_embd, n_ff)
     yield from config.kind.layer_tensors(config, layer, found)
+
+
+def gemma4_norms(layer: int, n_embd: int) -> Iterator[TensorSpec]:
+    """What follows attention and surrounds the feed-forward part in Gemma 4's layers."""
+    blk, src = f"blk.{layer}", f"layers.{layer}"
+    yield norm(f"{blk}.post_attention_norm", f"{src}.post_attention_layernorm", n_embd)
+    yield norm(f"{blk}.ffn_norm", f"{src}.pre_feedforward_layernorm", n_embd)
+    yield norm(f"{blk}.post_ffw_norm", f"{src}.post_feedforward_layernorm", n_embd)
+    yield vector(f"{blk}.layer_output_scale.weight", f"{src}.layer_scalar", 1)
+
+
+def feed_forward(layer: int, n_embd: int, n_ff: int) -> Iterator[TensorSpec]:
+    blk, src = f"blk.{layer}", f"layers.{layer}.mlp"
+    yield matrix(f"{blk}.ffn_gate", f"{src}.gate_proj", n_ff, n_embd)
+    yield matrix(f"{blk}.ffn_up", f"{src}.up_proj", n_ff, n_embd)
+    yield matrix(f"{blk}.ffn_down", f"{src}.down_proj", n_embd, n_ff)
 
 
 def _bias(

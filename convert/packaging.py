@@ -26,8 +26,10 @@ class Packaging:
     by the authors' names. `kind`: the name of the kind by its class names; tensors may refine it. `marks`: keys that
     config.json must have ("key" or "key=value", also inside dflash_config) where a class name is ambiguous; `tensor`: a
     tensor with this prefix must exist. `copies_vocabulary`: embeddings and a head of the whole vocabulary are untrained
-    copies of the target's, so the target's are used. `depth_key`: the key of config.json for the number of the target's
-    layers. `confidence_sees_markov`: the default for whether the confidence head reads the token before."""
+    copies of the target's, so the target's are used. `left_out`: a prefix of tensors that drafting does not need.
+    `depth_key`: the key of config.json for the number of the target's layers. `confidence_sees_markov`: the default for
+    whether the confidence head reads the token before. `is_assistant`: it is Gemma 4's assistant (assistant.py) and no
+    DFlash drafter."""
 
     name: str
     architectures: tuple[str, ...]
@@ -36,11 +38,13 @@ class Packaging:
     partial_rotary: bool = False
     kind: str = "DFlash"
     is_gemma4: bool = False
+    is_assistant: bool = False
     marks: tuple[str, ...] = ()
     tensor: str = ""
     depth_key: str = "num_target_layers"
     renames: tuple[tuple[str, str], ...] = ()
     copies_vocabulary: bool = False
+    left_out: str = ""
     confidence_sees_markov: bool = True
 
     def fits(self, config: Mapping[str, Any], found: Collection[str]) -> bool:
@@ -50,7 +54,9 @@ class Packaging:
         )
 
     def drops(self, tensor: str, found: Collection[str]) -> bool:
-        """Whether a tensor (by the authors' name) is a copy of the target's."""
+        """Whether a tensor (by the authors' name) is a copy of the target's, or not needed."""
+        if self.left_out and tensor.startswith(self.left_out):
+            return True
         copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
         return self.copies_vocabulary and tensor in copies
 
@@ -259,6 +265,12 @@ _PACKAGINGS = (
     Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
     Packaging("DFlash 2", ("DFlash2DraftModel",), kind="DFlash 2"),
     Packaging("DFlare", ("QwenDFlareDraftModel",), kind="DFlare"),
+    Packaging(
+        "Gemma 4's assistant",
+        ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
+        is_assistant=True,
+        left_out="masked_embedding.",  # an index into the output projection, which llama.cpp computes whole
+    ),
 )
 
 

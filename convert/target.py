@@ -14,7 +14,7 @@ from dflash_local.errors import ModelError
 from .gguf_metadata import INTEGERS, Value, read_metadata, read_model
 
 MASK_TOKEN = "tokenizer.ggml.mask_token_id"
-_TOKENS = "tokenizer.ggml.tokens"
+TOKENS = "tokenizer.ggml.tokens"
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Target:
         arch = text("general.architecture")
         if text("general.type", "model") != "model" or arch in _NOT_TARGETS:
             raise ModelError(f"{path.name} ({arch}) is not a target", field="general.architecture", hint=_WHAT_WE_TAKE)
-        tokens = metadata.get(_TOKENS)
+        tokens = metadata.get(TOKENS)
         if tokens is None or tokens.item != GGUFValueType.STRING or not tokens.data:
-            raise ModelError(f"{path.name} has no tokenizer: it lacks {_TOKENS!r}", field=_TOKENS, hint=_WHAT_WE_TAKE)
+            raise ModelError(f"{path.name} has no tokenizer: it lacks {TOKENS!r}", field=TOKENS, hint=_WHAT_WE_TAKE)
         n_next_token_layers = integer(f"{arch}.nextn_predict_layers", 0)
         n_layer = integer(f"{arch}.block_count") - n_next_token_layers
         if n_layer < 1:

