@@ -106,10 +106,10 @@ def repo() -> Path:
 
 @pytest.fixture(scope="session")
 def pocket() -> dict[str, Path]:
-    """The pocket models: `target` with its drafters, and `hybrid-target` with `hybrid-dflash` and `hybrid-mtp`, a file
-    of its MTP layer alone."""
+    """The pocket models: `target` with its drafters, `hybrid-target` with `hybrid-dflash`, and `mtp` and `hybrid-mtp`,
+    files of their MTP layers alone (that of `target` as hy_v3)."""
     folder = ROOT / "dflash_local" / "demo"
-    names = ("target", *DRAFTERS, "hybrid-target", "hybrid-dflash", "hybrid-mtp")
+    names = ("target", *DRAFTERS, "mtp", "hybrid-target", "hybrid-dflash", "hybrid-mtp")
     files = {name: folder / f"pocket-{name}.gguf" for name in names}
     missing = [path.name for path in files.values() if not path.is_file()]
     assert not missing, f"{folder} lacks {missing}"

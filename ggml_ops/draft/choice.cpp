@@ -1,6 +1,7 @@
 #include "draft/choice.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace dflash {
 
@@ -138,6 +139,7 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
     // Longest first: a new slot starts with the whole block, and an old one checks again whether more would pay off.
     for (auto c = choices.rbegin(); c != choices.rend(); ++c) {
         if (c->rate == 0 || c->rate >= 0.99 * top) {
+            c->known = top;
             return *c;
         }
     }
@@ -146,31 +148,69 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
 
 // ---- drafter_turns ----
 
-const length_choice & drafter_turns::choose(const std::vector<length_choice> & best) {
-    const auto rate  = [&](const length_choice & c) { return c.rate * (c.drafter == current_ ? GAIN : 1.0); };
-    const auto fresh = std::find_if(best.begin(), best.end(), [](const length_choice & c) { return c.rate == 0; });
-    const length_choice & top = *std::max_element(
-        best.begin(), best.end(), [&](const length_choice & a, const length_choice & b) { return rate(a) < rate(b); });
-    const length_choice * chosen = fresh != best.end() ? &*fresh : &top;
-    current_                     = top.drafter;
+void drafter_turns::make_current(int32_t drafter) {
+    const double gain = turns_[drafter].gain;
+    for (auto & [other, t] : turns_) {
+        t.gain -= gain;
+    }
+    current_             = drafter;
+    turns_[drafter].wait = MIN_WAIT;
+}
+
+// Averages a trial's rate over the current drafter's of the step before.
+void drafter_turns::compare(turn & t, double gain) {
+    if (gain > GAIN) {   // has the text changed?
+        t.n_compared = std::min(t.n_compared, FEW);
+        t.wait       = MIN_WAIT;
+    }
+    t.gain += (gain - t.gain) / ++t.n_compared;
+    t.n_compared = std::min(t.n_compared, MANY);
+}
+
+// Who is to be tried, null: nobody. What is unknown comes first.
+const length_choice * drafter_turns::due(const std::vector<length_choice> & best) {
+    const auto fresh = std::find_if(best.begin(), best.end(), [](const length_choice & c) { return c.known == 0; });
+    if (fresh != best.end()) {
+        return &*fresh;
+    }
     for (const length_choice & c : best) {
         turn & t = turns_[c.drafter];
-        if (chosen == &top && c.drafter != top.drafter && t.n_since >= t.wait) {
+        if (c.drafter != current_ && t.n_since >= t.wait) {
             t.wait = std::min(2 * t.wait, MAX_WAIT);
-            chosen = &c;
+            return &c;
         }
-        ++t.n_since;
     }
-    turns_[chosen->drafter].n_since = 0;
-    if (chosen == &top) {
-        turns_[top.drafter].wait = MIN_WAIT;
+    return nullptr;
+}
+
+const length_choice & drafter_turns::choose(const std::vector<length_choice> & best) {
+    const auto current = std::find_if(best.begin(), best.end(), [&](auto & c) { return c.drafter == current_; });
+    if (current == best.end()) {
+        make_current(best.front().drafter);
+        return choose(best);
     }
-    return *chosen;
+    const length_choice * top = &*current;
+    for (const length_choice & c : best) {
+        turn & t = turns_[c.drafter];
+        if (&c != &*current && t.n_since == 0 && c.known > 0 && current->known > 0) {
+            compare(t, std::log(c.known / current->known));
+        }
+        if (t.gain > GAIN && t.gain > turns_[top->drafter].gain) {
+            top = &c;
+        }
+    }
+    make_current(top->drafter);
+    const length_choice * trial  = due(best);
+    const length_choice & chosen = trial ? *trial : *top;
+    for (const length_choice & c : best) {
+        turns_[c.drafter].n_since = &c == &chosen ? 0 : turns_[c.drafter].n_since + 1;
+    }
+    return chosen;
 }
 
 void drafter_turns::new_text() {
     for (auto & [drafter, t] : turns_) {
-        t.wait = MIN_WAIT;
+        t.wait = std::min(t.wait, 2 * MIN_WAIT);
     }
 }
 

@@ -61,6 +61,7 @@ class value_profile {
 struct length_choice {
     int32_t length  = 1;   // block tokens to denoise
     double  rate    = 0;   // expected tokens per ms, 0: unknown
+    double  known   = 0;   // highest rate of a length that is known, 0: none is
     double  gain    = 0;   // expected tokens of the step, all slots
     int32_t nodes   = 0;   // expected nodes of the step, all slots
     int32_t drafter = 0;
@@ -71,9 +72,9 @@ struct length_choice {
 length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
     const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows);
 
-// Which of several drafters drafts: the one whose best length has the highest rate. Another one has to be better by a
-// tenth, since it must read first what it has missed. The others draft for one step from time to time, at growing
-// intervals while they lose, so that their rates stay known.
+// Which of several drafters drafts. One stays until another one's rate is higher by a tenth, since that must read first
+// what it has missed. The others draft for one step from time to time, at growing intervals while they lose. Some
+// passages are easier than others, for all drafters alike, so a rate is only compared with that of the step before.
 class drafter_turns {
   public:
     // best: of each drafter that may draft, in order of preference. At least one.
@@ -82,10 +83,18 @@ class drafter_turns {
 
   private:
     static constexpr int32_t MIN_WAIT = 16, MAX_WAIT = 512;   // drafted steps
-    static constexpr double  GAIN = 1.1;                      // for which drafters change
+    static constexpr double  GAIN = 0.1;                      // for which drafters change
+    static constexpr int32_t FEW = 3, MANY = 9;               // comparisons that the newest one is averaged with
     struct turn {
-        int32_t n_since = 0, wait = MIN_WAIT;
+        int32_t n_since = MIN_WAIT, wait = MIN_WAIT;
+        int32_t n_compared = 0;
+        double  gain       = 0;   // log of its rate over the current drafter's
     };
+
+    void                  make_current(int32_t drafter);
+    static void           compare(turn & t, double gain);
+    const length_choice * due(const std::vector<length_choice> & best);
+
     std::map<int32_t, turn> turns_;   // by drafter
     int32_t                 current_ = -1;
 };

@@ -22,7 +22,7 @@ void controller::set_drafters(std::vector<drafter_traits> drafters) {
 void controller::begin_answer(slot & s) {
     s.learned = last_learned_[s.request.greedy];
     switch_.new_text();
-    turns_.new_text();
+    turns_[s.request.greedy].new_text();
 }
 
 void controller::end_answer(const slot & s) {
@@ -179,7 +179,7 @@ length_choice controller::choose_drafter(
             best.push_back(best_of(drafter, drafting, choice));
         }
     }
-    return drafting.automatic.empty() ? best.front() : turns_.choose(best);
+    return drafting.automatic.empty() ? best.front() : turns_[drafting.automatic.front()->request.greedy].choose(best);
 }
 
 // What fixed budgets ask for; otherwise the drafter's best length, or 1 where it does not pay.

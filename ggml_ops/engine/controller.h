@@ -134,7 +134,7 @@ class controller {
     steady_size  block_length_[MAX_DRAFTERS];   // where blocks come in few lengths
 
     draft_switch   switch_;
-    drafter_turns  turns_;
+    drafter_turns  turns_[2];            // of greedy requests at [1]
     int32_t        n_since_plain_ = 0;   // drafted steps since a plain one
     length_choice  last_choice_;
     dflash::reason reason_ = dflash::reason::none_yet;   // of the last choice

@@ -1,15 +1,16 @@
-"""The pocket hybrid with its trained MTP layer: alone, in a file of its own, and beside a DFlash drafter."""
+"""The pocket targets with their trained MTP layers, hybrid and dense: alone, in a file of their own, and beside a DFlash
+drafter."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from dflash_local.demo.pocket import join_mtp
+from dflash_local.demo.pocket import as_hy_v3, join_mtp
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import PairError, RequestError
 from dflash_local.native import Origin
@@ -19,18 +20,31 @@ SEEDED = SamplingParams(temperature=1, seed=3)
 Make = Callable[..., Engine]
 
 
-@pytest.fixture(scope="module")
-def joined(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The target with its layer in one file."""
-    return join_mtp(pocket["hybrid-target"], pocket["hybrid-mtp"], tmp_path_factory.mktemp("mtp") / "joined.gguf")
+class Files(NamedTuple):
+    """A target without its layer, its drafters, and the target with the layer in one file."""
+
+    target: Path
+    dflash: Path
+    mtp: Path
+    joined: Path
+
+
+@pytest.fixture(scope="module", params=["hybrid", "dense"])
+def files(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("mtp")
+    if request.param == "hybrid":
+        target, dflash, mtp = (pocket[f"hybrid-{part}"] for part in ("target", "dflash", "mtp"))
+    else:
+        target, dflash, mtp = as_hy_v3(pocket["target"], folder / "hy_v3.gguf"), pocket["dflash"], pocket["mtp"]
+    return Files(target, dflash, mtp, join_mtp(target, mtp, folder / "joined.gguf"))
 
 
 @pytest.fixture(scope="module")
-def make(joined: Path) -> Iterator[Make]:
+def make(files: Files) -> Iterator[Make]:
     """Engines over the joined file, closed at the end."""
     engines: list[Engine] = []
 
-    def create(drafter: Path | None = None, model: Path = joined, **options: Any) -> Engine:
+    def create(drafter: Path | None = None, model: Path = files.joined, **options: Any) -> Engine:
         settings: dict[str, Any] = {"n_ctx": 1024, "n_threads": 1, "warmup": False, "lookup": False}
         engines.append(Engine(model, drafter, **{**settings, **options}))
         return engines[-1]
@@ -79,18 +93,18 @@ def test_acceptance(make: Make, questions: list[list[dict[str, str]]]) -> None:
         assert acceptance(answers(engine, questions, **options)) > least, options
 
 
-def test_a_file_of_its_own(make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]]) -> None:
-    whole, split = make(), make(pocket["hybrid-mtp"], pocket["hybrid-target"])
+def test_a_file_of_its_own(make: Make, files: Files, questions: list[list[dict[str, str]]]) -> None:
+    whole, split = make(), make(files.mtp, files.target)
     both = [answers(engine, questions, budget=16) for engine in (whole, split)]
     assert tokens(both[0]) == tokens(both[1]) and acceptance(both[0]) == acceptance(both[1])
     assert split.info["drafter"]["kind"] == "mtp" and len(split.info["drafters"]) == 1
 
 
-def test_two_drafters_take_turns(make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]]) -> None:
+def test_two_drafters_take_turns(make: Make, files: Files, questions: list[list[dict[str, str]]]) -> None:
     """A fixed budget is the first drafter's; without one both are tried, and one of them drafts most."""
-    engine = make(pocket["hybrid-dflash"], n_slots=2, kv_unified=True, warmup=True, cost_cache=False)
+    engine = make(files.dflash, n_slots=2, kv_unified=True, warmup=True, cost_cache=False)
     assert [drafter["kind"] for drafter in engine.info["drafters"]] == ["dflash", "mtp"]
-    alone = {kind: make(pocket["hybrid-dflash"] if kind == "dflash" else None) for kind in ("dflash", "mtp")}
+    alone = {kind: make(files.dflash if kind == "dflash" else None) for kind in ("dflash", "mtp")}
     plain = tokens(answers(engine, questions, draft="off"))
     assert acceptance(answers(engine, questions, budget=16)) == acceptance(
         answers(alone["dflash"], questions, budget=16)
@@ -106,11 +120,11 @@ def test_two_drafters_take_turns(make: Make, pocket: dict[str, Path], questions:
 
 
 def test_conversations_keep_both_contexts(
-    make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]], tmp_path: Path
+    make: Make, files: Files, questions: list[list[dict[str, str]]], tmp_path: Path
 ) -> None:
     """In the host cache and in slot files: a conversation that comes back is drafted for as one that stayed."""
     options = {"n_slots": 2, "kv_unified": True}
-    stays, moves, fresh = (make(pocket["hybrid-dflash"], **options) for _ in range(3))
+    stays, moves, fresh = (make(files.dflash, **options) for _ in range(3))
     prompt = stays.apply_chat({"messages": questions[0]}).prompt
 
     def say(engine: Engine, text: str, slot: int = 0) -> Completion:
@@ -130,9 +144,9 @@ def test_conversations_keep_both_contexts(
         make(**options).restore_slot(0, tmp_path / "slot")
 
 
-def test_who_drafted_is_told(make: Make, pocket: dict[str, Path], questions: list[list[dict[str, str]]]) -> None:
+def test_who_drafted_is_told(make: Make, files: Files, questions: list[list[dict[str, str]]]) -> None:
     """By timings, and by the origin of each node of a tree."""
-    for drafter, origin in ((None, Origin.MTP), (pocket["hybrid-dflash"], Origin.DRAFTER)):
+    for drafter, origin in ((None, Origin.MTP), (files.dflash, Origin.DRAFTER)):
         (answer,) = answers(make(drafter), questions[:1], budget=8, return_drafts=True, trace=True)
         nodes = [by for step in answer.steps if step.tree for by in step.tree.origins[1:]]
         by_layers = origin is Origin.MTP
@@ -151,11 +165,11 @@ def test_a_part_of_the_head(make: Make, questions: list[list[dict[str, str]]]) -
     assert acceptance(both[1][4:]) > 0.8 * acceptance(both[0][4:])
 
 
-def test_kinds_that_are_not_there(make: Make, pocket: dict[str, Path]) -> None:
+def test_kinds_that_are_not_there(make: Make, files: Files) -> None:
     assert make(draft_kind="lookup", lookup=True).info["drafter"] is None
-    dflash, mtp = pocket["hybrid-dflash"], pocket["hybrid-mtp"]
+    dflash, mtp = files.dflash, files.mtp
     for drafter, model, kind, why in (
-        (None, pocket["hybrid-target"], "mtp", "has no MTP layers"),
+        (None, files.target, "mtp", "has no MTP layers"),
         (dflash, None, "mtp", "has no MTP layers of the target"),
         (mtp, None, "dflash", "has MTP layers of the target"),
     ):

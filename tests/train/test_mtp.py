@@ -21,6 +21,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
 from dflash_local import Engine
 from dflash_local.convert.gguf_metadata import read_header, read_model
 from dflash_local.convert.target import Target
+from dflash_local.demo.pocket import as_hy_v3, join_mtp
 from dflash_local.drafting import FINAL_STATE
 from dflash_local.errors import ConvertError, DFlashError, ModelError, RequestError
 from dflash_local.train.batches import EmbeddingTable, Sampler
@@ -221,11 +222,10 @@ def test_merged(asked: TrainSettings, result: Result, with_layer: Path) -> None:
     assert apart.acceptance_lengths == whole.acceptance_lengths
 
 
-def test_drafts_are_the_engines(asked: TrainSettings, result: Result, tmp_path: Path) -> None:
-    """As many tokens of each draft are accepted as the network says, from the engine's own hidden states."""
-    assert asked.merge
+def check_drafts(path: Path) -> None:
+    """As many tokens of each draft of an f32 model are accepted as the network says, from the engine's own hidden
+    states."""
     n_drafted = 6
-    path = widen(asked.merge, tmp_path / "merged.gguf")
     with engine_f32(path, None, n_ctx=512) as engine:
         prompt = question(engine)
         answer = engine.generate(prompt, max_tokens=64, temperature=0, draft="chain", budget=n_drafted + 1)
@@ -256,6 +256,17 @@ def test_drafts_are_the_engines(asked: TrainSettings, result: Result, tmp_path: 
         anchor += expected[-1]
     assert len(expected) > 3 and max(expected) > 2
     assert answer.acceptance_lengths[: len(expected)] == expected
+
+
+def test_drafts_are_the_engines(asked: TrainSettings, result: Result, tmp_path: Path) -> None:
+    assert asked.merge
+    check_drafts(widen(asked.merge, tmp_path / "merged.gguf"))
+
+
+def test_drafts_without_a_gate(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """hy_v3, whose attention has none."""
+    target = as_hy_v3(pocket["target"], tmp_path / "hy_v3.gguf")
+    check_drafts(widen(join_mtp(target, pocket["mtp"], tmp_path / "joined.gguf"), tmp_path / "f32.gguf"))
 
 
 def test_init(asked: TrainSettings, result: Result, pocket: dict[str, Path], tmp_path: Path) -> None:

@@ -287,32 +287,53 @@ static void switches() {
 static length_choice of_drafter(int32_t drafter, double rate) {
     length_choice c;
     c.drafter = drafter;
-    c.rate    = rate;
+    c.rate = c.known = rate;
     return c;
+}
+
+// How many of n steps are drafted by a drafter while the two have these rates.
+static int32_t count_steps(drafter_turns & turns, int32_t drafter, int32_t n, double rate0, double rate1) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; ++i) {
+        count += turns.choose({ of_drafter(0, rate0), of_drafter(1, rate1) }).drafter == drafter;
+    }
+    return count;
 }
 
 static void drafters_take_turns() {
     drafter_turns turns;
     CHECK(turns.choose({ of_drafter(0, 0), of_drafter(1, 0) }).drafter == 0);   // what is unknown comes first
     CHECK(turns.choose({ of_drafter(0, 1), of_drafter(1, 0) }).drafter == 1);
-    int32_t n_worse = 0;
-    for (int32_t i = 0; i < 1000; ++i) {
-        n_worse += turns.choose({ of_drafter(0, 1), of_drafter(1, 2) }).drafter == 0;
-    }
-    CHECK(n_worse >= 4 && n_worse <= 6);                                          // after 16 steps, 32, 64 ...
-    CHECK(turns.choose({ of_drafter(0, 2.1), of_drafter(1, 2) }).drafter == 1);   // by too little
-    CHECK(turns.choose({ of_drafter(0, 3), of_drafter(1, 2) }).drafter == 0);
+    const int32_t n_worse = count_steps(turns, 0, 1000, 1, 2);
+    CHECK(n_worse >= 4 && n_worse <= 6);               // after 16 steps, 32, 64 ...
+    CHECK(count_steps(turns, 0, 1000, 2.1, 2) <= 2);   // better by too little
     turns.new_text();
-    n_worse = 0;
-    for (int32_t i = 0; i < 40; ++i) {
-        n_worse += turns.choose({ of_drafter(0, 3), of_drafter(1, 2) }).drafter == 1;
-    }
-    CHECK(n_worse == 1);
+    count_steps(turns, 0, 200, 3, 2);   // some comparisons are enough
+    CHECK(count_steps(turns, 1, 40, 3, 2) <= 1);
     CHECK(turns.choose({ of_drafter(1, 2) }).drafter == 1);   // where the other one must not draft
+}
+
+// A rate that was found in an easy passage is not compared with one of a hard passage.
+static void passages_differ() {
+    drafter_turns turns;
+    turns.choose({ of_drafter(0, 0), of_drafter(1, 0) });
+    turns.choose({ of_drafter(0, 4), of_drafter(1, 0) });
+    CHECK(turns.choose({ of_drafter(0, 4), of_drafter(1, 3) }).drafter == 0);
+    int32_t n_other = 0;
+    double  found   = 3;   // of the other drafter, when it drafted last
+    for (int32_t i = 0; i < 1000; ++i) {
+        const bool   hard  = i / 20 % 2 == 1;
+        const double now   = hard ? 1 : 4;
+        const bool   other = turns.choose({ of_drafter(0, now), of_drafter(1, found) }).drafter == 1;
+        found              = other ? 0.75 * now : found;
+        n_other += other;
+    }
+    CHECK(n_other <= 20);
 }
 
 int main() {
     drafters_take_turns();
+    passages_differ();
     switches();
     curves();
     cells();
