@@ -30,7 +30,7 @@ class LaunchFlags(ServeFlags):
         if self.line.words[0] != self.program:
             raise RequestError("the program comes first", hint=f"dflash-local launch {self.program} [flags]")
         own = declared(LaunchFlags)
-        return {place: words for place, words in self.line.typed().items() if place not in own}
+        return {place: words for place, words in self.typed.items() if place not in own}
 
     def server_url(self) -> str:
         """The server's address, without /v1. Raises RequestError."""
