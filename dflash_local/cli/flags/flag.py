@@ -1,4 +1,10 @@
-"""Flags as fields of classes: each with its type, its names and its environment variable."""
+"""Flags as fields of classes: each with its type, its names and its environment variable.
+
+    class LimitFlags(Flags, title="limits"):
+        timeout: int = flag("-to --timeout", "time for a client", env="LLAMA_ARG_TIMEOUT", default=300)
+
+`add_flags` adds a group "limits" with these names to a parser, `LimitFlags.of` makes an instance of what was parsed.
+"""
 
 from __future__ import annotations
 
