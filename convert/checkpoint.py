@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class _Format:
 
     single: str
     pattern: str
-    read: Callable[[Path], Iterator[StoredTensor]]
+    read: Callable[[Path], list[StoredTensor]]
 
     @property
     def suffix(self) -> str:

@@ -16,9 +16,9 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import mul
+from operator import attrgetter, mul
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,8 +83,18 @@ class StoredTensor:
             return raw if self.dtype in ("F32", "I64") else raw.astype(np.float32)
 
 
-def read_header(path: Path) -> Iterator[StoredTensor]:
-    """Check the header of the safetensors file `path` and yield its tensors in file order.
+class _Entry(NamedTuple):
+    """A tensor in a header; `begin` and `end` count bytes from the header's end."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def read_header(path: Path) -> list[StoredTensor]:
+    """The tensors of the safetensors file `path`, whose header is checked, in file order.
 
     Raises ConvertError; `field` is the tensor to blame, or else the file's name.
     """
@@ -96,22 +106,23 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
 
     text, size = _header_text(path, bad)
     start, end = 8 + len(text), 0
-    for name, entry in sorted(_entries(_json_object(text, bad), bad), key=lambda item: item[1][2:]):
-        dtype, shape, begin, stop = entry
-        if begin != end:
-            raise bad(f"tensor {name!r} starts at byte {begin}, the one before it ends at {end}", name)
-        if stop - begin != math.prod(shape) * ITEM_BYTES[dtype]:
-            raise bad(f"tensor {name!r} is {dtype} {list(shape)} but has {stop - begin} bytes", name)
-        end = stop
+    entries = sorted(_entries(_json_object(text, bad), bad), key=attrgetter("begin", "end"))
+    for entry in entries:
+        name, n_bytes = entry.name, entry.end - entry.begin
+        if entry.begin != end:
+            raise bad(f"tensor {name!r} starts at byte {entry.begin}, the one before it ends at {end}", name)
+        if n_bytes != math.prod(entry.shape) * ITEM_BYTES[entry.dtype]:
+            raise bad(f"tensor {name!r} is {entry.dtype} {list(entry.shape)} but has {n_bytes} bytes", name)
+        end = entry.end
         if end > size - start:
             raise ConvertError(
                 f"{path.name} is truncated: tensor {name!r} ends at byte {start + end}, the file at {size}",
                 field=name,
                 hint="download the shard again",
             )
-        yield StoredTensor(path, name, dtype, shape, start + begin)
     if end != size - start:
         raise bad(f"{size - start - end} bytes after the last tensor are unused")
+    return [StoredTensor(path, entry.name, entry.dtype, entry.shape, start + entry.begin) for entry in entries]
 
 
 def _header_text(path: Path, bad: _Bad) -> tuple[bytes, int]:
@@ -144,8 +155,8 @@ def _json_object(text: bytes, bad: _Bad) -> dict[str, Any]:
     return header
 
 
-def _entries(header: dict[str, Any], bad: _Bad) -> Iterator[tuple[str, tuple[str, tuple[int, ...], int, int]]]:
-    """Name, dtype, shape, begin and end of each tensor in the header, with types checked."""
+def _entries(header: dict[str, Any], bad: _Bad) -> Iterator[_Entry]:
+    """Each tensor in the header, with types checked."""
     for name, entry in header.items():
         if name == "__metadata__":
             _check_metadata(entry, bad)
@@ -161,7 +172,7 @@ def _entries(header: dict[str, Any], bad: _Bad) -> Iterator[tuple[str, tuple[str
             raise bad(f"tensor {name!r} of shape {shape} has more elements than any file", name)
         if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
             raise bad(f"the data_offsets of tensor {name!r} are not a begin and an end", name)
-        yield name, (dtype, tuple(shape), offsets[0], offsets[1])
+        yield _Entry(name, dtype, tuple(shape), *offsets)
 
 
 def _check_metadata(entry: object, bad: _Bad) -> None:

@@ -12,7 +12,7 @@ import io
 import math
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -90,16 +90,17 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     return result
 
 
-def read_torch_tensors(path: Path) -> Iterator[StoredTensor]:
+def read_torch_tensors(path: Path) -> list[StoredTensor]:
     """The tensors of a state dictionary, by `read_torch_file(path)`. Raises ConvertError for other values."""
-    for name, value in read_torch_file(path).items():
+    values = read_torch_file(path)
+    for name, value in values.items():
         if not isinstance(value, StoredTensor):
             raise ConvertError(
                 f"{path.name}: {name!r} is a {type(value).__name__}, not a tensor",
                 field=name,
                 hint="save the model's state_dict() alone",
             )
-        yield value
+    return list(values.values())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
@@ -23,7 +23,6 @@ from dflash_local.conversation import (
     chat_body,
     stream_deltas,
 )
-from dflash_local.engine_base import wait_for
 from dflash_local.engine_loader import EngineLoader
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, RequestError
@@ -79,9 +78,8 @@ class Engine(Inspection):
     def __init__(self, options: EngineOptions) -> None:
         loader = EngineLoader(options)
         self.options = loader.options
-        self._attach(loader.load, self.options.n_slots, max_queue=self.options.max_queue)
+        self._attach(loader.load, self.options.n_slots, max_queue=self.options.max_queue, facts=loader.facts)
         self._cost_file = loader.cost_file if self._info["drafter"] else None
-        self._info["tuned_rows"], self._info["few_rows"] = loader.tuned
         try:
             loader.check(self._info)
         except RequestError:
@@ -264,9 +262,9 @@ class Engine(Inspection):
         self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: Mapping[str, object]
     ) -> Generation:
         given: dict[str, Any] = dict(options)
-        fields = {name: given.pop(name) for name in SAMPLING_FIELDS & given.keys()}
+        sampling = _take_sampling(sampling, given)
         tokens = self.tokenize_prompt(prompt) if isinstance(prompt, str) else prompt
-        return self.submit(tokens, replace(sampling or SamplingParams(), **fields), **given)
+        return self.submit(tokens, sampling, **given)
 
     # ---- chat ----
 
@@ -306,11 +304,9 @@ class Engine(Inspection):
         SamplingParams.
         """
         given: dict[str, Any] = dict(options)
-        body = {name: given.pop(name) for name in CHAT_FIELDS & given.keys()}
-        fields = {name: given.pop(name) for name in SAMPLING_FIELDS & given.keys()}
-        prompt = self.apply_chat({"messages": messages, **body})
+        prompt = self.apply_chat({"messages": messages, **_take(CHAT_FIELDS, given)})
         answer = self.answer(prompt)
-        generation = self.submit_chat(prompt, replace(sampling or SamplingParams(), **fields), **given)
+        generation = self.submit_chat(prompt, _take_sampling(sampling, given), **given)
         return stream_deltas(answer, generation) if stream else answer.parse(generation.result())
 
     @checked
@@ -365,6 +361,10 @@ class Engine(Inspection):
         """
         return self._move_slot(self._native.slot_save, slot, path)
 
+    def save_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
+        """`save_slot_soon`, once it is done."""
+        return self.save_slot_soon(slot, path).result()
+
     @checked
     def restore_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
         """Load a file of `save_slot`, made with the same models and cache types, into a slot, once it is idle.
@@ -375,15 +375,19 @@ class Engine(Inspection):
         """
         return self._move_slot(self._native.slot_restore, slot, path)
 
+    def restore_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
+        """`restore_slot_soon`, once it is done."""
+        return self.restore_slot_soon(slot, path).result()
+
     @checked
     def erase_slot_soon(self, slot: int) -> Future[int]:
         """Clear a slot once it is idle; returns how many tokens it held."""
         self._check_slot(slot)
         return self._scheduler.call_on_slot(self._native.slot_clear, slot)
 
-    save_slot = wait_for(save_slot_soon)
-    restore_slot = wait_for(restore_slot_soon)
-    erase_slot = wait_for(erase_slot_soon)
+    def erase_slot(self, slot: int) -> int:
+        """`erase_slot_soon`, once it is done."""
+        return self.erase_slot_soon(slot).result()
 
     def _move_slot(
         self, move: Callable[[int, Path], tuple[int, int]], slot: int, path: str | os.PathLike[str]
@@ -412,3 +416,13 @@ class Engine(Inspection):
             n_ctx=self.n_ctx_slot,
             counted=counted,
         )
+
+
+def _take(names: Set[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Take these options out of the given ones."""
+    return {name: given.pop(name) for name in names & given.keys()}
+
+
+def _take_sampling(sampling: SamplingParams | None, given: dict[str, Any]) -> SamplingParams:
+    """Take the fields of SamplingParams out of the given options; they count more than those of `sampling`."""
+    return replace(sampling or SamplingParams(), **_take(SAMPLING_FIELDS, given))

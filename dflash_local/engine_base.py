@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cached_property, wraps
-from inspect import Signature, signature
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import cached_property
+from typing import Any
 
 from dflash_local.arguments import check_vocabulary
 from dflash_local.counters import Counters
@@ -20,30 +19,22 @@ from dflash_local.running_request import SlotUse
 from dflash_local.scheduler import Scheduler
 from dflash_local.throughput import Throughput
 
-Owner = TypeVar("Owner")
-P = ParamSpec("P")
-Result = TypeVar("Result")
-
-
-def wait_for(soon: Callable[Concatenate[Owner, P], Future[Result]]) -> Callable[Concatenate[Owner, P], Result]:
-    """The method NAME that waits for the result of the method NAME_soon."""
-
-    @wraps(soon)
-    def method(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return soon(self, *args, **kwargs).result()
-
-    method.__name__, method.__qualname__ = (name.removesuffix("_soon") for name in (soon.__name__, soon.__qualname__))
-    method.__signature__ = signature(soon).replace(return_annotation=Signature.empty)  # type: ignore[attr-defined]
-    return method
-
 
 class EngineBase:
     """What `Engine` and `Inspection` have in common."""
 
-    def _attach(self, create: Callable[[], NativeEngine], n_slots: int, *, max_queue: int) -> None:
+    def _attach(
+        self,
+        create: Callable[[], NativeEngine],
+        n_slots: int,
+        *,
+        max_queue: int,
+        facts: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """Start a thread that creates the engine; `facts` are then added to its own."""
         self._scheduler = Scheduler(create, n_slots=n_slots, max_queue=max_queue)
         self._native = self._scheduler.native
-        self._info = self._native.info()
+        self._info: Mapping[str, Any] = {**self._native.info(), **facts()}
         # Also runs on garbage collection and at the interpreter's exit, while native threads can still end cleanly.
         self._finalizer = weakref.finalize(self, self._scheduler.close)
 
@@ -65,9 +56,9 @@ class EngineBase:
     # ---- facts ----
 
     @property
-    def info(self) -> dict[str, Any]:
-        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` and
-        `few_rows` that were set (tuning.Counts)."""
+    def info(self) -> Mapping[str, Any]:
+        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` and `few_rows` that were set
+        (tuning.Counts); read only."""
         return self._info
 
     @property
@@ -124,7 +115,9 @@ class EngineBase:
         """Native counters, phase times and cost curves (dflash_engine_stats), after the running step."""
         return self._scheduler.call(self._native.stats)
 
-    stats = wait_for(stats_soon)
+    def stats(self) -> dict[str, Any]:
+        """`stats_soon`, once it is there."""
+        return self.stats_soon().result()
 
     def watch_answers(self, on_answer: Callable[[RequestOptions, Completion], None] | None) -> None:
         """From now on call `on_answer` with each finished answer, on the engine's thread, which must not wait; None:

@@ -64,6 +64,10 @@ class EngineLoader:
             raise
         return native
 
+    def facts(self) -> dict[str, Any]:
+        """What is to be known of the loaded engine, besides what it says itself."""
+        return {"tuned_rows": self.tuned.matrix, "few_rows": self.tuned.few}
+
     def check(self, info: Mapping[str, Any]) -> None:
         """What only the loaded engine knows. Raises RequestError if it cannot keep what the options promise."""
         if self._is_to_share and not info["ctx_shared"] and info["n_slots"] > 1:

@@ -50,7 +50,8 @@ class SamplingParams:
     Constraints (`grammar` as GBNF, `json_schema`) hold exactly: a draft token counts only if the constrained target
     samples it. The fields from `grammar_type` on are filled by `Engine.apply_chat`. Numbers are checked here, so that a
     bad flag fails before a model loads; everything else by libdflash when a request is submitted. The library's table
-    (`dflash_sampling_fields`) has the same types, defaults and bounds; a test compares them.
+    (`dflash_sampling_fields`) has the same types, defaults and bounds, except of `seed`, which it gets folded into 32
+    bits; a test compares them.
 
     Raises:
         RequestError: a field has a wrong type, or a number is out of range; `param` names it.

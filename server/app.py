@@ -109,9 +109,9 @@ def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) ->
     app.add_middleware(OriginCheck, cors=settings.cors)
     if settings.allowed_hosts is not None:
         app.add_middleware(HostCheck, allowed=settings.allowed_hosts)
+    app.add_middleware(Failures)
     if settings.api_prefix:
         app.add_middleware(RootPath, root=settings.api_prefix)
-    app.add_middleware(Failures)
     app.add_middleware(CorsHeaders, cors=settings.cors)
     app.add_middleware(RequestLog, root=settings.api_prefix)
 

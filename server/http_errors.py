@@ -163,13 +163,14 @@ class Api(NamedTuple):
 
 NATIVE = Api(native_error)
 RESPONSES = Api(partial(openai_error, too_long=("input", "Your input exceeds the context window of this model.")))
-# By the first of these that a path contains. An endpoint cannot say it: the same one answers below `/v1/` with OpenAI's
-# types and at llama-server's own path with that server's, and many errors come before a route is chosen.
+# By the first of these that a path begins with. An endpoint cannot say it: the same one answers below `/v1/` with
+# OpenAI's types and at llama-server's own path with that server's, and many errors come before a route is chosen.
 _APIS = {
     MESSAGES: Api(message_error, before=b"event: error\ndata: "),
     "/v1/chat/completions": Api(
         partial(openai_error, too_long=("messages", "Please reduce the length of the messages."))
     ),
+    "/v1/responses": RESPONSES,
     "/responses": RESPONSES,
     "/v1/": Api(openai_error),
     OLLAMA: Api(ollama_error, before=b"", after=b"\n"),
@@ -178,7 +179,7 @@ _APIS = {
 
 def api_at(path: str) -> Api:
     """The API that a route's path belongs to."""
-    return next((api for root, api in _APIS.items() if root in path), NATIVE)
+    return next((api for root, api in _APIS.items() if path.startswith(root)), NATIVE)
 
 
 class ErrorResponse(JSON):

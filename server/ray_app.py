@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 
 from dflash_local.errors import DFlashError
 from dflash_local.server.middleware.failures import Failures
+from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.replicas.asked import Asked
 from dflash_local.server.replicas.gateway import Gateway
 from dflash_local.server.replicas.replica import Replica
@@ -36,6 +37,7 @@ class ReplicaOptions:
         patience: seconds that a request waits for a replica.
         health_period: seconds between two checks of a replica.
         limits: of bodies, which the gateway reads.
+        api_prefix: below which everything is served.
     """
 
     n_replicas: int = 2
@@ -46,6 +48,7 @@ class ReplicaOptions:
     patience: float = 60.0
     health_period: float = 5.0
     limits: Limits = field(default_factory=Limits)
+    api_prefix: str = ""
 
 
 def application(make_app: Callable[[], FastAPI], options: ReplicaOptions | None = None) -> Any:
@@ -95,6 +98,7 @@ class _Ingress:
             return self._replicas.answer.remote(asked)
 
         middleware = [
+            Middleware(RootPath, root=self._options.api_prefix),
             Middleware(Failures),
             Middleware(BodyLimits, limits=self._options.limits),
             Middleware(Gateway, answer=answer, patience=self._options.patience),

@@ -1,11 +1,9 @@
-"""From checked fields to generations."""
+"""From checked fields to generations. Templates, grammars and long prompts take time: this runs in worker threads."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from dflash_local.conversation import ChatAnswer
 from dflash_local.engine import Engine, Generation
@@ -20,60 +18,35 @@ from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.security.api_keys import key_number
 from dflash_local.server.service import Service
 
-R = TypeVar("R")
 
-
-async def start_chat(
-    service: Service,
-    body: ChatRequest,
-    fields: RequestFields,
-    make_reply: Callable[[list[Generation], list[ChatAnswer]], R],
-    *,
-    of: Fields | None = None,
-    before: str = "",
-) -> tuple[list[Generation], R]:
-    """Queue all choices of a chat completion, and make their reply with a parser for each; `of` as for `render_chat`.
-    `before` is text before the conversation.
-
-    This runs in a thread, because templates, grammars and long prompts take time.
-    """
+def start_chat(
+    service: Service, body: ChatRequest, fields: RequestFields, *, of: Fields | None = None, before: str = ""
+) -> tuple[list[Generation], list[ChatAnswer]]:
+    """Queue all choices of a chat completion; also returns a parser for each. `of` as for `render_chat`, `before` is
+    text before the conversation."""
     engine = service.engine
-
-    def start() -> tuple[list[Generation], R]:
-        prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
-        prompt = replace(prompt, prompt=before + prompt.prompt)
-        generations = _submit_all(
-            engine, fields, 1, options, lambda _, sampling, options: engine.submit_chat(prompt, sampling, **options)
-        )
-        return generations, make_reply(generations, [engine.answer(prompt) for _ in generations])
-
-    return await asyncio.to_thread(start)
+    prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
+    prompt = replace(prompt, prompt=before + prompt.prompt)
+    generations = _submit_all(
+        engine, fields, 1, options, lambda _, sampling, options: engine.submit_chat(prompt, sampling, **options)
+    )
+    return generations, [engine.answer(prompt) for _ in generations]
 
 
-async def start_completion(
-    service: Service,
-    body: GenerationFields,
-    fields: RequestFields,
-    tokens: Callable[[], Sequence[Sequence[int]]],
-    make_reply: Callable[[list[Generation]], R],
-) -> tuple[list[Generation], R]:
-    """Queue all choices of a completion for the prompts that `tokens` makes, and make their reply; also in a thread."""
+def start_completion(
+    service: Service, body: GenerationFields, fields: RequestFields, prompts: Sequence[Sequence[int]]
+) -> list[Generation]:
+    """Queue all choices of a completion for each prompt."""
     engine = service.engine
-
-    def start() -> tuple[list[Generation], R]:
-        ignored = body.sent_parts(Engine.ignored(fields.sampling))  # parts of a schema that its grammar cannot enforce
-        body.ignore(ignored, strict=service.settings.strict_fields)
-        prompts, options = tokens(), _submit_options(engine, fields)
-        generations = _submit_all(
-            engine,
-            fields,
-            len(prompts),
-            options,
-            lambda index, sampling, options: engine.submit(prompts[index], sampling, **options),
-        )
-        return generations, make_reply(generations)
-
-    return await asyncio.to_thread(start)
+    ignored = body.sent_parts(Engine.ignored(fields.sampling))  # parts of a schema that its grammar cannot enforce
+    body.ignore(ignored, strict=service.settings.strict_fields)
+    return _submit_all(
+        engine,
+        fields,
+        len(prompts),
+        _submit_options(engine, fields),
+        lambda index, sampling, options: engine.submit(prompts[index], sampling, **options),
+    )
 
 
 def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:

@@ -34,9 +34,10 @@ class Command(Generic[F]):
     run: Callable[[F], int]
 
     def read(self, namespace: argparse.Namespace, words: Sequence[str], passed: Sequence[str]) -> F:
-        """The values of its flags. A field `line`, if there is one, is what was typed: `words`, and `passed` after
-        --."""
-        return self.flags.of({**vars(namespace), "line": CommandLine(self.parser, words, passed)})
+        """The values of its flags. Of the fields `line` and `typed`, if there are any, the first is what was typed:
+        `words`, and `passed` after --; the second is `line.typed()`."""
+        line = CommandLine(self.parser, words, passed)
+        return self.flags.of({**vars(namespace), "line": line, "typed": line.typed()})
 
 
 def add_command(

@@ -178,7 +178,8 @@ class _Reader:
     def __init__(self, model: type[Fields]) -> None:
         self._model = model
         self._values: dict[str, Any] = {}
-        self._sent_as: dict[str, tuple[int, str]] = {}  # rank and name under which a field came
+        # A field's rank (whether another one implied it, and that of its name), and the name under which it came.
+        self._sent_as: dict[str, tuple[tuple[bool, int], str]] = {}
         self._ignored: list[str] = []
 
     def read(self, body: Mapping[str, Any], mapped_from: str | None = None) -> None:
@@ -203,7 +204,7 @@ class _Reader:
 
     def _take(self, rule: Rule, sent: str, value: Any, *, implied: bool) -> None:
         """Keep the value under the best name; another name's value is listed as ignored if it differs."""
-        rank = rule.rank + 100 * implied
+        rank = implied, rule.rank
         if rule.target in self._values:
             held_rank, held = self._sent_as[rule.target]
             differs = self._values[rule.target] != value
@@ -232,7 +233,7 @@ class _Reader:
         name = str(found["loc"][0]) if found["loc"] else ""
         if found["type"] == "missing":
             return RequestError(f"{name} is missing", param=name)
-        sent = self._sent_as.get(name, (0, name))[1]
+        sent = self._sent_as[name][1] if name in self._sent_as else name
         rule = self._model.RULES[name]
         must = self._model.POLICY.must.get(rule.target) or _complaint(found)
         return RequestError(f"{sent} must be {must}, got {self._values[rule.target]!r:.80}", param=sent)

@@ -17,6 +17,7 @@ from dflash_local.server.formats.events import STREAMS
 from dflash_local.server.http_errors import ClientLeft, HTTPError, api_at, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.replicas.asked import Asked
+from dflash_local.server.route_path import route_path
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class _Answer:
         """End an answer that will never be complete: a stream with an error, anything else with its connection."""
         if not self._streams:
             raise _TooLate
-        api = api_at(self._scope["path"])
+        api = api_at(route_path(self._scope))
         event = api.last_event(encode(api.error(LOST)[1]))
         await self._send({"type": "http.response.body", "body": event, "more_body": False})
 

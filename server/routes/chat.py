@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.conversation import ChatAnswer
 from dflash_local.generation import Generation
 from dflash_local.server.answers.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.fields.chat import ChatRequest
-from dflash_local.server.fields.request import parse_fields
+from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.chat import ChatReply
 from dflash_local.server.formats.details import details_of
 from dflash_local.server.formats.passes import choice_passes
@@ -27,23 +27,23 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
-        engine, settings = service.engine, service.settings
-        fields = parse_fields(body, settings.defaults)
-
-        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> ChatReply:
-            counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
-            return ChatReply(
-                settings.alias,
-                answers,
-                counts,
-                choice_probs(engine, fields.probs, generations),
-                choice_passes(engine, generations),
-                details_of(engine, settings.alias, fields, generations).whole if fields.verbose else None,
-            )
-
-        generations, reply = await start_chat(service, body, fields, make_reply)
+        fields = parse_fields(body, service.settings.defaults)
+        generations, reply = await asyncio.to_thread(_start, service, body, fields)
         service.chats.add(reply.id, generations)
         return await respond(request, fields, reply, generations)
 
     paths = ("/v1/chat/completions", "/chat/completions")
     add_endpoint(app, paths, chat_completions, answer=ChatCompletion, event=ChatCompletionChunk)
+
+
+def _start(service: Service, body: ChatRequest, fields: RequestFields) -> tuple[list[Generation], ChatReply]:
+    engine, model = service.engine, service.settings.alias
+    generations, answers = start_chat(service, body, fields)
+    return generations, ChatReply(
+        model,
+        answers,
+        [partial(engine.tokens_through, generation=generation) for generation in generations],
+        choice_probs(engine, fields.probs, generations),
+        choice_passes(engine, generations),
+        details_of(engine, model, fields, generations).whole if fields.verbose else None,
+    )

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.engine import Engine
+from dflash_local.engine import Engine, Generation
 from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.continuation import continuation
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
-from dflash_local.server.formats.native import native_reply
+from dflash_local.server.formats.native import NativeReply, native_reply
 from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -46,15 +45,15 @@ def add_routes(app: FastAPI, service: Service) -> None:
         engine = service.engine
         fields = await asyncio.to_thread(with_continuation, engine, body, parse_fields(body, settings.defaults))
 
-        def tokens() -> list[list[int]]:
+        def start() -> tuple[list[Generation], NativeReply]:
             layout = service.infill
             begun = engine.tokenize(body.prompt or "", add_special=False)
             gap = Gap(layout.tokens(body.input_prefix), layout.tokens(body.input_suffix), begun, body.files)
-            return [layout.prompt(gap, fields.options["max_tokens"])]
+            tokens = [layout.prompt(gap, fields.options["max_tokens"])]
+            generations = start_completion(service, body, fields, tokens)
+            return generations, native_reply(engine, settings.alias, body, fields, generations)
 
-        generations, reply = await start_completion(
-            service, body, fields, tokens, partial(native_reply, engine, settings.alias, body, fields)
-        )
+        generations, reply = await asyncio.to_thread(start)
         return await respond(request, fields, reply, generations)
 
     add_endpoint(app, ("/infill",), infill, answer=NativeAnswer, event=NativeEvent, needs=fim_tokens)

@@ -8,7 +8,6 @@ from functools import partial
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.conversation import ChatAnswer
 from dflash_local.generation import Generation
 from dflash_local.server.answers.messages import Message, MessageError, MessageEvent, MessageTokens
 from dflash_local.server.chat_prompt import count_tokens
@@ -31,8 +30,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
         fields = parse_fields(chat, settings.defaults)
 
-        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> MessagesReply:
-            return MessagesReply(
+        def start() -> tuple[list[Generation], MessagesReply]:
+            generations, answers = start_chat(service, chat, fields, of=body)
+            return generations, MessagesReply(
                 settings.alias,
                 answers[0],
                 n_prompt=generations[0].request.n_prompt,
@@ -42,7 +42,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 hide_thoughts=body.hides_thoughts,
             )
 
-        generations, reply = await start_chat(service, chat, fields, make_reply, of=body)
+        generations, reply = await asyncio.to_thread(start)
         return await respond(request, fields, reply, generations)
 
     async def count_message_tokens(request: Request, body: MessagesRequest) -> Response:

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.conversation import ChatAnswer
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.server.answers import ollama as shapes
 from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.encoding import encode
+from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.generation_fields import GenerationFields
 from dflash_local.server.fields.ollama import (
     OllamaChatRequest,
@@ -55,8 +56,6 @@ ABSENT = {
 
 F = TypeVar("F", bound=GenerationFields)
 
-_Started = tuple[RequestFields, list[Generation], OllamaTextReply]
-
 
 class Ollama:
     """The handlers."""
@@ -72,14 +71,14 @@ class Ollama:
         if not body.messages:
             return await self._without_prompt(request, body, clock)
         self._free_afterwards(body)
-        service = self._service
         chat, fields = await self._read(body.chat)
 
-        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaChatReply:
-            probs = choice_probs(service.engine, fields.probs, generations)
-            return OllamaChatReply(self._answering(body), answers[0], clock, probs)
+        def start() -> tuple[list[Generation], OllamaChatReply]:
+            generations, answers = start_chat(self._service, chat, fields, of=body)
+            probs = choice_probs(self._service.engine, fields.probs, generations)
+            return generations, OllamaChatReply(self._answering(body), answers[0], clock, probs)
 
-        generations, reply = await start_chat(service, chat, fields, make_reply, of=body)
+        generations, reply = await asyncio.to_thread(start)
         return await respond(request, fields, reply, generations)
 
     async def generate(self, request: Request, body: OllamaGenerateRequest) -> Response:
@@ -88,44 +87,41 @@ class Ollama:
         if not body.prompt:
             return await self._without_prompt(request, body, clock)
         self._free_afterwards(body)
-        start = self._start_plain if body.is_plain else self._start_answer
-        fields, generations, reply = await start(body, clock)
+        if body.is_plain:
+            completion, fields = await self._read(body.completion)
+            generations, reply = await asyncio.to_thread(self._start_plain, body, completion, fields, clock)
+            body.ignore(completion.ignored)
+        else:
+            chat, fields = await self._read(body.chat)
+            generations, reply = await asyncio.to_thread(self._start_answer, body, chat, fields, clock)
         return await respond(request, fields, reply, generations)
 
-    async def _start_answer(self, body: OllamaGenerateRequest, clock: Clock) -> _Started:
+    def _start_answer(
+        self, body: OllamaGenerateRequest, chat: ChatRequest, fields: RequestFields, clock: Clock
+    ) -> tuple[list[Generation], OllamaTextReply]:
         """With the chat template."""
-        service, engine = self._service, self._service.engine
-        chat, fields = await self._read(body.chat)
-        before = await asyncio.to_thread(_before, engine, body.context or [])
+        engine = self._service.engine
+        before = _before(engine, body.context or [])
+        generations, answers = start_chat(self._service, chat, fields, of=body, before=before)
+        probs, context = choice_probs(engine, fields.probs, generations), generations[0].request.prompt_tokens
+        return generations, OllamaTextReply(self._answering(body), answers[0], clock, probs, context)
 
-        def make_reply(generations: list[Generation], answers: list[ChatAnswer]) -> OllamaTextReply:
-            probs = choice_probs(engine, fields.probs, generations)
-            context = generations[0].request.prompt_tokens
-            return OllamaTextReply(self._answering(body), answers[0], clock, probs, context)
-
-        return fields, *await start_chat(service, chat, fields, make_reply, of=body, before=before)
-
-    async def _start_plain(self, body: OllamaGenerateRequest, clock: Clock) -> _Started:
+    def _start_plain(
+        self, body: OllamaGenerateRequest, completion: CompletionRequest, fields: RequestFields, clock: Clock
+    ) -> tuple[list[Generation], OllamaTextReply]:
         """Without a chat template."""
         service, engine, prompt = self._service, self._service.engine, body.prompt or ""
-        completion, fields = await self._read(body.completion)
-
-        def tokens() -> list[list[int]]:
-            if body.suffix:
-                layout = service.infill
-                gap = Gap(layout.tokens(prompt), layout.tokens(body.suffix))
-                return [layout.prompt(gap, fields.options["max_tokens"])]
+        if body.suffix:
+            layout = service.infill
+            gap = Gap(layout.tokens(prompt), layout.tokens(body.suffix))
+            tokens = layout.prompt(gap, fields.options["max_tokens"])
+        else:
             context = body.context or []
             _before(engine, context)  # for its refusals
-            return [engine.tokenize_prompt([*context, prompt])]
-
-        def make_reply(generations: list[Generation]) -> OllamaTextReply:
-            probs = choice_probs(engine, fields.probs, generations)
-            return OllamaTextReply(self._answering(body), PlainText(), clock, probs)
-
-        generations, reply = await start_completion(service, completion, fields, tokens, make_reply)
-        body.ignore(completion.ignored)
-        return fields, generations, reply
+            tokens = engine.tokenize_prompt([*context, prompt])
+        generations = start_completion(service, completion, fields, [tokens])
+        probs = choice_probs(engine, fields.probs, generations)
+        return generations, OllamaTextReply(self._answering(body), PlainText(), clock, probs)
 
     async def _without_prompt(
         self, request: Request, body: OllamaChatRequest | OllamaGenerateRequest, clock: Clock

@@ -8,7 +8,6 @@ from functools import partial
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.conversation import ChatAnswer
 from dflash_local.errors import ContextLengthError
 from dflash_local.generation import Generation
 from dflash_local.server.answers.responses import InputTokens, ResponseAnswer, ResponseEvent
@@ -30,16 +29,17 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def responses(request: Request, body: ResponsesRequest) -> Response:
         """A response in OpenAI's newer format; nothing is stored."""
-        engine = service.engine
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
         fields = parse_fields(chat, settings.defaults)
         make_reply = partial(ResponsesReply, settings.alias, echo=echo(body, fields), names=body.names)
 
-        def reply_to(generations: list[Generation], answers: list[ChatAnswer]) -> ResponsesReply:
-            return make_reply(answers[0], count=partial(engine.tokens_through, generation=generations[0]))
+        def start() -> tuple[list[Generation], ResponsesReply]:
+            generations, answers = start_chat(service, chat, fields, of=body)
+            count = partial(service.engine.tokens_through, generation=generations[0])
+            return generations, make_reply(answers[0], count=count)
 
         try:
-            generations, reply = await start_chat(service, chat, fields, reply_to, of=body)
+            generations, reply = await asyncio.to_thread(start)
         except ContextLengthError as error:
             if not body.stream:
                 raise

@@ -16,7 +16,7 @@ from dflash_local.cli.usage import Command, UsageError
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_field_is_a_flag_of_the_command(name: str) -> None:
     command: Command[Any] = commands_of(parser((name,)))[name].get_default("command")
-    places = {action.dest for action in actions_of(command.parser)} | {"line", "foreign_flags"}
+    places = {action.dest for action in actions_of(command.parser)} | {"line", "typed", "foreign_flags"}
     assert [
         spec.name for spec in fields(command.flags) if spec.name not in places and "dests" not in spec.metadata
     ] == []
@@ -31,13 +31,20 @@ def test_values_have_the_type_of_their_field() -> None:
 def test_words_go_to_their_flags() -> None:
     words = ["-m", "T.gguf", "-c64", "--temp=-1", "-r", "a=b", "-r", "", "-fa", "--threads_batch", "-1"]
     _, args = parse(["serve", *words])
-    assert args.line.typed() == {
+    assert args.typed == {
         "model": ("-m", "T.gguf"),
         "n_ctx": ("-c64",),
         "sampling_temperature": ("--temp=-1",),
         "reverse_prompt": ("-r", "a=b", "-r", ""),
         "flash_attn": ("-fa",),
         "n_threads_batch": ("--threads-batch", "-1"),
+    }
+
+
+def test_an_abbreviated_flag_is_its_flag() -> None:
+    assert parse(["bench", "-m", "T.gguf", "--repor=R"])[1].typed == {
+        "model": ("-m", "T.gguf"),
+        "report": ("--repor=R",),
     }
 
 

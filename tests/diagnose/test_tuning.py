@@ -8,7 +8,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ def test_matrices() -> None:
 # ---- between two starts ----
 
 
-def start(pocket: dict[str, Path], **options: Any) -> dict[str, Any]:
+def start(pocket: dict[str, Path], **options: Any) -> Mapping[str, Any]:
     with Engine(pocket["target"], n_ctx=64, **options) as engine:
         return engine.info
 

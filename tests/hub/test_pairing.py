@@ -420,6 +420,8 @@ def test_which_flag_counts(endpoint: StandIn, target: bytes, pocket: dict[str, P
     with pytest.raises(RequestError, match="no model is named"):
         taken()
     monkeypatch.setenv("LLAMA_ARG_MODEL", local)
+    with pytest.raises(RequestError, match="both name the target"):  # though the variable says the same
+        taken("-m", local, "-hf", TARGET)
     assert taken("-hf", TARGET, "--draft", "off")[0] != local
     assert taken("--draft", "off")[0] == local
     monkeypatch.delenv("LLAMA_ARG_MODEL")

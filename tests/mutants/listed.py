@@ -117,7 +117,7 @@ ENGINE = [
     *mutants_of(
         "ggml_ops/engine/costs.cpp",
         ("verify.set(rows, best);", "verify.set(rows, first);"),
-        ("verify.points().count(15) && verify.at(15) > 1.05 * verify.at(16)", "verify.points().count(15) && false"),
+        ("verify.has(15) && verify.at(15) > 1.05 * verify.at(16)", "verify.has(15) && false"),
         tests=("native costs", "native tune"),
     ),
     *mutants_of(
@@ -169,7 +169,8 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/cost_curve.cpp",
-        ("ms = std::min(ms, 2.0 * (point + per_cell_ * cells));", ";"),
+        ("ms = std::min(ms, 2.0 * (old + per_cell_ * cells));", ";"),
+        ("return p.seen ? p.ms : p.ms * trend_;", "return p.ms;"),
         (
             "const double f  = double(rows - lo->first) / (hi->first - lo->first);",
             "const double f  = double(hi->first - rows) / (hi->first - lo->first);",
@@ -184,6 +185,7 @@ DRAFT = [
         ),
         ("m.values[n] += NEWEST * (values[i] - m.values[n]);", "m.values[n] = values[i];"),
         ("if (c->rate == 0 || c->rate >= 0.99 * top) {", "if (c->rate >= 0.99 * top) {"),
+        ("compare(t, std::log(c.known / current->known));", "compare(t, std::log(c.known));"),
         ("std::clamp(2 * backoff_, MIN_REST, MAX_REST);", "std::clamp(backoff_, MIN_REST, MAX_REST);"),
         tests=("native choice", "native controller"),
     ),

@@ -150,7 +150,7 @@ ERRORS: list[tuple[Exception, int, str | None, str]] = [
 
 @pytest.mark.parametrize(("error", "status", "code", "anthropic"), ERRORS)
 def test_types_and_codes(error: Exception, status: int, code: str | None, anthropic: str) -> None:
-    for path in (CHAT, RESPONSES, TEXT, "/responses", "/v1/embeddings", "/llm/v1/models"):
+    for path in (CHAT, RESPONSES, TEXT, "/responses", "/v1/embeddings", "/v1/models"):
         got, body = api_at(path).error(error)
         assert (got, body["error"]["code"]) == (status, code)
         assert set(body["error"]) == {"message", "type", "param", "code"}

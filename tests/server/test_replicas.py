@@ -15,6 +15,7 @@ from starlette.types import Message
 
 from dflash_local.engine import Engine
 from dflash_local.server.app import create_app
+from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.replicas.asked import REPLICA, Asked
 from dflash_local.server.replicas.gateway import Gateway
 from dflash_local.server.replicas.places import Places
@@ -112,8 +113,9 @@ class Stream:
         self.cancelled = True
 
 
-def client(answer: Callable[[Asked], Any], patience: float = 5) -> httpx.AsyncClient:
-    app = Starlette(middleware=[Middleware(Gateway, answer=answer, patience=patience)])
+def client(answer: Callable[[Asked], Any], patience: float = 5, *, below: bool = False) -> httpx.AsyncClient:
+    gateway = Middleware(Gateway, answer=answer, patience=patience)
+    app = Starlette(middleware=[Middleware(RootPath, root="/llm" if below else ""), gateway])
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", timeout=PATIENCE)
 
 
@@ -190,7 +192,7 @@ def answers(*streams: Stream, path: str = "/v1/chat/completions", patience: floa
     left = list(streams)
 
     async def run() -> httpx.Response:
-        async with client(lambda _asked: left.pop(0), patience) as http:
+        async with client(lambda _asked: left.pop(0), patience, below=path.startswith("/llm")) as http:
             return await http.post(path, json=CHAT)
 
     return asyncio.run(run())
@@ -207,9 +209,10 @@ def test_a_stream_whose_replica_dies_says_so() -> None:
     part = {"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True}
     said = answers(scripted([], [START, part], Lost())).text
     assert json.loads(said.removeprefix("data: 1\n\ndata: "))["error"]["code"] == "replica_lost"
-    said = answers(scripted([], [START, part], Lost()), path="/v1/messages").text
-    event, data = said.removeprefix("data: 1\n\n").split("\n")[:2]
-    assert (event, json.loads(data.removeprefix("data: "))["error"]["type"]) == ("event: error", "overloaded_error")
+    for path in ("/v1/messages", "/llm/v1/messages"):
+        said = answers(scripted([], [START, part], Lost()), path=path).text
+        event, data = said.removeprefix("data: 1\n\n").split("\n")[:2]
+        assert (event, json.loads(data.removeprefix("data: "))["error"]["type"]) == ("event: error", "overloaded_error")
 
 
 def test_no_replica_in_time() -> None:

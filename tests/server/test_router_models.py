@@ -129,7 +129,7 @@ def test_what_the_router_decides_is_told(flags: InstanceFlags, caplog: pytest.Lo
 def test_typed_flags_go_to_every_instance() -> None:
     line = "-c 64 --port 5 --temp=0.5 -fa on -fa -ngl all --no-slots -r A -r B -l 5+1 --api-key x --cont-batching -t4"
     line += " --lookup-corpus a.txt --lookup-corpus b.txt"
-    typed = parse(*line.split()).line.typed()
+    typed = parse(*line.split()).typed
     assert typed["n_ctx"] == ("-c", "64")
     assert typed["sampling_temperature"] == ("--temp=0.5",)
     assert typed["flash_attn"] == ("-fa",)

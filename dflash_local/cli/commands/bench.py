@@ -16,7 +16,7 @@ from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import Appended, Flags, add_flags, flag
 from dflash_local.cli.flags.model_flags import ModelFlags, Models, add_model_flags, take_models
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
-from dflash_local.cli.flags.sampling_flags import add_sampling_flags
+from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count, write_text
 from dflash_local.cli.terminal.bench_progress import watching
 from dflash_local.cli.usage import Commands, add_command
@@ -92,7 +92,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_flags(parser, PromptFlags, BaselineFlags)
     add_model_flags(parser)
-    add_sampling_flags(parser)
+    add_flags(parser, SamplingFlags)
 
 
 def _upstream_program() -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from dflash_local.build.builder import build
 from dflash_local.build.recipe import BACKENDS
 from dflash_local.build.tree import write_tree
-from dflash_local.cli.flags.flag import Flags, add_fields, flag
+from dflash_local.cli.flags.flag import Flags, add_fields, argument, flag
 from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = (
@@ -46,7 +46,7 @@ class BuildFlags(PlaceFlags):
         "--tree", "only unpack and patch the pinned source into DIR (for work on patches/)", metavar="DIR"
     )
     python: str | None = flag("--python", "with --out: the Python of that machine (default: this one)", metavar="3.12")
-    cmake_flags: list[str] = flag("cmake_flags", "flags for CMake, after --", nargs="*", metavar="-DFLAG=VALUE")
+    cmake_flags: list[str] = argument("flags for CMake, after --", nargs="*", metavar="-DFLAG=VALUE")
 
 
 def add_parser(commands: Commands) -> None:

@@ -7,9 +7,9 @@ import json
 from dflash_local.cli.chat.backends import local, remote
 from dflash_local.cli.chat.repl import HELP, Chat
 from dflash_local.cli.flags.engine_arguments import load_engine
-from dflash_local.cli.flags.flag import flag
+from dflash_local.cli.flags.flag import add_flags, flag
 from dflash_local.cli.flags.model_flags import NO_MODEL, ModelFlags, add_model_flags, take_models
-from dflash_local.cli.flags.sampling_flags import SamplingFlags, add_sampling_flags
+from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.usage import Commands, add_command
@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
         allow_abbrev=False,
     )
     add_model_flags(parser)
-    add_sampling_flags(parser)
+    add_flags(parser, SamplingFlags)
 
 
 def run(args: ChatFlags) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from dflash_local.cli.flags.flag import Flags, flag
+from dflash_local.cli.flags.flag import Flags, argument
 from dflash_local.cli.parser_actions import actions_of, commands_of
 from dflash_local.cli.usage import Commands, add_command
 
@@ -23,7 +23,7 @@ _MODELS = ("model", "drafter")  # by `dest` in the parser
 
 
 class CompletionFlags(Flags):
-    shell: str = flag("shell", "the shell that is to complete", choices=SHELLS)
+    shell: str = argument("the shell that is to complete", choices=SHELLS)
 
 
 def add_parser(commands: Commands) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.flag import add_flags, argument, flag
 from dflash_local.cli.flags.model_flags import HubFlags, local_header, local_target
 from dflash_local.cli.flags.values import count, numbers
 from dflash_local.cli.terminal.notes import note
@@ -34,8 +34,7 @@ as llama.cpp's: names and keys change, weights do not.
 
 
 class ConvertFlags(HubFlags):
-    drafter: Path = flag(
-        "drafter",
+    drafter: Path = argument(
         "directory with the drafter's config.json and weights, or a GGUF of another dialect",
         metavar="DRAFTER",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.flag import Flags, flag
+from dflash_local.cli.flags.flag import Flags, argument, flag
 from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ The list is part of dflash-local; entries of your own go into pairs.json in the 
 
 
 class PairsFlags(Flags):
-    name: str | None = flag("name", "only targets with this in their name", nargs="?", metavar="TARGET")
+    name: str | None = argument("only targets with this in their name", nargs="?", metavar="TARGET")
     json: bool = flag("--json", "print the list as JSON")
 
 

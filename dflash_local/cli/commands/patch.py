@@ -13,7 +13,7 @@ from typing import Any
 from dflash_local.build import patch
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
-from dflash_local.cli.flags.flag import Flags, flag
+from dflash_local.cli.flags.flag import Flags, argument, flag
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import BuildError
 
@@ -140,9 +140,7 @@ def _pinned(folder: Path) -> Path:
 
 
 class PatchFlags(Flags):
-    source: Path | None = flag(
-        "source", "folder or .tar.gz (default: the pinned source)", nargs="?", metavar="SOURCE_TREE"
-    )
+    source: Path | None = argument("folder or .tar.gz (default: the pinned source)", nargs="?", metavar="SOURCE_TREE")
     apply: bool = flag("--apply", "write the hunks that fit (a folder only)")
     only: str = flag("--only", "only patches whose names begin with this, such as 0003", default="", metavar="NAME")
     verbose: bool = flag("--verbose -v", "name the hunks that apply as they are, too")

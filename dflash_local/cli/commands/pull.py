@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.flag import add_flags, argument, flag
 from dflash_local.cli.flags.model_flags import HubFlags, hub_of
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
@@ -27,8 +27,8 @@ examples:
 
 
 class PullFlags(HubFlags):
-    name: str | None = flag(
-        "name", "the target (default: Q4_K_M, then Q8_0)", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]"
+    name: str | None = argument(
+        "the target (default: Q4_K_M, then Q8_0)", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]"
     )
     hf_file: str | None = flag("-hff --hf-file", "the file of that repository, of any type", metavar="FILE")
     drafter: str | None = flag(

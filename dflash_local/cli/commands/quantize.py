@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.engine_flags import EngineFlags, add_engine_flags
-from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.flag import add_flags, argument, flag
 from dflash_local.cli.flags.model_flags import HubFlags, Models, local_target
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
-from dflash_local.cli.flags.sampling_flags import add_sampling_flags
+from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
@@ -34,7 +34,7 @@ projection is read in each of its passes.
 
 
 class QuantizeFlags(EngineFlags, HubFlags, PromptFlags):
-    drafter: Path = flag("drafter", "GGUF or checkpoint directory of the drafter", metavar="DRAFTER")
+    drafter: Path = argument("GGUF or checkpoint directory of the drafter", metavar="DRAFTER")
     target: str = flag(
         "--target", "GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub", required=True, metavar="TARGET"
     )
@@ -66,7 +66,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_flags(parser, HubFlags, PromptFlags)
     add_engine_flags(parser, without=("model", "drafter", "draft_vocab"))
-    add_sampling_flags(parser)
+    add_flags(parser, SamplingFlags)
 
 
 def run(args: QuantizeFlags) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dflash_local.build.distribution import make_wheels
 from dflash_local.build.recipe import BACKENDS
-from dflash_local.cli.flags.flag import Flags, flag
+from dflash_local.cli.flags.flag import Flags, argument, flag
 from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = (
@@ -26,7 +26,7 @@ class WheelFlags(Flags):
     )
     out: Path = flag("--out", "default: %(default)s", default=Path("dist"), metavar="DIR")
     force: bool = flag("--force", "compile again even if nothing changed")
-    cmake_flags: list[str] = flag("cmake_flags", "flags for CMake, after --", nargs="*", metavar="-DFLAG=VALUE")
+    cmake_flags: list[str] = argument("flags for CMake, after --", nargs="*", metavar="-DFLAG=VALUE")
 
 
 def add_parser(commands: Commands) -> None:

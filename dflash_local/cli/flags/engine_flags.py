@@ -9,16 +9,13 @@ import argparse
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
-from dflash_local.cli.flags.flag import SILENT, Appended, FlagGroup, Flags, Joined, add_field, add_flag, flag, gathered
+from dflash_local.cli.flags.flag import SILENT, Appended, FlagGroup, Flags, Joined, add_fields, add_flag, flag, gathered
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
 from dflash_local.drafting import MIN_DRAFT_VOCAB, Budget, Draft, DraftKind
 from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
-
-if TYPE_CHECKING:
-    pass
 
 
 def _layers(text: str) -> int:
@@ -141,14 +138,14 @@ def add_engine_flags(
         if option.flag and name not in without:
             default = {**DEFAULTS, **(defaults or {})}.get(name)
             _add_option(groups[option.flag.group], name, option, option.flag, default)
-    add_field(models, EngineFlags, "auto_convert")
-    add_field(machine, EngineFlags, "load_mode")
+    add_fields(models, EngineFlags, "auto_convert")
+    add_fields(machine, EngineFlags, "load_mode")
     machine.add_argument(
         "--list-devices",
         action=_ListDevices,
         help="print the devices that --device may name, after --rpc its servers' too, and exit",
     )
-    add_field(template, EngineFlags, "chat_template_file")
+    add_fields(template, EngineFlags, "chat_template_file")
     return groups
 
 

@@ -1,4 +1,10 @@
-"""Flags as fields of classes: each with its type, its names and its environment variable."""
+"""Flags as fields of classes: each with its type, its names and its environment variable.
+
+    class LimitFlags(Flags, title="limits"):
+        timeout: int = flag("-to --timeout", "time for a client", env="LLAMA_ARG_TIMEOUT", default=300)
+
+`add_flags` adds a group "limits" with these names to a parser, `LimitFlags.of` makes an instance of what was parsed.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +20,14 @@ from dflash_local.cli.flags.values import truth
 from dflash_local.cli.parser_actions import VARIABLES
 
 F = TypeVar("F", bound="Flags")
-# What argparse is told of a field because of its annotation.
-_BY_TYPE: Mapping[str, Mapping[str, Any]] = {
-    "bool": {"action": "store_true"},
-    "int": {"type": int, "metavar": "N"},
-    "float": {"type": float},
-    "Path": {"type": Path, "metavar": "FILE"},
+# What argparse is told of a field because of its type, whether or not it may be None.
+_BY_TYPE: dict[Any, dict[str, Any]] = {
+    bool: {"action": "store_true"},
+    int: {"type": int, "metavar": "N"},
+    float: {"type": float},
+    Path: {"type": Path, "metavar": "FILE"},
 }
+_BY_TYPE |= {kind | None: options for kind, options in _BY_TYPE.items()}
 SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
 
 
@@ -34,8 +41,9 @@ class FlagGroup(Protocol):
 class Flags:
     """Values of flags: a command's class inherits those of the groups that it takes. Subclasses are dataclasses, too.
 
-    Fields are declared by `flag`, or by `gathered`; one that has neither is that of another class, or an option of the
-    engine. `title` and `text` are of the group in --help; without a title the flags are in the command's own.
+    Fields are declared by `flag`, `argument` or `gathered`; one that has none of them is that of another class, or an
+    option of the engine. `title` and `text` are of the group in --help; without a title the flags are in the command's
+    own.
     """
 
     title: ClassVar[str]
@@ -61,7 +69,7 @@ def _value(spec: Field[Any], values: Mapping[str, Any]) -> Any:
 def flag(
     names: str, text: str, *, off: str = "", also: Mapping[str, dict[str, Any]] | None = None, **options: Any
 ) -> Any:
-    """A field that is a flag, or, without dashes, the positional argument of its name.
+    """A field that is a flag.
 
     Args:
         names: with blanks between them.
@@ -70,14 +78,18 @@ def flag(
         also: options of further flags that set the field, by their names.
         options: of `add_flag`. What the field's type says is left out: a bool is a switch, an int N, a Path FILE.
     """
-    if off:
-        options["off"] = off.split()
-    return field(metadata={"flag": (names.split(), {**options, "help": text}, also or {})})
+    return field(metadata={"flags": {names: {**options, "off": off.split(), "help": text}, **(also or {})}})
 
 
-def gathered(dests: Mapping[str, str]) -> Any:
-    """A field that maps names to the values of flags that are not fields; `dests` are theirs in the parser."""
-    return field(metadata={"dests": dests})
+def argument(text: str, **options: Any) -> Any:
+    """A field that is a positional argument."""
+    return flag("", text, **options)
+
+
+def gathered(dests: Mapping[str, str], flags: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
+    """A field that maps names to the values of flags that are not fields; `dests` are theirs in the parser. `flags` are
+    the options of those that are added with the class, by their names."""
+    return field(metadata={"dests": dests, "flags": flags or {}})
 
 
 def add_flags(parser: argparse.ArgumentParser, *owners: type[Flags]) -> None:
@@ -86,27 +98,24 @@ def add_flags(parser: argparse.ArgumentParser, *owners: type[Flags]) -> None:
         add_fields(parser.add_argument_group(owner.title, owner.text) if owner.title else parser, owner)
 
 
-def add_fields(group: FlagGroup, owner: type[Flags]) -> None:
-    for name in declared(owner):
-        add_field(group, owner, name)
+def add_fields(group: FlagGroup, owner: type[Flags], *names: str) -> None:
+    """Add the flags that a class declares itself, or those of these fields."""
+    for name, kind in declared(owner).items():
+        for flags, options in owner.__dataclass_fields__[name].metadata["flags"].items():
+            if not names or name in names:
+                by_type = {} if "action" in options else _BY_TYPE.get(kind, {})
+                add_flag(group, *flags.split(), **{"dest": name, **by_type, **options})
 
 
-def declared(owner: type[Flags]) -> list[str]:
-    """The flags that a class declares itself."""
-    own = get_annotations(owner)
-    return [spec.name for spec in fields(owner) if spec.name in own and "flag" in spec.metadata]
+def declared(owner: type[Flags]) -> dict[str, Any]:
+    """The types of the flags that a class declares itself, by field."""
+    kinds = get_annotations(owner, eval_str=True)
+    return {spec.name: kinds[spec.name] for spec in fields(owner) if spec.name in kinds and "flags" in spec.metadata}
 
 
-def add_field(group: FlagGroup, owner: type[Flags], name: str) -> None:
-    spec = owner.__dataclass_fields__[name]
-    names, options, also = spec.metadata["flag"]
-    options = {**_BY_TYPE.get(str(spec.type).removesuffix(" | None"), {}), **options}
-    if names == [name]:
-        group.add_argument(name, **options)
-    else:
-        add_flag(group, *names, dest=name, **options)
-    for more, more_options in also.items():
-        add_flag(group, *more.split(), dest=name, **more_options)
+def titled(owner: type[Flags]) -> list[type[Flags]]:
+    """The bases of a class that are groups of their own in --help, in this order."""
+    return [base for base in owner.mro() if getattr(base, "title", "")]
 
 
 def add_flag(

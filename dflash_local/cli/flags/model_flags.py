@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from dflash_local.hub.client import Hub
     from dflash_local.hub.selection import Name
 
-HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_ARG_SPEC_DRAFT_HF_REPO"
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
 
 
@@ -44,23 +42,28 @@ class HubModelFlags(HubFlags):
         "-hf -hfr --hf-repo",
         "the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
         "('dflash-local pairs'); downloaded once",
-        env=HF_REPO,
+        env="LLAMA_ARG_HF_REPO",
         metavar="USER/NAME[:QUANT]",
     )
     hf_file: str | None = flag(
-        "-hff --hf-file", "the file of that repository, whatever the quantization", env=HF_FILE, metavar="FILE"
+        "-hff --hf-file",
+        "the file of that repository, whatever the quantization",
+        env="LLAMA_ARG_HF_FILE",
+        metavar="FILE",
     )
     hf_repo_draft: str | None = flag(
         "-hfd -hfrd --spec-draft-hf --hf-repo-draft",
         "its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
-        env=HF_DRAFT,
+        env="LLAMA_ARG_SPEC_DRAFT_HF_REPO",
         metavar="USER/NAME[:QUANT]",
     )
 
 
 class ModelFlags(EngineFlags, HubModelFlags):
-    """A target and its drafter, as files or by name, and the engine that runs them."""
+    """A target and its drafter, as files or by name, and the engine that runs them. `typed` has the words of each flag
+    that comes from the command line, not from its variable, by its place."""
 
+    typed: Mapping[str, tuple[str, ...]]
     model: str | None
     drafter: str | None
 
@@ -102,7 +105,7 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, find_drafter: bool
     repo = target_repository(args)
     target, name = ("", repo) if repo else _named_here(args.model or "")
     models = Models(target, args.drafter, name, args.auto_convert)
-    drafter_repo = _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL")
+    drafter_repo = _unless_typed(args, "hf_repo_draft", "drafter")
     if must_exist and not repo:
         check_model_file(models.target, "-m")
     if must_exist and args.drafter and not drafter_repo:
@@ -129,23 +132,17 @@ def _named_here(text: str) -> tuple[str, str | None]:
 
 def target_repository(args: ModelFlags) -> str | None:
     """The repository of -hf, if the target comes from there. Raises RequestError if there is no target, or two."""
-    repo = _typed(args.hf_repo, HF_REPO, args.model, "LLAMA_ARG_MODEL")
+    repo = _unless_typed(args, "hf_repo", "model")
     if not repo and not args.model:
         raise RequestError("no model is named", param="--model", hint=NO_MODEL)
-    if repo and args.model and _is_typed(args.model, "LLAMA_ARG_MODEL"):
+    if repo and "model" in args.typed:
         raise RequestError("-m and -hf both name the target", param="--hf-repo", hint="give one of them")
     return repo
 
 
-def _typed(value: str | None, env: str, other: str | None, other_env: str) -> str | None:
-    """`value`, unless it comes from the environment and `other` was typed."""
-    if value and other and not _is_typed(value, env) and _is_typed(other, other_env):
-        return None
-    return value
-
-
-def _is_typed(value: str | None, env: str) -> bool:
-    return os.environ.get(env) != value
+def _unless_typed(args: ModelFlags, name: str, other: str) -> str | None:
+    """The flag `name`, unless it comes from its variable and the flag `other` was typed."""
+    return None if other in args.typed and name not in args.typed else getattr(args, name)
 
 
 def _fetch(models: Models, args: ModelFlags, repo: str | None, drafter_repo: str | None, *, find_drafter: bool) -> None:

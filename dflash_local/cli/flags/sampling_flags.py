@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from dflash_local.cli.flags.flag import Flags, add_flag, gathered
+from dflash_local.cli.flags.flag import Flags, gathered
 from dflash_local.sampling import SamplingParams
 
 # llama-server's other spellings of sampling flags, and its variables for them.
@@ -29,27 +28,27 @@ _ENV = {
 _NUMBERS = {spec.name: spec for spec in fields(SamplingParams) if "range" in spec.metadata}
 
 
-class SamplingFlags(Flags):
+def _flags() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and options of the flag of each number."""
+    for name, spec in _NUMBERS.items():
+        default = "random" if spec.default is None else f"{spec.default:g}"
+        yield (
+            " ".join((*_ALIASES.get(name, ()), "--" + name.replace("_", "-"))),
+            {
+                "env": _ENV.get(name),
+                "dest": f"sampling_{name}",
+                "type": spec.metadata["range"]["type"],
+                "metavar": "N",
+                "help": f"{spec.metadata['help']} (default: {default})",
+            },
+        )
+
+
+class SamplingFlags(Flags, title="sampling", text="defaults of requests; 0 temperature is greedy"):
     """`sampling`: the numeric fields of SamplingParams; None: not given."""
 
-    sampling: Mapping[str, Any] = gathered({name: f"sampling_{name}" for name in _NUMBERS})
+    sampling: Mapping[str, Any] = gathered({name: f"sampling_{name}" for name in _NUMBERS}, dict(_flags()))
 
     def sampling_params(self) -> SamplingParams:
         """What the flags describe. Raises RequestError if a value is out of range."""
         return SamplingParams(**{name: value for name, value in self.sampling.items() if value is not None})
-
-
-def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag for every numeric field of SamplingParams."""
-    group = parser.add_argument_group("sampling", "defaults of requests; 0 temperature is greedy")
-    for name, spec in _NUMBERS.items():
-        add_flag(
-            group,
-            *_ALIASES.get(name, ()),
-            "--" + name.replace("_", "-"),
-            env=_ENV.get(name),
-            dest=f"sampling_{name}",
-            type=spec.metadata["range"]["type"],
-            metavar="N",
-            help=f"{spec.metadata['help']} (default: {'random' if spec.default is None else f'{spec.default:g}'})",
-        )

@@ -9,15 +9,14 @@ from typing import Any
 from dflash_local import __version__
 from dflash_local.cli.flags.command_line import CommandLine
 from dflash_local.cli.flags.embedding_flags import EmbeddingFlags
-from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.flag import add_flags, flag, titled
 from dflash_local.cli.flags.foreign import Foreign, add_foreign_flags
-from dflash_local.cli.flags.http_flags import ClientFlags, EndpointFlags, HttpFlags, LimitFlags, RecordFlags
+from dflash_local.cli.flags.http_flags import HttpFlags, RecordFlags
 from dflash_local.cli.flags.logs import LogFlags
 from dflash_local.cli.flags.model_flags import add_model_flags
 from dflash_local.cli.flags.replica_flags import ReplicaFlags
 from dflash_local.cli.flags.request_flags import RequestFlags
 from dflash_local.cli.flags.router_flags import RouterFlags
-from dflash_local.cli.flags.sampling_flags import add_sampling_flags
 
 # llama-server's names for ways of drafting, and the options of an engine that each stands for.
 _SPEC_TYPES: Mapping[str, Mapping[str, Any]] = {
@@ -54,8 +53,9 @@ class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
         return {**super().drafting, **_SPEC_TYPES[self.spec_type or "draft-dflash"]}
 
 
-class ServeFlags(AppFlags, RouterFlags, ReplicaFlags):
-    """All of them. `foreign_flags` are those of llama-server without effect here, each with a note."""
+class ServeFlags(AppFlags, RouterFlags, ReplicaFlags, LogFlags):
+    """All of them, in the order of --help. `foreign_flags` are those of llama-server without effect here, each with a
+    note."""
 
     line: CommandLine
     foreign_flags: Mapping[Foreign, str]
@@ -65,7 +65,5 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     add_model_flags(parser, defaults={"n_slots": -1})
-    add_flags(parser, AppFlags, EndpointFlags, ClientFlags, LimitFlags, RecordFlags, RequestFlags)
-    add_sampling_flags(parser)
-    add_flags(parser, EmbeddingFlags, RouterFlags, ReplicaFlags, LogFlags)
+    add_flags(parser, AppFlags, *titled(ServeFlags))
     add_foreign_flags(parser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dflash_local.cli.flags.flag import declared, flag
+from dflash_local.cli.flags.flag import argument, declared, flag
 from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.model_flags import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
@@ -19,7 +19,7 @@ _ADDRESS = frozenset({"host", "port", "api_prefix", "ssl_key_file", "ssl_cert_fi
 class LaunchFlags(ServeFlags):
     """Which program, and the server that it uses."""
 
-    program: str = flag("program", ", ".join(PROGRAMS), metavar="PROGRAM", choices=tuple(PROGRAMS))
+    program: str = argument(", ".join(PROGRAMS), metavar="PROGRAM", choices=tuple(PROGRAMS))
     url: str | None = flag("--url", "a running server (default: the one at --port, if there is one)", metavar="URL")
     model_name: str | None = flag("--model-name", "which model, if the server has several", metavar="NAME")
     any_context: bool = flag("--any-context", "start the program even if the context is shorter than it needs")
@@ -30,7 +30,7 @@ class LaunchFlags(ServeFlags):
         if self.line.words[0] != self.program:
             raise RequestError("the program comes first", hint=f"dflash-local launch {self.program} [flags]")
         own = declared(LaunchFlags)
-        return {place: words for place, words in self.line.typed().items() if place not in own}
+        return {place: words for place, words in self.typed.items() if place not in own}
 
     def server_url(self) -> str:
         """The server's address, without /v1. Raises RequestError."""

@@ -74,6 +74,7 @@ def _options(args: ServeFlags, limits: Limits) -> ReplicaOptions:
         n_gpus=args.replica_gpus,
         drain_timeout=args.drain_timeout,
         limits=limits,
+        api_prefix=args.api_prefix,
     )
 
 

@@ -32,7 +32,7 @@ def is_router(args: ServeFlags) -> bool:
         return True
     if not (args.models_dir or args.models_found or args.models_preset):
         return False
-    typed = args.line.typed()
+    typed = args.typed
     several = not typed.keys().isdisjoint({"models_dir", "models_found", "models_preset"})
     if several != typed.keys().isdisjoint(TARGETS):
         raise RequestError(
@@ -52,7 +52,7 @@ def serve_router(args: ServeFlags, settings: Settings) -> int:
     from dflash_local.server.router.router_app import create_router_app
     from dflash_local.server.tls import Tls
 
-    flags, typed = InstanceFlags(args.line.parser), args.line.typed()
+    flags, typed = InstanceFlags(args.line.parser), args.typed
     if wrong := sorted(typed.keys() & MODELS):
         raise RequestError(
             f"{typed[wrong[0]][0].partition('=')[0]} is about one model, and this command line names none",
