@@ -154,6 +154,16 @@ void engine::fail(slot & s, const std::string & why, int32_t state) {
     cache_.forget(s.id);
 }
 
+// Ends a request that has no row in this pass (room.h).
+void engine::end_early(slot & s, const std::string & why) {
+    s.result.ended = true;
+    if (!why.empty()) {
+        return fail(s, why);
+    }
+    finish(s, DFLASH_CONTEXT);
+    cache_.leave(s.id);
+}
+
 dflash_slot_stats engine::stats_of(int32_t id) const {
     cache_.at(id);
     const slot &      s     = slots_[id];

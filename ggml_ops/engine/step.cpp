@@ -75,7 +75,7 @@ void engine::plan() {
         s.begin_pass();
         follow(s);
     }
-    const int32_t room = claim_room();
+    const int32_t room = room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
     controller::cut_trees(slots_, room);
     add_trees(controller_.tree_sizes(slots_, room));
     const int32_t n_tree_rows = rows.n_rows();
@@ -331,7 +331,7 @@ void engine::commit_tree(slot & s) {
 void engine::choose() {
     quote();
     next_        = {};
-    next_.choice = controller_.choose_length(slots_, room_for_trees());
+    next_.choice = controller_.choose_length(slots_, room_.for_trees());
 }
 
 // What followed the same tokens before, or is predicted: known before the drafter runs, which it may spare.
