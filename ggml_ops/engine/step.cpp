@@ -9,10 +9,6 @@
 
 namespace dflash {
 
-// Pending tap rows from which on a drafter pass injects them even if the slot does not draft: while it reads its prompt
-// (FLUSH_READING), and otherwise.
-static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED_TAPS;
-
 int32_t engine::step(dflash_update * updates, int32_t cap) {
     refuse_if(
         !updates || cap < (int32_t) slots_.size(), "cap is ", cap, ", must be at least n_slots (", slots_.size(), ")");
@@ -356,6 +352,13 @@ void engine::quote() {
 
 // ---- 6. draft: one drafter forward for all slots that continue ----
 
+// Whether a drafter reads a slot's pending taps even if the slot does not draft. Few may wait, so that the tap store
+// has cells, and a slot that drafts again has little to catch up with; on the host a prompt's wait for a wider pass.
+static bool must_flush(const slot & s, const pending_taps & taps) {
+    constexpr int32_t MAX_READING = 256;
+    return taps.of(s.id).rows >= (s.reading() && !taps.store() ? MAX_READING : target::MAX_STORED_TAPS);
+}
+
 // Injects the taps of accepted rows, and denoises a block for every slot whose tree may grow. Other slots inject their
 // taps only when they hold many.
 void engine::draft() {
@@ -366,10 +369,9 @@ void engine::draft() {
         for (const slot & s : slots_) {
             const bool denoises =
                 i == choice.drafter && choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
-            const int32_t n_pending = drafts_[i].taps().of(s.id).rows;
-            if (denoises || n_pending >= (s.reading() && !drafts_[i].taps().store() ? FLUSH_READING : FLUSH_RESTING)) {
+            if (denoises || must_flush(s, drafts_[i].taps())) {
                 parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens });
-                n_injected += n_pending;
+                n_injected += drafts_[i].taps().of(s.id).rows;
                 n_denoised += denoises;
             }
         }
