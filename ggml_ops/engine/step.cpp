@@ -117,7 +117,8 @@ void engine::add_prompts() {
 // What another slot was to read may be there by now, or never come.
 void engine::follow(slot & s) {
     if (s.held->follows() && s.reading()) {
-        cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from), s.stats.n_cached);
+        const auto n_cached = cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from));
+        s.stats.n_cached    = n_cached.value_or(s.stats.n_cached);
     }
 }
 
