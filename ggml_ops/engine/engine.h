@@ -53,13 +53,13 @@ class engine {
     std::unique_ptr<dflash_request> prepare(const dflash_request_params & params) const;
     bool                            has_room(const request & r) const { return room_.has(r); }
     // Moves the request; one that is refused stays whole.
-    void              submit(int32_t id, dflash_request & r);
-    void              cancel(int32_t id);
-    bool              end_reasoning(int32_t id);
-    void              set_corpus(dflash::corpus && texts);
-    int32_t           step(dflash_update * updates, int32_t cap);
-    void              interrupt() { target_.interrupt(); }
-    dflash_slot_stats stats_of(int32_t id) const;   // of a running request: until now
+    void                 submit(int32_t id, dflash_request & r);
+    void                 cancel(int32_t id);
+    bool                 end_reasoning(int32_t id);
+    void                 set_corpus(dflash::corpus && texts);
+    int32_t              step(dflash_update * updates, int32_t cap);
+    void                 interrupt() { target_.interrupt(); }
+    dflash_slot_counters stats_of(int32_t id) const;   // of a running request: until now
 
     // ---- its parts ----
 

@@ -253,7 +253,7 @@ void engine::count_walk(slot & s) {
         s.stats.t_prompt_ms = (s.t_first_us - s.t_start_us) / 1000.0;
         return;
     }
-    const dflash_slot_stats before = s.stats;
+    const dflash_slot_counters before = s.stats;
     s.count_walk(drafts_.empty() ? (int32_t) DFLASH_BY_DRAFTER : drafts_[s.drafts.drafter].drafter().kind().origin);
     s.result.update.plain_ms = controller_.plain_ms(slots_, pass_.choice.n_attended);
     for (size_t i = 0; i < N_QUOTE_SOURCES; ++i) {
