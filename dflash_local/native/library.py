@@ -68,7 +68,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dflash_submit": [c_void_p, c_int32, c_void_p],
     "dflash_cancel": [c_void_p, c_int32],
     "dflash_step": [c_void_p, POINTER(Update), c_int32, INTS],
-    "dflash_slot_stats_get": [c_void_p, c_int32, POINTER(SlotStats)],
+    "dflash_slot_stats": [c_void_p, c_int32, POINTER(SlotStats)],
     "dflash_slot_end_reasoning": [c_void_p, c_int32, POINTER(c_bool)],
     "dflash_slot_clear": [c_void_p, c_int32, INTS],
     "dflash_slot_save": [c_void_p, c_int32, c_char_p, POINTER(SlotFile)],
@@ -238,7 +238,7 @@ def _raise_error(status: int, _function: Any, _arguments: Any) -> None:
 def _error_of(lib: ctypes.CDLL, status: int) -> DFlashError:
     message = (lib.dflash_last_error() or b"").decode("utf-8", "replace") or f"libdflash failed with status {status}"
     match status:
-        case Status.ERROR_ARG:
+        case Status.ERROR_ARG | Status.ERROR_CANCELLED:
             field = re.match(r"field '([^']*)'", message)  # json_fields.h
             return RequestError(message, param=field[1] if field else None)
         case Status.ERROR_MODEL:

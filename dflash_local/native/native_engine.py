@@ -184,7 +184,7 @@ class NativeEngine:
     def slot_stats(self, slot: int) -> SlotStats:
         """Counters of a slot's current or last request."""
         stats = SlotStats()
-        self._lib.dflash_slot_stats_get(self._handle, slot, byref(stats))
+        self._lib.dflash_slot_stats(self._handle, slot, byref(stats))
         return stats
 
     # -- text (thread-safe) --

@@ -21,7 +21,7 @@ from dflash_local.token_probs import TokenProb
 
 Struct = TypeVar("Struct", bound=ctypes.Structure)
 
-# Where quoted tokens come from, in the order of dflash_slot_stats.
+# Where quoted tokens come from, in the order of dflash_slot_counters.
 QUOTE_SOURCES = ("text", "prediction", "corpus", "answers")
 
 LogCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
@@ -40,6 +40,7 @@ class Status(IntEnum):
     ERROR_COMPUTE = -6
     ERROR_INTERNAL = -7
     ERROR_RPC = -8
+    ERROR_CANCELLED = -9
 
 
 class SlotState(IntEnum):
@@ -147,7 +148,7 @@ class Update(ctypes.Structure):
 
 
 class SlotStats(ctypes.Structure):
-    """dflash_slot_stats: of a slot's current or last request. Times in milliseconds."""
+    """dflash_slot_counters: of a slot's current or last request. Times in milliseconds."""
 
     _fields_ = [
         ("n_prompt", c_int32),

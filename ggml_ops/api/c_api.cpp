@@ -264,7 +264,7 @@ void dflash_engine_interrupt(dflash_engine * e) { e->interrupt(); }
 
 // ---- slots ----
 
-dflash_status dflash_slot_stats_get(const dflash_engine * e, int32_t slot, dflash_slot_stats * out) {
+dflash_status dflash_slot_stats(const dflash_engine * e, int32_t slot, dflash_slot_counters * out) {
     return attempt(out, [&] { return given(e, "engine").stats_of(slot); });
 }
 

@@ -159,8 +159,8 @@ int32_t cache::restore(sequence & s, const conversation & c, int32_t n) {
 
 // Keeps the first n tokens of what the sequence holds. Returns how many really stayed.
 int32_t cache::cut_back(sequence & s, int32_t n) {
-    if (n > 0 && n < s.n_past() && !go_back(s, n)) {
-        n = 0;
+    if (n > 0 && n < s.n_past()) {
+        n = go_back(s, n);
     }
     if (n == 0) {
         forget(s.id);
@@ -178,21 +178,20 @@ int32_t cache::cut_back(sequence & s, int32_t n) {
     return n;
 }
 
-// Forgets what follows the first n tokens: n says how many stayed. A recurrent memory goes back no further than to the
-// last tree's root, a sliding window not far, either to a checkpoint. False: nothing could be kept.
-bool cache::go_back(sequence & s, int32_t & n) {
+// Lets the target's memory forget what follows the first n tokens. Returns how many stayed, 0: it has to be forgotten.
+// A recurrent memory goes back no further than to the last tree's root, a sliding window not far, either to a
+// checkpoint.
+int32_t cache::go_back(const sequence & s, int32_t n) {
     memory & m = target_memory();
     if ((m.recurrent() || n >= reach(s)) && m.cut(s.id, n)) {
-        return true;
+        return n;
     }
     for (auto c = s.checkpoints.rbegin(); c != s.checkpoints.rend(); ++c) {
-        if (c->at > n) {
-            continue;
+        if (c->at <= n) {   // the rest of the memory is cut by position
+            return m.write(s.id, *c->state, true) && m.cut(s.id, c->at) ? c->at : 0;
         }
-        n = c->at;
-        return m.write(s.id, *c->state, true) && m.cut(s.id, n);   // the rest of the memory is cut by position
     }
-    return false;
+    return 0;
 }
 
 }   // namespace dflash

@@ -46,9 +46,9 @@ class cache {
     // on it runs. `prompt` must live until end(); `reusable`: its beginning that need not be read (reusable_part).
     // caches: it may use what others left in the host cache, and is kept there itself.
     int32_t begin(int32_t id, const std::vector<int32_t> & prompt, const std::vector<int32_t> & reusable, bool caches);
-    // For a sequence that follows another one. False: the other one still reads what they share. Otherwise it no longer
-    // follows; n_cached: tokens that it now holds.
-    bool follow(int32_t id, const std::vector<int32_t> & reusable, int32_t & n_cached);
+    // For a sequence that follows another one. Returns how many tokens it now holds, and it no longer follows; nothing:
+    // the other one still reads what they share.
+    std::optional<int32_t> follow(int32_t id, const std::vector<int32_t> & reusable);
     // Tokens of the prompt that running sequences hold, or will when they have read theirs.
     int32_t held_by_running(const std::vector<int32_t> & prompt) const;
 
@@ -103,7 +103,7 @@ class cache {
     source  best_source(const sequence & s, const std::vector<int32_t> & prompt) const;
     int32_t take_over(sequence & s, const std::vector<int32_t> & prompt, bool cache_prompt);
     int32_t cut_back(sequence & s, int32_t n);
-    bool    go_back(sequence & s, int32_t & n);
+    int32_t go_back(const sequence & s, int32_t n);
     int32_t share(const sequence & from, sequence & to, int32_t n);
     bool    share_memory(const sequence & from, const sequence & to);
 

@@ -156,19 +156,19 @@ int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool
     return n_kept;
 }
 
-bool cache::follow(int32_t id, const std::vector<int32_t> & reusable, int32_t & n_cached) {
+std::optional<int32_t> cache::follow(int32_t id, const std::vector<int32_t> & reusable) {
     sequence &       s      = sequences_[id];
     const sequence & leader = sequences_[s.leader.id];
     const bool       reads  = leader.reading() && leader.request_number == s.leader.request_number;
     if (reads && own_prefix(leader, reusable) < s.leader.n_tokens) {
-        return false;
+        return std::nullopt;
     }
-    const int32_t n = leader.is_aside() ? 0 : own_prefix(leader, reusable);
-    s.leader        = {};
-    n_cached        = n > 0 ? share(leader, s, n) : 0;
-    s.save_at       = checkpoint_place(s);
-    s.n_asked       = (int32_t) s.prompt->size();
-    return true;
+    const int32_t n        = leader.is_aside() ? 0 : own_prefix(leader, reusable);
+    s.leader               = {};
+    const int32_t n_cached = n > 0 ? share(leader, s, n) : 0;
+    s.save_at              = checkpoint_place(s);
+    s.n_asked              = (int32_t) s.prompt->size();
+    return n_cached;
 }
 
 // Copies the first n tokens of what `from` holds to `to`. Returns how many `to` holds then.

@@ -7,43 +7,56 @@ namespace dflash {
 
 // ---- choice of nodes ----
 
-node_choice best_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double n_attended,
-    double fixed_ms, int32_t max_rows, last_pass previous) {
-    const int32_t n_slots = (int32_t) values.size();
-    struct item {
-        float   value;
-        int32_t slot;
-        int32_t index;
-    };
-    std::vector<item> items;
-    for (int32_t s = 0; s < n_slots; ++s) {
+// A slot's draft node.
+struct ranked_node {
+    float   value;
+    int32_t slot, index;
+};
+
+// The draft nodes of all slots, best first. Equal values keep a slot's own order, so that each prefix of the list is a
+// prefix of every tree.
+static std::vector<ranked_node> ranked_nodes(const std::vector<std::vector<float>> & values) {
+    std::vector<ranked_node> nodes;
+    for (int32_t s = 0; s < (int32_t) values.size(); ++s) {
         for (int32_t i = 0; i < (int32_t) values[s].size(); ++i) {
-            items.push_back({ values[s][i], s, i });
+            nodes.push_back({ values[s][i], s, i });
         }
     }
-    // Equal values keep a slot's own order, so that each prefix of the list is a prefix of every tree.
-    std::sort(items.begin(), items.end(), [](const item & a, const item & b) {
+    std::sort(nodes.begin(), nodes.end(), [](const ranked_node & a, const ranked_node & b) {
         return a.value != b.value ? a.value > b.value : a.index != b.index ? a.index < b.index : a.slot < b.slot;
     });
+    return nodes;
+}
 
-    node_choice   best;
-    double        gain = n_slots;
-    const int32_t last = std::min((int32_t) items.size(), std::max(0, max_rows - n_slots));
+// Whether the next passes are likely to have so many rows, too.
+static bool recurs(int32_t rows, const cost_curve & verify, const last_pass & previous) {
+    return verify.padded() ? rows == verify.width(rows) : rows % 4 == 0 || rows == previous.rows || verify.has(rows);
+}
+
+static double step_ms(
+    int32_t rows, const cost_curve & verify, double n_attended, double fixed_ms, const last_pass & previous) {
+    const bool   same = verify.width(rows) == verify.width(previous.rows);
+    const double ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);
+    if (verify.padded() && rows < previous.rows) {   // the pass may stay as wide as the last one
+        return std::min(ms, fixed_ms + verify.at(previous.rows, rows * n_attended));
+    }
+    return ms;
+}
+
+node_choice best_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double n_attended,
+    double fixed_ms, int32_t max_rows, last_pass previous) {
+    const int32_t                  n_slots = (int32_t) values.size();
+    const std::vector<ranked_node> nodes   = ranked_nodes(values);
+    const int32_t                  last    = std::min((int32_t) nodes.size(), std::max(0, max_rows - n_slots));
+    node_choice                    best;
+    double                         gain = n_slots;
     for (int32_t k = 0; k <= last; ++k) {
-        if (k > 0) {
-            gain += items[k - 1].value;
-        }
         const int32_t rows = n_slots + k;
-        const bool    recurs =
-            verify.padded() ? rows == verify.width(rows) : rows % 4 == 0 || rows == previous.rows || verify.has(rows);
-        if (k > 0 && k < last && !recurs) {
+        gain += k > 0 ? nodes[k - 1].value : 0.0;
+        if (k > 0 && k < last && !recurs(rows, verify, previous)) {
             continue;
         }
-        const bool same = verify.width(rows) == verify.width(previous.rows);
-        double     ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);
-        if (verify.padded() && rows < previous.rows) {   // the pass may stay as wide as the last one
-            ms = std::min(ms, fixed_ms + verify.at(previous.rows, rows * n_attended));
-        }
+        const double ms   = step_ms(rows, verify, n_attended, fixed_ms, previous);
         const double rate = ms > 0 ? gain / ms : gain;
         if (k == 0 || rate > best.rate) {
             best.n_nodes = rows;
@@ -53,7 +66,7 @@ node_choice best_nodes(const std::vector<std::vector<float>> & values, const cos
     }
     best.per_slot.assign(n_slots, 1);
     for (int32_t k = 0; k < best.n_nodes - n_slots; ++k) {
-        ++best.per_slot[items[k].slot];
+        ++best.per_slot[nodes[k].slot];
     }
     return best;
 }

@@ -35,7 +35,7 @@ class selector {
     // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head *
     // n_slots] and logits [n_logits, n_head * n_slots].
     virtual void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const = 0;
-    // Fills in candidates and probabilities, as tree.h describes them, from one slot's ids and scores. probe may be
+    // Fills in candidates and probabilities, as growth.h describes them, from one slot's ids and scores. probe may be
     // null.
     virtual void finish(draft & drafted, draft_probe * probe) const = 0;
 

@@ -252,11 +252,14 @@ int32_t controller::padded_length(int32_t length, int32_t drafter) {
 
 // ---- how many nodes ----
 
-reason controller::reason_of(const slot & s, const step_choice & choice) const {
+reason controller::reason_of(const slot & s, const pass_record & next) const {
+    if (s.request.budget == 0 && !next.draft_ms && s.drafts.tree.size() > 1) {
+        return reason::quotes;
+    }
     if (drafters_.empty()) {
         return s.drafts.quoted.empty() ? reason::no_drafter : reason::quotes;
     }
-    if (max_nodes(s, choice) == 1) {
+    if (max_nodes(s, next.choice) == 1) {
         return reason::off;
     }
     if (s.request.budget != 0) {
@@ -280,47 +283,58 @@ static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
     return n_nodes;
 }
 
+// Of the draft nodes.
+static std::vector<float> values_of(const tree & t) {
+    std::vector<float> values;
+    for (int32_t i = 1; i < t.size(); ++i) {
+        values.push_back(t.nodes[i].value);
+    }
+    return values;
+}
+
+// Cuts trees with an automatic budget to the nodes that pay best beside n_fixed nodes of n_others other slots. Returns
+// the tokens that they are expected to yield.
+double controller::cut_automatic(
+    const std::vector<slot *> & automatic, int32_t n_others, int32_t n_fixed, const pass_record & next) const {
+    if (automatic.empty()) {
+        return 0;
+    }
+    std::vector<std::vector<float>> values;
+    for (const slot * s : automatic) {
+        values.push_back(values_of(s->drafts.tree));
+    }
+    // The others carry their share of the drafter's pass.
+    const double      share    = (double) automatic.size() / (double) (automatic.size() + n_others);
+    const double      fixed_ms = next.draft_ms.value_or(0) * share + costs_.other_ms;
+    const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
+    const node_choice best =
+        best_nodes(values, costs_.verify, next.choice.n_attended, fixed_ms, next.choice.tree_rows - n_fixed, last);
+    for (size_t i = 0; i < automatic.size(); ++i) {
+        automatic[i]->drafts.tree.nodes.resize(best.per_slot[i]);
+    }
+    return best.gain;
+}
+
 double controller::choose_nodes(std::vector<slot> & slots, const pass_record & next) {
-    const step_choice &             choice = next.choice;
-    std::vector<slot *>             fixed, automatic;
-    std::vector<std::vector<float>> values;   // [automatic]: of the draft nodes
+    std::vector<slot *> fixed, automatic;
     for (slot & s : slots) {
-        if (!s.writing()) {
-            continue;
-        }
-        s.drafts.reason = reason_of(s, choice);
-        if (s.request.budget != 0) {
-            fixed.push_back(&s);
-            continue;
-        }
-        automatic.push_back(&s);
-        learn_values(s);
-        values.emplace_back();
-        for (int32_t i = 1; i < s.drafts.tree.size(); ++i) {
-            values.back().push_back(s.drafts.tree.nodes[i].value);
+        if (s.writing()) {
+            (s.request.budget != 0 ? fixed : automatic).push_back(&s);
         }
     }
-    const int32_t n_fixed         = cut_fixed(fixed, choice.tree_rows - (int32_t) automatic.size());
-    double        expected_tokens = 0;
-    if (!automatic.empty()) {
-        // Slots with a fixed budget carry their share of the drafter's pass.
-        const double      share    = (double) automatic.size() / (double) (automatic.size() + fixed.size());
-        const double      fixed_ms = next.draft_ms.value_or(0) * share + costs_.other_ms;
-        const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
-        const node_choice best =
-            best_nodes(values, costs_.verify, choice.n_attended, fixed_ms, choice.tree_rows - n_fixed, last);
-        expected_tokens = best.gain;
-        for (size_t i = 0; i < automatic.size(); ++i) {
-            slot & s = *automatic[i];
-            s.drafts.tree.nodes.resize(best.per_slot[i]);
-            if (!next.draft_ms && s.drafts.tree.size() > 1) {
-                s.drafts.reason = reason::quotes;
-            }
-        }
+    for (slot * s : automatic) {
+        learn_values(*s);
     }
+    const int32_t n_fixed         = cut_fixed(fixed, next.choice.tree_rows - (int32_t) automatic.size());
+    double        expected_tokens = cut_automatic(automatic, (int32_t) fixed.size(), n_fixed, next);
     for (const slot * s : fixed) {
         for (const node & n : s->drafts.tree.nodes) {
             expected_tokens += n.value;
+        }
+    }
+    for (slot & s : slots) {
+        if (s.writing()) {
+            s.drafts.reason = reason_of(s, next);
         }
     }
     return expected_tokens;

@@ -110,7 +110,7 @@ class controller {
   private:
     step_choice          plain_choice(const std::vector<slot> & slots, int32_t room) const;
     void                 set_reason(dflash::reason why);
-    dflash::reason       reason_of(const slot & s, const step_choice & choice) const;
+    dflash::reason       reason_of(const slot & s, const pass_record & next) const;
     std::vector<int32_t> block_lengths(int32_t n_max, int32_t drafter) const;
     int32_t              tree_outputs(const std::vector<slot> & slots) const;
     drafting_slots       drafting_of(const std::vector<slot> & slots, const step_choice & choice) const;
@@ -123,6 +123,8 @@ class controller {
     int32_t padded_length(int32_t length, int32_t drafter);
     bool quotes_suffice(const drafting_slots & drafting, const length_choice & best, const step_choice & choice) const;
     void learn_values(slot & s) const;
+    double cut_automatic(
+        const std::vector<slot *> & automatic, int32_t n_others, int32_t n_fixed, const pass_record & next) const;
 
     const pass_limits &         limits_;
     std::vector<drafter_traits> drafters_;

@@ -154,10 +154,20 @@ void engine::fail(slot & s, const std::string & why, int32_t state) {
     cache_.forget(s.id);
 }
 
-dflash_slot_stats engine::stats_of(int32_t id) const {
+// Ends a request that has no row in this pass (room.h).
+void engine::end_early(slot & s, const std::string & why) {
+    s.result.ended = true;
+    if (!why.empty()) {
+        return fail(s, why);
+    }
+    finish(s, DFLASH_CONTEXT);
+    cache_.leave(s.id);
+}
+
+dflash_slot_counters engine::stats_of(int32_t id) const {
     cache_.at(id);
-    const slot &      s     = slots_[id];
-    dflash_slot_stats stats = s.stats;
+    const slot &         s     = slots_[id];
+    dflash_slot_counters stats = s.stats;
     if (s.running() && s.t_first_us) {
         stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
     }

@@ -12,6 +12,7 @@
 #include "engine/inspector.h"
 #include "engine/params.h"
 #include "engine/request.h"
+#include "engine/room.h"
 #include "engine/slot.h"
 #include "target/model_pair.h"
 #include "target/target.h"
@@ -50,15 +51,15 @@ class engine {
     // ---- requests; dflash.h has the contracts ----
 
     std::unique_ptr<dflash_request> prepare(const dflash_request_params & params) const;
-    bool                            has_room(const request & r) const;   // room.cpp
+    bool                            has_room(const request & r) const { return room_.has(r); }
     // Moves the request; one that is refused stays whole.
-    void              submit(int32_t id, dflash_request & r);
-    void              cancel(int32_t id);
-    bool              end_reasoning(int32_t id);
-    void              set_corpus(dflash::corpus && texts);
-    int32_t           step(dflash_update * updates, int32_t cap);
-    void              interrupt() { target_.interrupt(); }
-    dflash_slot_stats stats_of(int32_t id) const;   // of a running request: until now
+    void                 submit(int32_t id, dflash_request & r);
+    void                 cancel(int32_t id);
+    bool                 end_reasoning(int32_t id);
+    void                 set_corpus(dflash::corpus && texts);
+    int32_t              step(dflash_update * updates, int32_t cap);
+    void                 interrupt() { target_.interrupt(); }
+    dflash_slot_counters stats_of(int32_t id) const;   // of a running request: until now
 
     // ---- its parts ----
 
@@ -114,17 +115,7 @@ class engine {
     void remember(const slot & s);
     void finish(slot & s, int32_t state);
     void fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
-
-    // room.cpp: cells for the next pass
-    int32_t room_to_run(const slot & s) const;
-    int32_t unread_rows() const;
-    int32_t promised_cells() const;
-    int32_t claim_room();
-    int32_t room_for_trees() const;
-    void    bring_back();
-    slot *  newest_of_several();
-    void    end_early(slot & s, const std::string & why);
-    void    end_full(slot & s);
+    void end_early(slot & s, const std::string & why);
 
     dflash_engine_params given_;        // checked; the texts that it points to live only during load
     std::string          cost_cache_;   // path, empty: none
@@ -137,6 +128,7 @@ class engine {
     dflash::corpus       corpus_;
     earlier_answers      answers_;
     std::vector<slot>    slots_;
+    dflash::room         room_{ cache_, limits_, slots_ };
 
     struct templates_deleter {
         void operator()(common_chat_templates * t) const;

@@ -10,7 +10,7 @@
 
 namespace dflash {
 
-// "DFlash 2, DSpark, Domino or LiliCorr": the kinds that have a lattice.
+// "A, B or C": the kinds that have a lattice.
 static std::string lattice_kinds() {
     std::vector<std::string> titles;
     for (const drafter_kind & kind : DRAFTER_KINDS) {

@@ -14,7 +14,6 @@ namespace dflash {
 class drafter;
 class sampler;   // accept/sampling.h
 class target;
-using drafter_list = std::vector<const drafter *>;   // draft/drafter.h
 
 struct request {
     std::vector<int32_t> prompt;   // at least one token
@@ -45,13 +44,13 @@ struct request {
 // Checks a request and makes it ready. Any thread: reads only what is fixed after loading. Throws status_error,
 // field_error. drafters: there may be none; params: resolved (params.h).
 request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
-    const drafter_list & drafters);
+    const std::vector<const drafter *> & drafters);
 
 // Throws unless these are tokens of the target, at least one and fewer than a slot's context.
 void check_tokens(const int32_t * tokens, int32_t n, const target & target);
 
 // Throws field_error unless one of the drafters can do what accept=block needs: the probability with which a draft was
 // drawn, which only a lattice has.
-void require_lattice(const drafter_list & drafters);
+void require_lattice(const std::vector<const drafter *> & drafters);
 
 }   // namespace dflash

@@ -1,7 +1,4 @@
-// Room for the next pass in the cache that all slots share: where idle slots leaving is not enough, the newest answer
-// waits on the host until there is room again.
-
-#include "engine/engine.h"
+#include "engine/room.h"
 
 #include <algorithm>
 
@@ -15,12 +12,12 @@ static int32_t room_to_write(int32_t n_left, int32_t n_positions) {
 }
 
 // Cells that a slot still has to find to make progress.
-int32_t engine::room_to_run(const slot & s) const {
+int32_t room::to_run(const slot & s) const {
     return s.n_unread() + room_to_write(s.n_left(), limits_.n_ctx_slot - s.n_past());
 }
 
 // Rows of their prompts that slots have still to read.
-int32_t engine::unread_rows() const {
+int32_t room::unread_rows() const {
     int32_t n = 0;
     for (const slot & s : slots_) {
         n += s.reading() ? s.n_unread() : 0;
@@ -29,16 +26,15 @@ int32_t engine::unread_rows() const {
 }
 
 // Cells that running slots still have to find.
-int32_t engine::promised_cells() const {
+int32_t room::promised_cells() const {
     int32_t n = 0;
     for (const slot & s : slots_) {
-        n += s.running() && !s.held->is_aside() ? room_to_run(s) : 0;
+        n += s.running() && !s.held->is_aside() ? to_run(s) : 0;
     }
     return n;
 }
 
-// Whether a request may begin now, without taking what running ones were promised.
-bool engine::has_room(const request & r) const {
+bool room::has(const request & r) const {
     bool any_runs = false;
     for (const slot & s : slots_) {
         if (s.held->is_aside()) {
@@ -57,7 +53,7 @@ bool engine::has_room(const request & r) const {
 }
 
 // Slots that were set aside go on, oldest request first, once they have room to make progress.
-void engine::bring_back() {
+void room::bring_back(const end_request & end) {
     std::vector<slot *> waiting;
     for (slot & s : slots_) {
         if (s.running() && s.held->is_aside()) {
@@ -67,32 +63,19 @@ void engine::bring_back() {
     std::sort(waiting.begin(), waiting.end(), older);
     const int32_t size = cache_.size().value_or(INT32_MAX);
     for (slot * s : waiting) {
-        const int32_t need = s->n_past() + room_to_run(*s), busy = cache_.busy_cells();
+        const int32_t need = s->n_past() + to_run(*s), busy = cache_.busy_cells();
         if (busy > 0 && busy + promised_cells() + need > size) {
             return;
         }
         cache_.make_room(std::min(need, size), s->id);
         if (!cache_.bring_back(s->id)) {
-            end_early(*s, "the conversation could not be brought back from host memory");
+            end(*s, "the conversation could not be brought back from host memory");
         }
     }
 }
 
-// Ends a request that has no row in this pass.
-void engine::end_early(slot & s, const std::string & why) {
-    s.result.ended = true;
-    fail(s, why);
-}
-
-// Ends an answer that has no row in this pass and no room for one.
-void engine::end_full(slot & s) {
-    s.result.ended = true;
-    finish(s, DFLASH_CONTEXT);
-    cache_.leave(s.id);
-}
-
 // The newest request that has cells, if there is an older one.
-slot * engine::newest_of_several() {
+slot * room::newest_of_several() const {
     slot *  newest = nullptr;
     int32_t n      = 0;
     for (slot & s : slots_) {
@@ -104,13 +87,11 @@ slot * engine::newest_of_several() {
     return n > 1 ? newest : nullptr;
 }
 
-// Before a pass: gets cells for every anchor and for the rest of every prompt; for want of them idle slots leave, and
-// the newest requests are set aside or end. Returns how many all trees together may have.
-int32_t engine::claim_room() {
+int32_t room::claim(const end_request & end) {
     if (!cache_.size()) {
         return INT32_MAX;
     }
-    bring_back();
+    bring_back(end);
     for (;;) {
         int32_t n_anchors = 0, n_nodes = 0;
         for (const slot & s : slots_) {
@@ -119,25 +100,24 @@ int32_t engine::claim_room() {
         }
         const int32_t n_unread = unread_rows();
         cache_.make_room(n_nodes + n_unread);
-        const int32_t room = cache_.free_cells() - n_unread;
-        slot *        last = room < n_anchors ? newest_of_several() : nullptr;
+        const int32_t n_free = cache_.free_cells() - n_unread;
+        slot *        last   = n_free < n_anchors ? newest_of_several() : nullptr;
         if (!last) {
-            return std::max(room, n_anchors);
+            return std::max(n_free, n_anchors);
         }
         if (!cache_.set_aside(last->id)) {
-            last->writing() ? end_full(*last) : end_early(*last, "no memory for the prompt beside the other requests");
+            end(*last, last->writing() ? "" : "no memory for the prompt beside the other requests");
         }
     }
 }
 
-// Cells for the next pass's trees, if idle slots left.
-int32_t engine::room_for_trees() const {
+int32_t room::for_trees() const {
     if (!cache_.size()) {
         return INT32_MAX;
     }
     const int32_t n_unread = unread_rows();
-    const int32_t room     = cache_.free_cells() - n_unread;
-    return room >= limits_.n_outputs ? room : *cache_.size() - cache_.busy_cells() - n_unread;
+    const int32_t n_free   = cache_.free_cells() - n_unread;
+    return n_free >= limits_.n_outputs ? n_free : *cache_.size() - cache_.busy_cells() - n_unread;
 }
 
 }   // namespace dflash

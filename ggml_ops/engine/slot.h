@@ -85,13 +85,13 @@ struct slot {
     int32_t          state = DFLASH_IDLE;
     const sequence * held  = nullptr;   // by the cache
 
-    dflash::request   request;
-    slot_drafts       drafts;
-    slot_pass         pass;
-    slot_result       result;
-    experience        learned;
-    dflash_slot_stats stats       = {};
-    int64_t           t_submit_us = 0, t_start_us = 0, t_first_us = 0;
+    dflash::request      request;
+    slot_drafts          drafts;
+    slot_pass            pass;
+    slot_result          result;
+    experience           learned;
+    dflash_slot_counters stats       = {};
+    int64_t              t_submit_us = 0, t_start_us = 0, t_first_us = 0;
 
     bool    running() const { return state == DFLASH_READING || state == DFLASH_WRITING; }
     bool    reading() const { return state == DFLASH_READING && !held->is_aside(); }

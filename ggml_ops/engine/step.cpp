@@ -9,10 +9,6 @@
 
 namespace dflash {
 
-// Pending tap rows from which on a drafter pass injects them even if the slot does not draft: while it reads its prompt
-// (FLUSH_READING), and otherwise.
-static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED_TAPS;
-
 int32_t engine::step(dflash_update * updates, int32_t cap) {
     refuse_if(
         !updates || cap < (int32_t) slots_.size(), "cap is ", cap, ", must be at least n_slots (", slots_.size(), ")");
@@ -75,7 +71,7 @@ void engine::plan() {
         s.begin_pass();
         follow(s);
     }
-    const int32_t room = claim_room();
+    const int32_t room = room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
     controller::cut_trees(slots_, room);
     add_trees(controller_.tree_sizes(slots_, room));
     const int32_t n_tree_rows = rows.n_rows();
@@ -121,7 +117,8 @@ void engine::add_prompts() {
 // What another slot was to read may be there by now, or never come.
 void engine::follow(slot & s) {
     if (s.held->follows() && s.reading()) {
-        cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from), s.stats.n_cached);
+        const auto n_cached = cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from));
+        s.stats.n_cached    = n_cached.value_or(s.stats.n_cached);
     }
 }
 
@@ -256,7 +253,7 @@ void engine::count_walk(slot & s) {
         s.stats.t_prompt_ms = (s.t_first_us - s.t_start_us) / 1000.0;
         return;
     }
-    const dflash_slot_stats before = s.stats;
+    const dflash_slot_counters before = s.stats;
     s.count_walk(drafts_.empty() ? (int32_t) DFLASH_BY_DRAFTER : drafts_[s.drafts.drafter].drafter().kind().origin);
     s.result.update.plain_ms = controller_.plain_ms(slots_, pass_.choice.n_attended);
     for (size_t i = 0; i < N_QUOTE_SOURCES; ++i) {
@@ -331,7 +328,7 @@ void engine::commit_tree(slot & s) {
 void engine::choose() {
     quote();
     next_        = {};
-    next_.choice = controller_.choose_length(slots_, room_for_trees());
+    next_.choice = controller_.choose_length(slots_, room_.for_trees());
 }
 
 // What followed the same tokens before, or is predicted: known before the drafter runs, which it may spare.
@@ -356,6 +353,13 @@ void engine::quote() {
 
 // ---- 6. draft: one drafter forward for all slots that continue ----
 
+// Whether a drafter reads a slot's pending taps even if the slot does not draft. Few may wait, so that the tap store
+// has cells, and a slot that drafts again has little to catch up with; on the host a prompt's wait for a wider pass.
+static bool must_flush(const slot & s, const pending_taps & taps) {
+    constexpr int32_t MAX_READING = 256;
+    return taps.of(s.id).rows >= (s.reading() && !taps.store() ? MAX_READING : target::MAX_STORED_TAPS);
+}
+
 // Injects the taps of accepted rows, and denoises a block for every slot whose tree may grow. Other slots inject their
 // taps only when they hold many.
 void engine::draft() {
@@ -366,10 +370,9 @@ void engine::draft() {
         for (const slot & s : slots_) {
             const bool denoises =
                 i == choice.drafter && choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
-            const int32_t n_pending = drafts_[i].taps().of(s.id).rows;
-            if (denoises || n_pending >= (s.reading() && !drafts_[i].taps().store() ? FLUSH_READING : FLUSH_RESTING)) {
+            if (denoises || must_flush(s, drafts_[i].taps())) {
                 parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens });
-                n_injected += n_pending;
+                n_injected += drafts_[i].taps().of(s.id).rows;
                 n_denoised += denoises;
             }
         }

@@ -1,5 +1,6 @@
 // The rules for DFlash drafters: what llama.cpp's loader (src/models/dflash.cpp) and the drafter's graph rely on.
 
+#include "dflash.h"
 #include "files/header_check.h"
 #include "llama/drafter_kind.h"
 
@@ -7,21 +8,19 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t MAX_BLOCK      = 64;   // DFLASH_MAX_NODES
+constexpr int64_t MAX_BLOCK      = DFLASH_MAX_NODES;
 constexpr int64_t MAX_TAPS       = 64;
 constexpr int64_t MAX_CANDIDATES = 32;   // of LiliCorr: its attention is over all candidates of a block
 constexpr int64_t MAX_CORRELATOR = 16;   // layers
 
 class drafter_check : header_check {
   public:
-    explicit drafter_check(const header_check & header) : header_check(header) {}
+    explicit drafter_check(const gguf_file & file) : header_check(file) {}
 
-    void run() {
+    void run() const {
         refuse_key_if(number(".hyper_connection.count", 0, MAX_COUNT, 0) > 0, ".hyper_connection.count",
             "says that the drafter has DeepSeek-V4's layers, which dflash-local does not run");
         scalar(".sample_from_anchor", gguf_type::boolean);
-        check_taps();
-        block_size_ = number(".block_size", 2, MAX_BLOCK, 0);
         refuse_key_if(mask_token_ < 0 || mask_token_ >= n_vocab_, "tokenizer.ggml.mask_token_id",
             "must name one of the ", n_vocab_, " tokens; convert the drafter again");
         check_text(".hidden_activation", { "silu", "gelu", "gelu_pytorch_tanh" });
@@ -55,12 +54,12 @@ class drafter_check : header_check {
     }
 
   private:
-    int64_t n_taps_     = 0;
-    int64_t block_size_ = 0;   // 0: the file does not say
+    const int64_t n_taps_     = count_taps();
+    const int64_t block_size_ = number(".block_size", 2, MAX_BLOCK, 0);   // 0: the file does not say
 
     // ---- kinds ----
 
-    void check_kind() {
+    void check_kind() const {
         const auto           there  = [&](const char * name) { return has(name); };
         const auto           refuse = [&](const char * tensor, const std::string & why) { fail_tensor(tensor, why); };
         const drafter_kind & kind   = find_drafter_kind(there, refuse);
@@ -82,7 +81,7 @@ class drafter_check : header_check {
             const std::string layer = "blk." + std::to_string(i) + ".";
             for (const char * role : { "attn_k_ctx.weight", "attn_v_ctx.weight" }) {
                 if (by_layer) {
-                    check_weight(layer + role, n_embd_, n_kv);
+                    check_shape(layer + role, n_embd_, n_kv);
                 }
                 refuse_tensor_if(
                     !by_layer && has(layer + role), layer + role, "goes with 'layer_fusion.weight', which is missing");
@@ -105,40 +104,41 @@ class drafter_check : header_check {
         }
         number(key, 0, MAX_BLOCK);
         const int64_t size = (int64_t) (ih->ne[1] / 3), width = out != nullptr ? (int64_t) out->ne[0] : 0;
-        check_weight(ih->name, n_embd_, 3 * std::max<int64_t>(size, 1));
-        check_weight("domino_gru_hh.weight", size, 3 * size);
-        check_weight("domino_out.weight", width, n_vocab_);
-        check_weight("domino_hidden.weight", n_embd_, width);
-        check_weight("domino_state.weight", size, width);
+        check_shape(ih->name, n_embd_, 3 * std::max<int64_t>(size, 1));
+        check_shape("domino_gru_hh.weight", size, 3 * size);
+        check_shape("domino_out.weight", width, n_vocab_);
+        check_shape("domino_hidden.weight", n_embd_, width);
+        check_shape("domino_state.weight", size, width);
     }
 
-    void check_taps() {
+    int64_t count_taps() const {
         const std::string  key   = ".target_layers";
         const gguf_value * value = find(key);
         refuse_key_if(!value, key, "is missing; convert the drafter again");
         const std::vector<int64_t> layers = integers(key, *value);
-        n_taps_                           = (int64_t) layers.size();
-        in_range<int64_t>(key, n_taps_, 1, MAX_TAPS);
+        in_range<int64_t>(key, (int64_t) layers.size(), 1, MAX_TAPS);
         for (const int64_t layer : layers) {
             in_range<int64_t>(key, layer, 0, MAX_LAYERS);
         }
+        return (int64_t) layers.size();
     }
 
     // DFlash 2: the four keys and the selector tensors must come together. LiliCorr may have the convolutions alone.
-    void check_selector() {
+    void check_selector() const {
         const bool    has_tensors = has("selector_hidden.weight");
-        const bool    may_part    = has("lilicorr_hidden.weight");
+        const bool    is_lilicorr = has("lilicorr_hidden.weight");
         const int64_t low         = has_tensors ? 1 : 0;
         const int64_t kernel      = number(".conv_kernel_size", low, MAX_BLOCK, 0);
         const int64_t group       = number(".conv_group_size", low, n_embd_, 0);
         const int64_t rank        = number(".selector_rank", low, MAX_EMBD, 0);
         const int64_t n_tokens    = number(".selector_vocab_size", 1, n_vocab_, n_vocab_);
         const int64_t top_k       = number(".selector_top_k", low, n_tokens, 0);
-        const bool    has_keys    = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
-        refuse_key_if(may_part && (kernel > 0) != (group > 0), kernel > 0 ? ".conv_group_size" : ".conv_kernel_size",
+        const bool    convolves   = kernel > 0 || group > 0;
+        const bool    has_all     = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
+        const bool    has_any     = rank > 0 || top_k > 0 || (convolves && !is_lilicorr);
+        refuse_key_if(is_lilicorr && (kernel > 0) != (group > 0), kernel > 0 ? ".conv_group_size" : ".conv_kernel_size",
             "is missing or 0, and there are convolutions; convert the drafter again");
-        refuse_key_if(has_keys != has_tensors || (!has_keys && rank + top_k + (may_part ? 0 : kernel + group) > 0),
-            ".selector_top_k",
+        refuse_key_if(has_tensors ? !has_all : has_any, ".selector_top_k",
             "and its three companions (conv_kernel_size, conv_group_size, "
             "selector_rank) must be given together with the selector tensors");
         refuse_key_if(group > 0 && n_embd_ % group != 0, ".conv_group_size", "is ", group,
@@ -159,8 +159,8 @@ class drafter_check : header_check {
                 refuse_tensor_if(kernel == 0 && (has(base) || has(proj)), has(base) ? base : proj,
                     "goes with conv_kernel_size and conv_group_size, which are missing; convert the drafter again");
                 if (kernel > 0) {
-                    check_shape(need(base), n_embd_, kernel, 2);
-                    check_weight(proj, n_embd_, 2 * kernel * (n_embd_ / group));
+                    check_shape(base, n_embd_, kernel, 2);
+                    check_shape(proj, n_embd_, 2 * kernel * (n_embd_ / group));
                 }
             }
         }
@@ -218,8 +218,8 @@ class drafter_check : header_check {
         check_floats("lilicorr_output_norm.weight", width, 1);
         check_floats("lilicorr_context_norm.weight", width, 1);
         check_affine("lilicorr_factor", width, width);
-        check_weight("lilicorr_factor_context.weight", width, width);
-        check_weight("lilicorr_factor_product.weight", width, width);
+        check_shape("lilicorr_factor_context.weight", width, width);
+        check_shape("lilicorr_factor_product.weight", width, width);
         const gguf_tensor * out = file_.find_tensor("lilicorr_out.weight");
         for (const char * name : { "lilicorr_out", "lilicorr_in", "lilicorr_start" }) {
             check_affine(name, width, out != nullptr ? (int64_t) out->ne[1] : 1);
@@ -238,7 +238,7 @@ class drafter_check : header_check {
     }
 
     // DSpark: two tables of the same rank, and a head that rates a position by its hidden state and the previous token.
-    void check_markov() {
+    void check_markov() const {
         const gguf_tensor * prev = file_.find_tensor("markov_w1.weight");
         const gguf_tensor * next = file_.find_tensor("markov_w2.weight");
         const gguf_tensor * conf = file_.find_tensor("conf_proj.weight");
@@ -252,17 +252,17 @@ class drafter_check : header_check {
         const gguf_tensor * d2t     = file_.find_tensor("d2t");
         const int64_t       rank    = (int64_t) prev->ne[0];
         const int64_t       n_draft = d2t != nullptr ? (int64_t) d2t->ne[0] : n_vocab_;
-        check_shape(*prev, rank, n_vocab_);
-        check_shape(*next, rank, n_draft);
+        check_shape(prev->name, rank, n_vocab_);
+        check_shape(next->name, rank, n_draft);
         if (conf) {
-            check_shape(*conf, n_embd_ + rank, 1);
+            check_shape(conf->name, n_embd_ + rank, 1);
             if (!one_of(ggml_type_find(conf->type)->name, { "f32", "f16", "bf16" })) {   // the graph splits it
                 fail_tensor("conf_proj.weight", "must be f32, f16 or bf16");
             }
         }
         if (const gguf_tensor * bias = file_.find_tensor("conf_proj.bias"); bias) {
             refuse_tensor_if(!conf, "conf_proj.bias", "comes without conf_proj.weight; convert the drafter again");
-            check_shape(*bias, 1, 1);
+            check_shape(bias->name, 1, 1);
         }
         refuse_tensor_if(has("markov_w2.scale"), "markov_w2.scale",
             "belongs to NVFP4 weights; convert the drafter with --outtype q8_0 or f16");
@@ -275,37 +275,31 @@ class drafter_check : header_check {
         return *file_.find_tensor(name);
     }
 
-    static bool has_shape(const gguf_tensor & t, int64_t ne0, int64_t ne1, int64_t ne2 = 1) {
-        return t.ne[0] == (uint64_t) ne0 && t.ne[1] == (uint64_t) ne1 && t.ne[2] == (uint64_t) ne2 && t.ne[3] == 1;
-    }
-
-    void check_weight(const std::string & name, int64_t n_in, int64_t n_out) const {
-        refuse_tensor_if(!has_shape(need(name), n_in, n_out), name, "must be a matrix of ", n_in, " by ", n_out);
+    void check_shape(const std::string & name, int64_t ne0, int64_t ne1, int64_t ne2 = 1) const {
+        const gguf_tensor & t    = need(name);
+        const auto          text = [](auto a, auto b, auto c) {
+            return std::to_string(a) + " x " + std::to_string(b) + (c == 1 ? "" : " x " + std::to_string(c));
+        };
+        const bool fits =
+            t.ne[0] == (uint64_t) ne0 && t.ne[1] == (uint64_t) ne1 && t.ne[2] == (uint64_t) ne2 && t.ne[3] == 1;
+        refuse_tensor_if(!fits, name, "must be ", text(ne0, ne1, ne2), ", and is ", text(t.ne[0], t.ne[1], t.ne[2]));
     }
 
     // A matrix and what is added to its products.
     void check_affine(const std::string & name, int64_t n_in, int64_t n_out) const {
-        check_weight(name + ".weight", n_in, n_out);
+        check_shape(name + ".weight", n_in, n_out);
         check_floats(name + ".bias", n_out, 1);
     }
 
     // What is used element by element.
     void check_floats(const std::string & name, int64_t ne0, int64_t ne1) const {
-        check_weight(name, ne0, ne1);
+        check_shape(name, ne0, ne1);
         check_f32(name);
-    }
-
-    void check_shape(const gguf_tensor & tensor, int64_t ne0, int64_t ne1, int64_t ne2 = 1) const {
-        const auto text = [](auto a, auto b, auto c) {
-            return std::to_string(a) + " x " + std::to_string(b) + (c == 1 ? "" : " x " + std::to_string(c));
-        };
-        refuse_tensor_if(!has_shape(tensor, ne0, ne1, ne2), tensor.name, "must be ", text(ne0, ne1, ne2), ", and is ",
-            text(tensor.ne[0], tensor.ne[1], tensor.ne[2]));
     }
 };
 
 }   // namespace
 
-void check_drafter(const header_check & header) { drafter_check(header).run(); }
+void check_drafter(const gguf_file & file) { drafter_check(file).run(); }
 
 }   // namespace dflash

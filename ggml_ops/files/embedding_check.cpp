@@ -13,7 +13,7 @@ namespace {
 
 class embedding_check : header_check {
   public:
-    explicit embedding_check(const header_check & header) : header_check(header) {}
+    explicit embedding_check(const gguf_file & file) : header_check(file) {}
 
     void run() const {
         check_words();
@@ -165,6 +165,6 @@ class embedding_check : header_check {
 
 }   // namespace
 
-void check_embedding(const header_check & header) { embedding_check(header).run(); }
+void check_embedding(const gguf_file & file) { embedding_check(file).run(); }
 
 }   // namespace dflash

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <limits>
 
 namespace dflash {
 
@@ -41,32 +40,20 @@ std::string tensor_role(const std::string & name) {
     return ends_with(role, ".weight") ? role.substr(0, role.size() - 7) : role;
 }
 
-// The rules for every file.
-class model_check : header_check {
+// What must hold before the keys of the architecture are read.
+class file_check : header_keys {
   public:
-    model_check(gguf_file & file, gguf_use use) : header_check(file, use), whole_(file) {}
+    file_check(gguf_file & file, gguf_use use) : header_keys(file), whole_(file), use_(use) {}
 
     void run() {
         check_splits();
         check_architecture();
         check_numbers();
-        check_shape();
-        check_attention();
-        check_rope();
-        check_experts();
-        check_recurrent();
-        check_tokenizer();
-        check_tensors();
-        if (is_drafter()) {
-            check_drafter(*this);
-        }
-        if (use_ == gguf_use::embed) {
-            check_embedding(*this);
-        }
     }
 
   private:
-    gguf_file & whole_;   // gets the tensors of the other parts
+    gguf_file &    whole_;   // gets the tensors of the other parts
+    const gguf_use use_;
 
     void check_splits() {
         const gguf_value * count = scalar("split.count", gguf_type::u16);
@@ -96,8 +83,8 @@ class model_check : header_check {
         }
     }
 
-    void check_architecture() {
-        architecture_ = scalar("general.architecture", gguf_type::string, true)->text;
+    void check_architecture() const {
+        scalar("general.architecture", gguf_type::string, true);
         // drafters of other projects: convert/dialects.py
         refuse_key_if(is({ "dflash-draft", "qwen35-dflash-draft", "gemma4-dflash-draft", "dspark" }),
             "general.architecture", "is '", architecture_,
@@ -141,10 +128,33 @@ class model_check : header_check {
                 "must be from 0 to 1");   // ggml's norms assert eps >= 0 on a worker thread
         }
     }
+};
 
-    void check_shape() {
-        n_layer_ = number(".block_count", 1, MAX_LAYERS);
-        n_embd_  = number(".embedding_length", 1, MAX_EMBD);
+// The rules for every model.
+class model_check : header_check {
+  public:
+    model_check(const gguf_file & file, gguf_use use) : header_check(file), use_(use) {}
+
+    void run() const {
+        check_shape();
+        check_attention();
+        check_rope();
+        check_experts();
+        check_recurrent();
+        check_tokenizer();
+        check_tensors();
+        if (is_drafter()) {
+            check_drafter(file_);
+        }
+        if (use_ == gguf_use::embed) {
+            check_embedding(file_);
+        }
+    }
+
+  private:
+    const gguf_use use_;
+
+    void check_shape() const {
         number(".context_length", 1, MAX_CONTEXT);
 
         if (is_assistant()) {   // all of its layers
@@ -165,7 +175,7 @@ class model_check : header_check {
         number(".interleave_moe_layer_step", is({ "llama4" }) ? 0 : 1, MAX_LAYERS, 1);
     }
 
-    void check_attention() {
+    void check_attention() const {
         const std::vector<int64_t> heads = per_layer(".attention.head_count", 0, MAX_HEADS, 0);
         if (find(".attention.head_count_kv") != nullptr) {
             const std::vector<int64_t> heads_kv = per_layer(".attention.head_count_kv", 0, MAX_HEADS, 0);
@@ -176,14 +186,9 @@ class model_check : header_check {
                     "is 0; it must be at least 1");
             }
         }
-        if (heads[0] == 0) {
-            refuse_key_if(is_plain_attention(), ".attention.head_count", "is missing or 0; it must be at least 1");
-            return;
-        }
-        head_size_k_              = number(".attention.key_length", 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
-        const int64_t head_size_v = number(".attention.value_length", 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
         refuse_key_if(
-            head_size_k_ == 0, ".attention.head_count", "is ", heads[0], ", more than the embedding length ", n_embd_);
+            heads[0] == 0 && is_plain_attention(), ".attention.head_count", "is missing or 0; it must be at least 1");
+        const int64_t head_size_v = head_size(".attention.value_length");
         refuse_key_if(is_plain_attention() && head_size_k_ != head_size_v, ".attention.value_length", "is ",
             head_size_v, "; it must equal attention.key_length, ", head_size_k_);
     }
@@ -276,16 +281,8 @@ class model_check : header_check {
             "; it must be ssm.time_step_rank * ssm.state_size, ", heads_v * d_state);
     }
 
-    void check_tokenizer() {
-        const std::string model = scalar("tokenizer.ggml.model", gguf_type::string, true)->text;
-        refuse_key_if(one_of(model, { "none", "no_vocab" }), "tokenizer.ggml.model", "is '", model,
-            "'; the model must bring its tokenizer");
-        const std::string  key    = "tokenizer.ggml.tokens";
-        const gguf_value * tokens = find(key);
-        refuse_key_if(!tokens || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
-                          tokens->count > (uint64_t) MAX_COUNT,
-            key, "must be an array of at least one string");
-        n_vocab_ = (int64_t) tokens->count;
+    void check_tokenizer() const {
+        const gguf_value * tokens = find("tokenizer.ggml.tokens");
 
         // llama.cpp names empty tokens by their index, then asserts that no two tokens have the same text
         std::vector<std::pair<uint64_t, uint64_t>> order;
@@ -298,7 +295,8 @@ class model_check : header_check {
         const auto twin = std::adjacent_find(
             order.begin(), order.end(), [](const auto & a, const auto & b) { return a.first == b.first; });
         if (twin != order.end()) {
-            fail_key(key, "holds the same text twice, as tokens ", twin->second, " and ", (twin + 1)->second);
+            fail_key("tokenizer.ggml.tokens", "holds the same text twice, as tokens ", twin->second, " and ",
+                (twin + 1)->second);
         }
 
         for (const char * list : { "tokenizer.ggml.scores", "tokenizer.ggml.token_type" }) {
@@ -311,7 +309,6 @@ class model_check : header_check {
         refuse_key_if(
             merges && (!merges->is_array || merges->type != gguf_type::string || merges->count > (uint64_t) MAX_COUNT),
             "tokenizer.ggml.merges", "must be an array of strings");
-        mask_token_ = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
     }
 
     // ---- tensors ----
@@ -333,7 +330,7 @@ class model_check : header_check {
         return !one_of(type, { "f64", "i8", "i16", "i32", "i64", "q8_1", "q8_K" });
     }
 
-    void check_tensors() {
+    void check_tensors() const {
         for (const auto & [name, tensor] : file_.tensors) {
             const std::string type = ggml_type_find(tensor.type)->name;
             const std::string role = tensor_role(name);
@@ -352,7 +349,7 @@ class model_check : header_check {
     }
 
     // A table of indices: the kernels assert on a worker thread that each is in range.
-    void check_indices(const gguf_tensor & tensor, const std::string & type, int64_t n) {
+    void check_indices(const gguf_tensor & tensor, const std::string & type, int64_t n) const {
         constexpr uint64_t max_bytes = 1 << 28;
         refuse_tensor_if(ggml_type_find(tensor.type)->name != type || tensor.n_bytes > max_bytes, tensor.name,
             "must be a table of ", type);
@@ -368,10 +365,33 @@ class model_check : header_check {
 
 }   // namespace
 
+int64_t header_check::head_size(const std::string & key) const {
+    const int64_t n_heads = per_layer(".attention.head_count", 0, MAX_HEADS, 0)[0];
+    if (n_heads == 0) {
+        return 0;
+    }
+    refuse_key_if(n_heads > n_embd_ && find(key) == nullptr, ".attention.head_count", "is ", n_heads,
+        ", more than the embedding length ", n_embd_);
+    return number(key, 1, MAX_HEAD_SIZE, n_embd_ / n_heads);
+}
+
+int64_t header_check::count_tokens() const {
+    const std::string model = scalar("tokenizer.ggml.model", gguf_type::string, true)->text;
+    refuse_key_if(one_of(model, { "none", "no_vocab" }), "tokenizer.ggml.model", "is '", model,
+        "'; the model must bring its tokenizer");
+    const std::string  key    = "tokenizer.ggml.tokens";
+    const gguf_value * tokens = find(key);
+    refuse_key_if(!tokens || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
+                      tokens->count > (uint64_t) MAX_COUNT,
+        key, "must be an array of at least one string");
+    return (int64_t) tokens->count;
+}
+
 gguf_file check_gguf(const char * path, gguf_use use) {
     const std::string file = path ? path : "";
     try {
         gguf_file header(file);
+        file_check(header, use).run();
         model_check(header, use).run();
         return header;
     } catch (const gguf_error & e) {

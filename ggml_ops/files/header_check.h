@@ -1,15 +1,11 @@
-// What the rules about a GGUF's header share: what they know of the file, typed access to its keys, and refusals that
-// name the file, the key or tensor, and what is wrong.
+// What the rules about a model share: limits, and the facts on which all rely, read before the first of them.
 
 #pragma once
 
-#include "base/text.h"
-#include "files/gguf_check.h"
-#include "files/gguf_file.h"
+#include "files/header_keys.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -25,104 +21,18 @@ constexpr int64_t MAX_WINDOW    = 1 << 24;
 // All other numbers of an architecture: products fit into 64 bits, casts to int32 stay positive.
 constexpr int64_t MAX_COUNT = 1 << 30;
 
-using names = std::initializer_list<const char *>;
-
-inline bool one_of(const std::string & text, names list) {
-    return std::find(list.begin(), list.end(), text) != list.end();
-}
-
-inline bool starts_with(const std::string & text, const std::string & start) {
-    return text.compare(0, start.size(), start) == 0;
-}
-
-class header_check {
+class header_check : protected header_keys {
   protected:
-    const gguf_file & file_;
-    const gguf_use    use_;
-    std::string       architecture_;
-    int64_t           n_layer_     = 0;
-    int64_t           n_embd_      = 0;
-    int64_t           n_vocab_     = 0;
-    int64_t           head_size_k_ = 0;
-    int64_t           mask_token_  = -1;
+    const int64_t n_layer_     = number(".block_count", 1, MAX_LAYERS);
+    const int64_t n_embd_      = number(".embedding_length", 1, MAX_EMBD);
+    const int64_t n_vocab_     = count_tokens();
+    const int64_t head_size_k_ = head_size(".attention.key_length");   // 0: the first layer has no heads
+    const int64_t mask_token_  = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
 
-    header_check(const gguf_file & file, gguf_use use) : file_(file), use_(use) {}
+    // The architecture must have been checked.
+    explicit header_check(const gguf_file & file) : header_keys(file) {}
 
-    bool is_drafter() const { return architecture_ == "dflash"; }
-    bool is_assistant() const { return architecture_ == ASSISTANT_ARCH; }
-    // Models that read a whole text at once and have no memory.
-    bool is_encoder() const {
-        return is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",
-            "eurobert", "gemma-embedding" });
-    }
-
-    template <class... Parts> [[noreturn]] void fail_key(const std::string & key, const Parts &... what) const {
-        throw gguf_error(concat(file_.path, ": key '", gguf_printable(full(key)), "' ", what...));
-    }
-
-    template <class... Parts> [[noreturn]] void fail_tensor(const std::string & name, const Parts &... what) const {
-        throw gguf_error(concat(file_.path, ": tensor '", gguf_printable(name), "' ", what...));
-    }
-
-    // The same under a condition; the parts are evaluated in any case.
-    template <class... Parts> void refuse_key_if(bool wrong, const std::string & key, const Parts &... what) const {
-        if (wrong) {
-            fail_key(key, what...);
-        }
-    }
-
-    template <class... Parts> void refuse_tensor_if(bool wrong, const std::string & name, const Parts &... what) const {
-        if (wrong) {
-            fail_tensor(name, what...);
-        }
-    }
-
-    bool has(const std::string & name) const { return file_.find_tensor(name) != nullptr; }
-
-    // ".name" is a key of the architecture.
-    std::string        full(const std::string & key) const { return key[0] == '.' ? architecture_ + key : key; }
-    const gguf_value * find(const std::string & key) const { return file_.find(full(key)); }
-
-    bool is(names list) const { return one_of(architecture_, list); }
-
-    // ---- typed access: a present key of the wrong type is an error, a missing one yields the fallback ----
-
-    const gguf_value * scalar(const std::string & key, gguf_type type, bool required = false) const {
-        const gguf_value * value = find(key);
-        if (!value) {
-            refuse_key_if(required, key, "is missing; convert the model again");
-            return nullptr;
-        }
-        refuse_key_if(value->is_array || value->type != type, key, "must be of type ", gguf_type_name(type), ", found ",
-            (value->is_array ? "an array of " : ""), gguf_type_name(value->type));
-        return value;
-    }
-
-    template <class T> void in_range(const std::string & key, T value, T low, T high) const {
-        const bool inside = value >= low && value <= high;   // a NaN is not
-        refuse_key_if(!inside, key, "is ", value, "; it must be from ", low, " to ", high);
-    }
-
-    int64_t number(const std::string & key, int64_t low, int64_t high) const {
-        const int64_t value = scalar(key, gguf_type::u32, true)->integer();
-        in_range<int64_t>(key, value, low, high);
-        return value;
-    }
-
-    void check_real(const std::string & key, double low, double high) const {
-        in_range<double>(key, scalar(key, gguf_type::f32, true)->real(), low, high);
-    }
-
-    void check_text(const std::string & key, names known) const {
-        const gguf_value * value = scalar(key, gguf_type::string);
-        if (value && !one_of(value->text, known)) {
-            fail_key(key, "is '", gguf_printable(value->text), "'; it must be ", joined(known, ", ", " or "));
-        }
-    }
-
-    int64_t number(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
-        return find(key) != nullptr ? number(key, low, high) : fallback;
-    }
+    int64_t head_size(const std::string & key) const;
 
     // One number for all layers or an array with one per layer (llama_model_loader::get_key_or_arr).
     std::vector<int64_t> per_layer(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
@@ -139,28 +49,12 @@ class header_check {
         return numbers;
     }
 
-    std::vector<int64_t> integers(const std::string & key, const gguf_value & value) const {
-        const bool typed = value.is_array && (value.type == gguf_type::i32 || value.type == gguf_type::u32 ||
-                                                 value.type == gguf_type::boolean);
-        refuse_key_if(!typed || value.count > gguf_value::max_numbers, key,
-            "must be a short array of i32, u32 or bool, found ", (value.is_array ? "an array of " : ""),
-            gguf_type_name(value.type));
-        std::vector<int64_t> numbers;
-        for (uint64_t i = 0; i < value.count; ++i) {
-            numbers.push_back(value.integer(i));
-        }
-        return numbers;
-    }
-
-    // A tensor that may be absent.
-    void check_f32(const std::string & name) const {
-        const gguf_tensor * tensor = file_.find_tensor(name);
-        refuse_tensor_if(tensor && std::string(ggml_type_find(tensor->type)->name) != "f32", name, "must be f32");
-    }
+  private:
+    int64_t count_tokens() const;
 };
 
 // The rules for one use each, beside those for every file: drafter_check.cpp, embedding_check.cpp.
-void check_drafter(const header_check & header);
-void check_embedding(const header_check & header);
+void check_drafter(const gguf_file & file);
+void check_embedding(const gguf_file & file);
 
 }   // namespace dflash

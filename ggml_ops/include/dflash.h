@@ -6,7 +6,8 @@
 //
 // Results: every function that can fail returns a dflash_status. What it makes, counts or tells goes to its last
 // parameter, `out`, which is NULL, 0 or false after an error; dflash_last_error() then is one sentence that names the
-// field and the fix. No function throws or aborts. A function that returns something else cannot fail.
+// field and the fix. Arrays are filled in the caller's memory, to which a parameter or a field of a struct points that
+// is not const. No function throws or aborts. A function that returns something else cannot fail.
 //
 // Ownership: what dflash_x_init() makes is released by dflash_x_free(), a `char *` that comes out by
 // dflash_string_free(). Structs, strings and arrays that the caller passes are read and written during the call only.
@@ -64,8 +65,9 @@ typedef enum dflash_status {
     DFLASH_ERROR_BUSY     = -5,   // the slot is running, or a call is not allowed now
     DFLASH_ERROR_COMPUTE  = -6,   // a forward pass failed; the slots named in the updates have lost their state
     DFLASH_ERROR_INTERNAL = -7,
-    DFLASH_ERROR_RPC      = -8,   // an RPC server cannot be reached, runs another version, or was lost: an engine that
-                                  // used it is no longer usable
+    DFLASH_ERROR_RPC      = -8,    // an RPC server cannot be reached, runs another version, or was lost: an engine that
+                                   // used it is no longer usable
+    DFLASH_ERROR_CANCELLED = -9,   // the caller's progress callback returned false
 } dflash_status;
 
 // ---- library ------------------------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ DFLASH_API void         dflash_string_free(char * string);
 typedef void (*dflash_log_callback)(int level, const char * text, void * user);
 DFLASH_API void dflash_log_set(dflash_log_callback callback, int min_level, void * user);
 
-// progress: called with 0..1; return false to cancel, which is DFLASH_ERROR_ARG. May be NULL.
+// progress: called with 0..1; return false to cancel, which is DFLASH_ERROR_CANCELLED. May be NULL.
 typedef bool (*dflash_progress_callback)(float progress, void * user);
 
 // JSON: {"abi", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}],
@@ -385,15 +387,15 @@ DFLASH_API void dflash_engine_interrupt(dflash_engine * engine);
 #define DFLASH_MAX_NODES     64
 #define DFLASH_QUOTE_SOURCES 4   // from DFLASH_BY_LOOKUP to DFLASH_BY_ANSWERS
 
-typedef struct dflash_slot_stats {   // of the current or last request
-    int32_t n_prompt;                // prompt tokens
-    int32_t n_cached;                // prompt tokens taken from the cache
-    int32_t n_generated;             // tokens emitted
-    int32_t n_passes;                // target passes after the prompt's
-    int32_t n_plain;                 // passes without a draft
-    int32_t n_drafted;               // draft tokens verified
-    int32_t n_accepted;              // draft tokens accepted
-    int32_t n_lookup_drafted;        // those of n_drafted that were only quoted, from whatever source
+typedef struct dflash_slot_counters {   // of the current or last request
+    int32_t n_prompt;                   // prompt tokens
+    int32_t n_cached;                   // prompt tokens taken from the cache
+    int32_t n_generated;                // tokens emitted
+    int32_t n_passes;                   // target passes after the prompt's
+    int32_t n_plain;                    // passes without a draft
+    int32_t n_drafted;                  // draft tokens verified
+    int32_t n_accepted;                 // draft tokens accepted
+    int32_t n_lookup_drafted;           // those of n_drafted that were only quoted, from whatever source
     int32_t n_lookup_accepted;
     int32_t quoted_drafted[DFLASH_QUOTE_SOURCES];    // n_lookup_drafted by source, in the order of dflash_origin
     int32_t quoted_accepted[DFLASH_QUOTE_SOURCES];   // the same of n_lookup_accepted
@@ -406,9 +408,9 @@ typedef struct dflash_slot_stats {   // of the current or last request
     double  t_queue_ms;                         // from dflash_submit() to the first prompt pass
     double  t_prompt_ms;                        // from the first prompt pass to the first token
     double  t_generate_ms;                      // from the first token to the last
-} dflash_slot_stats;
+} dflash_slot_counters;
 
-DFLASH_API dflash_status dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * out);
+DFLASH_API dflash_status dflash_slot_stats(const dflash_engine * engine, int32_t slot, dflash_slot_counters * out);
 // End the reasoning of a running slot's answer now: reasoning_budget_message, if any, and then the end tag are the next
 // tokens. *out: whether the slot was reasoning.
 DFLASH_API dflash_status dflash_slot_end_reasoning(dflash_engine * engine, int32_t slot, bool * out);

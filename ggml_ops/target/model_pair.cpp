@@ -55,7 +55,9 @@ llama_model * load_model(
     mp.progress_callback_user_data = &progress;
     placed.apply(mp);
     llama_model * model = llama_model_load_from_file(file.path, mp);
-    refuse_if(!model && progress.cancelled, "loading the ", file.what, " was cancelled");
+    if (!model && progress.cancelled) {
+        throw status_error(DFLASH_ERROR_CANCELLED, "loading the ", file.what, " was cancelled");
+    }
     if (!model) {
         throw status_error(
             DFLASH_ERROR_MODEL, "the ", file.what, " ", file.path, " could not be loaded: ", logged_error());

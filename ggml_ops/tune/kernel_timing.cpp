@@ -319,7 +319,9 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
         } else {
             found.add(nullptr, nullptr, nullptr);
         }
-        refuse_if(progress && !progress((float) n / p.n_max, user), "the measurement was cancelled");
+        if (progress && !progress((float) n / p.n_max, user)) {
+            throw status_error(DFLASH_ERROR_CANCELLED, "the measurement was cancelled");
+        }
     }
     const json result = { { "device", p.device }, { "type", ggml_type_name(kernel.type()) }, { "m", p.m }, { "k", p.k },
         { "weights", b.n_weights() }, { "buffer", b.buffer() }, { "rows", before.matrix }, { "rows_max", widest },

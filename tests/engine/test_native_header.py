@@ -26,7 +26,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "dflash_token_probs": structs.NativeTokenProbs,
     "dflash_verified_tree": structs.NativeVerifiedTree,
     "dflash_update": structs.Update,
-    "dflash_slot_stats": structs.SlotStats,
+    "dflash_slot_counters": structs.SlotStats,
     "dflash_slot_file": structs.SlotFile,
     "dflash_score_params": structs.ScoreParams,
     "dflash_probe_params": structs.ProbeParams,

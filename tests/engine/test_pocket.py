@@ -351,7 +351,7 @@ def test_loading_reports_progress_and_can_be_cancelled(pocket: dict[str, Path]) 
     Engine(pocket["target"], n_ctx=256, warmup=False, progress=lambda done: seen.append(done) or True).close()  # type: ignore[func-returns-value]
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
-    with pytest.raises(DFlashError):
+    with pytest.raises(RequestError, match="cancelled"):
         Engine(pocket["target"], n_ctx=256, warmup=False, progress=lambda _: False)
 
 

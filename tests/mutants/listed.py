@@ -170,7 +170,7 @@ DRAFT = [
     *mutants_of(
         "ggml_ops/draft/cost_curve.cpp",
         ("ms = std::min(ms, 2.0 * (old + per_cell_ * cells));", ";"),
-        ("return p.seen ? p.ms : p.ms * trend_;", "return p.ms;"),
+        ("trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);", ";"),
         (
             "const double f  = double(rows - lo->first) / (hi->first - lo->first);",
             "const double f  = double(hi->first - rows) / (hi->first - lo->first);",

@@ -111,7 +111,7 @@ void test_null(dflash_engine * engine) {
     CHECK(refused(dflash_slot_save(engine, 0, "slot", nullptr), "out is NULL"));
     CHECK(refused(dflash_slot_save(engine, 0, nullptr, &file), "path is NULL"));
     CHECK(refused(dflash_slot_restore(nullptr, 0, "slot", &file), "engine is NULL"));
-    CHECK(refused(dflash_slot_stats_get(engine, 0, nullptr), "out is NULL"));
+    CHECK(refused(dflash_slot_stats(engine, 0, nullptr), "out is NULL"));
     CHECK(refused(dflash_tokenize(nullptr, "a", 1, false, false, &n, 1, &n), "vocab is NULL") && n == 0);
     CHECK(refused(dflash_tokenize(vocab, nullptr, 1, false, false, &n, 1, &n), "text is NULL"));
     CHECK(refused(dflash_tokenize(vocab, "a", 1, false, false, nullptr, 1, &n), "tokens is NULL"));
@@ -164,8 +164,8 @@ void test_ownership(dflash_engine * engine, dflash_engine * other) {
     CHECK(dflash_submit(engine, 1, refused) == DFLASH_OK);   // still valid
     CHECK(dflash_cancel(engine, 0) == DFLASH_OK);
     run(engine);
-    dflash_slot_stats stats;
-    CHECK(dflash_slot_stats_get(engine, 1, &stats) == DFLASH_OK && stats.n_prompt == 3);
+    dflash_slot_counters stats;
+    CHECK(dflash_slot_stats(engine, 1, &stats) == DFLASH_OK && stats.n_prompt == 3);
 }
 
 // Other threads prepare and free requests while this one steps; the prepared ones then run.

@@ -204,6 +204,9 @@ void test_trouble_is_an_error() {
     trouble_now = trouble::none;
     char * text = nullptr;
     CHECK(dflash_tune(nullptr, nullptr, nullptr, &text) == DFLASH_ERROR_ARG && !text);
+    const dflash_tune_params       p    = small();
+    const dflash_progress_callback stop = [](float, void *) { return false; };
+    CHECK(dflash_tune(&p, stop, nullptr, &text) == DFLASH_ERROR_CANCELLED && !text);
 }
 
 }   // namespace
