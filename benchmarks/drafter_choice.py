@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks import record
 from dflash_local import Engine, SamplingParams
 from dflash_local.demo.pocket import HYBRID, bundled_pair, with_mtp
+from dflash_local.drafting import DraftKind
 from dflash_local.generation import Step
 from dflash_local.native import Origin
 
@@ -32,6 +33,7 @@ Curve = Mapping[int, float]  # milliseconds by rows or block tokens
 VERIFY: Curve = {1: 18, 2: 18.5, 4: 20, 8: 24, 12: 29, 16: 33, 24: 44, 32: 55, 64: 100}
 DFLASH: Curve = {4: 3.0, 8: 4.0, 12: 5.0, 16: 6.0}
 MTP_LENGTHS = (4, 8, 12, 16, 17)
+KINDS: tuple[DraftKind, ...] = ("mtp", "dflash", "auto")
 WITHIN = 0.03  # of the better one alone
 
 
@@ -57,11 +59,11 @@ def milliseconds(steps: Sequence[Step], drafts: Sequence[Curve]) -> float:
 
 
 def measure(
-    kind: str, mtp_ms: float, folder: Path, prompts: Sequence[Any], temperatures: Sequence[float], n_predict: int
+    kind: DraftKind, mtp_ms: float, folder: Path, prompts: Sequence[Any], temperatures: Sequence[float], n_predict: int
 ) -> list[float]:
     """Milliseconds per token of each round."""
     mtp = {n: (n - 1) * mtp_ms for n in MTP_LENGTHS}
-    drafts: list[Curve] = {"mtp": [mtp], "dflash": [DFLASH], "auto": [DFLASH, mtp]}[kind]
+    drafts: list[Curve] = [*([DFLASH] if kind != "mtp" else []), *([mtp] if kind != "dflash" else [])]
     costs, drafter = folder / "costs.json", None if kind == "mtp" else bundled_pair(HYBRID).drafter
     write_costs(costs, drafts)
     rounds = []
@@ -81,7 +83,7 @@ def measure(
 def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
     head = ["ms of an MTP pass", "temperature", "MTP", "DFlash", "both", "both, to the better one"]
     lines = [
-        [f"{r['mtp_ms']:g}", f"{r['temperature']:g}", *(f"{r[kind]:.2f}" for kind in ("mtp", "dflash", "auto")),
+        [f"{r['mtp_ms']:g}", f"{r['temperature']:g}", *(f"{r[kind]:.2f}" for kind in KINDS),
          f"{r['over']:+.1%} ({record.verdict(r['over'] <= WITHIN)})"]
         for r in rows
     ]  # fmt: skip
@@ -100,10 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with TemporaryDirectory() as name:
         with_mtp(HYBRID, Path(name) / "target.gguf")
         for mtp_ms in args.mtp_ms:
-            rounds = {
-                kind: measure(kind, mtp_ms, Path(name), prompts, temperatures, args.n_predict)
-                for kind in ("mtp", "dflash", "auto")
-            }
+            rounds = {kind: measure(kind, mtp_ms, Path(name), prompts, temperatures, args.n_predict) for kind in KINDS}
             for i, temperature in enumerate(temperatures):
                 found = {kind: times[i] for kind, times in rounds.items()}
                 over = found["auto"] / min(found["mtp"], found["dflash"]) - 1
