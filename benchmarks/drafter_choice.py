@@ -102,7 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with TemporaryDirectory() as name:
         with_mtp(HYBRID, Path(name) / "target.gguf")
         for mtp_ms in args.mtp_ms:
-            rounds = {kind: measure(kind, mtp_ms, Path(name), prompts, temperatures, args.n_predict) for kind in KINDS}
+            rounds: dict[str, list[float]] = {
+                kind: measure(kind, mtp_ms, Path(name), prompts, temperatures, args.n_predict) for kind in KINDS
+            }
             for i, temperature in enumerate(temperatures):
                 found = {kind: times[i] for kind, times in rounds.items()}
                 over = found["auto"] / min(found["mtp"], found["dflash"]) - 1
