@@ -1,5 +1,5 @@
-"""The pocket targets with their trained MTP layers, hybrid and dense: alone, in a file of their own, and beside a DFlash
-drafter."""
+"""The pocket targets with their trained MTP layers, hybrid and dense: alone, in a file of their own, and beside a
+DFlash drafter."""
 
 from __future__ import annotations
 
