@@ -180,8 +180,8 @@ DRAFT = [
     *mutants_of(
         "ggml_ops/draft/choice.cpp",
         (
-            "double     ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
-            "double     ms   = verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
+            "const double ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
+            "const double ms   = verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
         ),
         ("m.values[n] += NEWEST * (values[i] - m.values[n]);", "m.values[n] = values[i];"),
         ("if (c->rate == 0 || c->rate >= 0.99 * top) {", "if (c->rate >= 0.99 * top) {"),

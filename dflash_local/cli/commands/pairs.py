@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from dflash_local.hub.registry import KnownDrafter, KnownTarget
 
 _DESCRIPTION = """\
-List the drafters that are known for a target, best first; 'serve -hf' takes the first that can be used and fits.
+List the drafters that are known for a target, best first; 'serve -hf' takes the first that can be used and fits, and
+next-token (MTP) layers that the model's own file has.
 
 The list is part of dflash-local; entries of your own go into pairs.json in the configuration folder (docs/models.md).
 """
+
+_OWN_LAYERS = "(the model's own next-token layers)"
 
 
 class PairsFlags(Flags):
@@ -30,7 +33,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: PairsFlags) -> int:
-    from dflash_local.diagnose.architectures import NO_ROLLBACK, TAPPED_ARCHS
+    from dflash_local.diagnose.architectures import MTP_ARCHS, NO_ROLLBACK, TAPPED_ARCHS
     from dflash_local.hub.registry import known_targets
 
     wanted = (args.name or "").lower().rpartition("/")[2]
@@ -47,6 +50,8 @@ def run(args: PairsFlags) -> int:
             print(f"  none: {target.none}")
         for drafter in target.drafters:
             print("  " + "  ".join(_words(drafter)))
+        if target.shape.get("architecture") in MTP_ARCHS:
+            print(f"  {_OWN_LAYERS:<56}  MTP        in its file, unless a conversion left them out")
     if not found:
         print(f"no drafter is known for {args.name}")
     return 0 if found else 1
