@@ -10,7 +10,7 @@ from dflash_local.demo.shapes import Pair
 
 
 def test_each_way_of_drafting_takes_part() -> None:
-    argvs = mtp.commands(Pair(Path("target.gguf"), Path("drafter.gguf")), Path("bins"), 2)
+    argvs = mtp.commands(Pair(Path("target.gguf"), Path("drafter.gguf")), Path("bins"), 2, (7, 15))
     assert next(iter(argvs)) == PLAIN and len(argvs) == 1 + len(mtp.MTP_LENGTHS) + len(mtp.DFLASH_LENGTHS) + 4
     assert "draft-mtp" in argvs["upstream mtp 4"] and "-md" not in argvs["upstream mtp 4"]
     assert argvs["upstream dflash 15"][-6:-1] and "drafter.gguf" in argvs["upstream dflash 15"]
@@ -19,7 +19,7 @@ def test_each_way_of_drafting_takes_part() -> None:
 
 
 def test_the_verdicts() -> None:
-    names = list(mtp.commands(Pair(Path("t"), Path("d")), Path("bins"), 2))
+    names = list(mtp.commands(Pair(Path("t"), Path("d")), Path("bins"), 2, (7, 15)))
 
     def repeat(factor: float) -> dict[str, mtp.Speed]:
         speeds = {name: mtp.Speed(tokens=100, seconds=10 / factor, passes=50) for name in names}
