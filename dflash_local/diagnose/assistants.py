@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.convert.gguf_metadata import read_metadata
-from dflash_local.convert.target import Target
+from dflash_local.convert.target import TOKENS, Target
 from dflash_local.diagnose.architectures import ASSISTANTS
-from dflash_local.diagnose.finding import Finding, fail, ok
+from dflash_local.diagnose.finding import Finding, fail, ok, same
 
 _TAKE_ITS_OWN = "take the assistant of this target"
-_TOKENS = "tokenizer.ggml.tokens"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Assistant:
 
         arch = bytes(known("general.architecture")).decode()
         n_layer, width = known(f"{arch}.block_count"), known(f"{arch}.embedding_length_out")
-        return cls(path, arch, n_layer, width, len(known(_TOKENS) or ()))
+        return cls(path, arch, n_layer, width, len(known(TOKENS) or ()))
 
 
 def compare_assistant(target: Target, assistant: Assistant) -> Iterator[Finding]:
@@ -51,13 +50,8 @@ def compare_assistant(target: Target, assistant: Assistant) -> Iterator[Finding]
         yield fail("layers", what, "take a drafter of this target", "general.architecture")
         return
     yield ok("layers", f"{assistant.n_layer} of an assistant, {assistant.arch}")
-    if assistant.width != target.n_embd:
-        what = f"the assistant reads hidden states of {assistant.width} numbers, the target has {target.n_embd}"
-        yield fail("width", what, _TAKE_ITS_OWN, f"{assistant.arch}.embedding_length_out")
-    else:
-        yield ok("width", f"{target.n_embd}")
-    if assistant.n_vocab != target.n_vocab:
-        what = f"{assistant.n_vocab} tokens in the file of the assistant, {target.n_vocab} in the target's"
-        yield fail("vocabulary", what, _TAKE_ITS_OWN, _TOKENS)
-    else:
-        yield ok("vocabulary", f"{target.n_vocab} tokens")
+    what = f"the assistant reads hidden states of {assistant.width} numbers, the target has {target.n_embd}"
+    width = f"{assistant.arch}.embedding_length_out"
+    yield same("width", assistant.width, target.n_embd, what, _TAKE_ITS_OWN, width)
+    what = f"{assistant.n_vocab} tokens in the file of the assistant, {target.n_vocab} in the target's"
+    yield same("vocabulary", assistant.n_vocab, target.n_vocab, what, _TAKE_ITS_OWN, TOKENS, unit=" tokens")

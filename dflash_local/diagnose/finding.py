@@ -46,6 +46,11 @@ def fail(subject: str, text: str, advice: str, field: str | None = None) -> Find
     return Finding(Level.FAIL, subject, text, advice, field)
 
 
+def same(subject: str, found: int, wanted: int, misfit: str, advice: str, field: str, *, unit: str = "") -> Finding:
+    """OK if two numbers are the same, else FAIL; `misfit` says what they are."""
+    return ok(subject, f"{wanted}{unit}") if found == wanted else fail(subject, misfit, advice, field)
+
+
 def worst(findings: Iterable[Finding]) -> Level:
     """The highest level among the findings; OK if there are none."""
     return max((finding.level for finding in findings), key=list(Level).index, default=Level.OK)

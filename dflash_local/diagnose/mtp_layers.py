@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_metadata import read_metadata
-from dflash_local.convert.target import Target
+from dflash_local.convert.target import TOKENS, Target
 from dflash_local.diagnose.architectures import ASSISTANTS, no_mtp
-from dflash_local.diagnose.finding import Finding, fail, ok
+from dflash_local.diagnose.finding import Finding, fail, ok, same
 from dflash_local.errors import ModelError
 
 _TAKE_ITS_OWN = "take the MTP layers of this target"
@@ -21,15 +21,17 @@ _TAKE_ITS_OWN = "take the MTP layers of this target"
 def is_split_off(drafter: Path, arch: str) -> bool:
     """Whether a drafter's file has MTP layers of the target's architecture `arch`, or is an assistant. False if it
     cannot be read."""
+    return bool(split_off_arch(drafter, arch))
+
+
+def split_off_arch(drafter: Path, arch: str) -> str:
+    """The architecture of a file with MTP layers: the target's, `arch`, or that of an assistant of any target. "" if it
+    has no such layers, or cannot be read."""
     try:
-        return is_assistant(drafter) or (Glance.of(drafter).architecture == arch and has_layers(drafter))
+        found = Glance.of(drafter).architecture
+        return found if found in ASSISTANTS or (found == arch and has_layers(drafter)) else ""
     except ModelError:
-        return False
-
-
-def is_assistant(path: Path) -> bool:
-    """Whether a file is an assistant, of any target. Raises ModelError."""
-    return Glance.of(path).architecture in ASSISTANTS
+        return ""
 
 
 def has_layers(path: Path) -> bool:
@@ -51,13 +53,7 @@ def compare_layers(target: Target, layers: Target) -> Iterator[Finding]:
         yield fail("layers", f"{layers.path.name}: {why}", "run it without -md", f"{arch}.nextn_predict_layers")
     else:
         yield ok("layers", f"{layers.n_next_token_layers} of type MTP, {arch}")
-    if layers.n_embd != target.n_embd:
-        what = f"the MTP layers are {layers.n_embd} wide, the target {target.n_embd}: they are another model's"
-        yield fail("width", what, _TAKE_ITS_OWN, f"{arch}.embedding_length")
-    else:
-        yield ok("width", f"{target.n_embd}")
-    if layers.n_vocab != target.n_vocab:
-        what = f"{layers.n_vocab} tokens in the file of the MTP layers, {target.n_vocab} in the target's"
-        yield fail("vocabulary", what, _TAKE_ITS_OWN, "tokenizer.ggml.tokens")
-    else:
-        yield ok("vocabulary", f"{target.n_vocab} tokens")
+    what = f"the MTP layers are {layers.n_embd} wide, the target {target.n_embd}: they are another model's"
+    yield same("width", layers.n_embd, target.n_embd, what, _TAKE_ITS_OWN, f"{arch}.embedding_length")
+    what = f"{layers.n_vocab} tokens in the file of the MTP layers, {target.n_vocab} in the target's"
+    yield same("vocabulary", layers.n_vocab, target.n_vocab, what, _TAKE_ITS_OWN, TOKENS, unit=" tokens")

@@ -18,11 +18,11 @@ from dflash_local.convert.gguf_metadata import Value, read_metadata
 from dflash_local.convert.kinds import Kind, kind_in, lattice_kinds
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.relabel import has_copied_rotation
-from dflash_local.convert.target import MASK_TOKEN, Target
-from dflash_local.diagnose.architectures import NO_ROLLBACK, TAPPED_TO_THE_END, no_drafting
+from dflash_local.convert.target import MASK_TOKEN, TOKENS, Target
+from dflash_local.diagnose.architectures import ASSISTANTS, NO_ROLLBACK, TAPPED_TO_THE_END, no_drafting
 from dflash_local.diagnose.assistants import Assistant, compare_assistant
-from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
-from dflash_local.diagnose.mtp_layers import compare_layers, is_assistant, is_split_off
+from dflash_local.diagnose.finding import Finding, Level, fail, ok, same, warn
+from dflash_local.diagnose.mtp_layers import compare_layers, split_off_arch
 from dflash_local.drafting import DraftKind
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError, PairError, RequestError
@@ -31,7 +31,7 @@ from dflash_local.native import MAX_NODES, check_gguf
 # Tokens that may differ in the same vocabulary: converters treat padding and added tokens differently.
 FEW_TOKENS = 128
 
-TOKENS, PRE_TOKENIZER = "tokenizer.ggml.tokens", "tokenizer.ggml.pre"
+PRE_TOKENIZER = "tokenizer.ggml.pre"
 CONVERT_AGAIN = "convert the drafter again: dflash-local convert DRAFTER_DIR --target TARGET.gguf"
 
 
@@ -136,12 +136,12 @@ def read_drafter(path: Path, target: Target, draft_kind: DraftKind = "auto") -> 
         ModelError: it cannot be read, or is neither.
         PairError: it cannot draft in the way that is asked for.
     """
-    is_mtp = is_split_off(path, target.arch)
-    if why := kind_refusal(draft_kind, path, is_mtp):
+    mtp_arch = split_off_arch(path, target.arch)
+    if why := kind_refusal(draft_kind, path, bool(mtp_arch)):
         raise PairError(why, field="general.architecture", hint="leave it out, or leave draft_kind at auto")
-    if not is_mtp:
+    if not mtp_arch:
         return Drafter.read(path, target.path)
-    return Assistant.read(path) if is_assistant(path) else Target.read(path)
+    return Assistant.read(path) if mtp_arch in ASSISTANTS else Target.read(path)
 
 
 def check_options(options: EngineOptions) -> None:
@@ -226,11 +226,8 @@ def _architecture(target: Target) -> Iterator[Finding]:
 
 def _width(target: Target, drafter: Drafter) -> Iterator[Finding]:
     key = f"{ARCH}.embedding_length"
-    if drafter.n_embd != target.n_embd:
-        what = f"the drafter is {drafter.n_embd} wide, the target {target.n_embd}: it was trained for another model"
-        yield fail("width", what, "take the drafter that was trained for this target", key)
-    else:
-        yield ok("width", f"{target.n_embd}")
+    what = f"the drafter is {drafter.n_embd} wide, the target {target.n_embd}: it was trained for another model"
+    yield same("width", drafter.n_embd, target.n_embd, what, "take the drafter that was trained for this target", key)
 
 
 def _taps(target: Target, drafter: Drafter) -> Iterator[Finding]:
