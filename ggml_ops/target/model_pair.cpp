@@ -174,7 +174,6 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
 }
 
 void model_pair::load_drafter(const dflash_engine_params & p, const load_options & options) {
-    check_gguf(p.drafter);
     drafter_place_.settle(target_place_, target());
     file_.reset(load_model({ p.drafter, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
     drafter_weights_ = access_weights(file_.get());
