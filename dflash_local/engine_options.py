@@ -158,6 +158,37 @@ class EngineOptions:
         native_type=c_char_p,
         flag=_flag(_TEMPLATE, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA"),
     )
+    mmproj: Path | None = _option(
+        help="the target's projector, a GGUF file (mmproj), with which it reads images or audio",
+        default_text="text only",
+        native_type=c_char_p,
+        native_value=_optional_path,
+        flag=_flag(_MODELS, "-mm --mmproj", env="MMPROJ", metavar="GGUF"),
+    )
+    mmproj_offload: bool = _option(
+        True,
+        help="compute the projector on the target's first device",
+        native_type=c_bool,
+        flag=_flag(
+            _MACHINE, "--mmproj-offload", env="MMPROJ_OFFLOAD", off="--no-mmproj-offload", off_help="on the CPU"
+        ),
+    )
+    image_min_tokens: int = _option(
+        0,
+        help="tokens that an image takes at least, with models that read images of any size",
+        default_text="the model's own",
+        native_type=c_int32,
+        low=0,
+        flag=_flag(_MODELS, "--image-min-tokens", env="IMAGE_MIN_TOKENS", metavar="N"),
+    )
+    image_max_tokens: int = _option(
+        0,
+        help="tokens that an image takes at most, with models that read images of any size",
+        default_text="the model's own",
+        native_type=c_int32,
+        low=0,
+        flag=_flag(_MODELS, "--image-max-tokens", env="IMAGE_MAX_TOKENS", metavar="N"),
+    )
     n_ctx: int = _option(
         0,
         help="context of all slots together, in tokens; 0: what the model was trained with, as far as memory allows",

@@ -155,7 +155,7 @@ function(dflash_add_library vendor)
         CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
     target_include_directories(dflash
         PUBLIC ${DFLASH_DIR}/include PRIVATE ${DFLASH_DIR} ${vendor} ${vendor}/src ${vendor}/vendor)
-    target_link_libraries(dflash PRIVATE llama llama-common)
+    target_link_libraries(dflash PRIVATE llama llama-common mtmd)
     if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
         target_compile_options(dflash PRIVATE -Wall -Wextra -Wno-unused-parameter)
     endif()
@@ -200,7 +200,7 @@ endfunction()
 # All libraries of the package.
 function(dflash_libraries variable)
     set(libraries "")
-    foreach(target ggml-base ggml ggml-rpc ggml-cuda ggml-hip ggml-vulkan ggml-metal ggml-blas llama llama-common dflash
+    foreach(target ggml-base ggml ggml-rpc ggml-cuda ggml-hip ggml-vulkan ggml-metal ggml-blas llama llama-common mtmd dflash
             ${ARGN})
         if(TARGET ${target})
             list(APPEND libraries ${target})

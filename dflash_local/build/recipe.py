@@ -22,7 +22,7 @@ from dflash_local.errors import BuildError
 RPC_FLAGS = ("-DGGML_RPC=ON", "-DGGML_RPC_RDMA=OFF")
 # OpenMP's threads spin; ours sleep (patches/0030).
 THREAD_FLAGS = ("-DGGML_OPENMP=OFF",)
-CMAKE_FLAGS = ("-DLLAVA_BUILD=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF", *THREAD_FLAGS, *RPC_FLAGS)
+CMAKE_FLAGS = ("-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF", *THREAD_FLAGS, *RPC_FLAGS)
 # A CPU backend for each instruction set, chosen at run time, for other machines than this one.
 ANY_MACHINE_FLAGS = ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON")
 CUDA_ARCH = re.compile(r"native|all|all-major|\d+[af]?(-real|-virtual)?([;,]\d+[af]?(-real|-virtual)?)*")

@@ -68,6 +68,26 @@ class RequestParams(ctypes.Structure):
     _fields_ = native_fields(RequestOptions)
 
 
+class MediaKind(IntEnum):
+    """dflash_media_kind."""
+
+    IMAGE = 0
+    AUDIO = 1
+
+
+class NativeMedia(ctypes.Structure):
+    """dflash_media."""
+
+    _fields_ = [
+        ("kind", c_int32),
+        ("data", c_char_p),
+        ("n_data", c_uint64),
+        ("width", c_int32),
+        ("height", c_int32),
+        ("hash", c_char_p),
+    ]
+
+
 class NativeTokenProbs(ctypes.Structure):
     """dflash_token_probs."""
 

@@ -344,6 +344,26 @@ bool dflash_token_is_eog(const llama_vocab * vocab, int32_t token) {
     return token >= 0 && token < llama_vocab_n_tokens(vocab) && llama_vocab_is_eog(vocab, token);
 }
 
+// ---- media ----
+
+struct dflash_prompt {
+    std::vector<int32_t> tokens;
+};
+
+dflash_status dflash_prompt_init(const dflash_engine * e, const char * text, int32_t n_text, bool add_special,
+    const dflash_media * media, int32_t n_media, dflash_prompt ** out) {
+    return attempt(out, [&] {
+        throw status_error(DFLASH_ERROR_ARG, "media are not supported yet");
+        return new dflash_prompt{};
+    });
+}
+
+void dflash_prompt_free(dflash_prompt * prompt) { delete prompt; }
+
+dflash_status dflash_prompt_tokens(const dflash_prompt * prompt, int32_t * tokens, int32_t cap, int32_t * out) {
+    return attempt(out, [&] { return (int32_t) given(prompt, "prompt").tokens.size(); });
+}
+
 // ---- chat ----
 
 struct dflash_chat : chat_parser {

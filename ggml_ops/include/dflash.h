@@ -44,7 +44,7 @@
 // A hash of the names and types of all fields of this header's structs: dflash_local/native/structs.py computes it, and
 // tests/engine/test_native_header.py says if it is another. An incompatible change that no field shows gives the
 // function another name.
-#define DFLASH_ABI_VERSION 0xb51e7e99u
+#define DFLASH_ABI_VERSION 0x60faf0e5u
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,6 +54,7 @@ typedef struct dflash_engine  dflash_engine;
 typedef struct dflash_request dflash_request;   // checked, and ready to run
 typedef struct dflash_chat    dflash_chat;      // a parser of one answer
 typedef struct dflash_vocab   dflash_vocab;     // a tokenizer without a model
+typedef struct dflash_prompt  dflash_prompt;    // text with media, as tokens
 struct llama_vocab;                             // llama.h
 
 typedef enum dflash_status {
@@ -133,6 +134,12 @@ typedef struct dflash_engine_params {
     const char * model;           // the target, a GGUF file
     const char * drafter;         // GGUF in upstream's `dflash` dialect, or the target's MTP layers alone; NULL: none
     const char * chat_template;   // Jinja, or the name of one of llama.cpp's templates; NULL: the model's own
+
+    // media
+    const char * mmproj;             // the target's projector, a GGUF file, which reads media; NULL: text only
+    bool         mmproj_offload;     // compute it on the first device that the target may use; false: on the CPU
+    int32_t      image_min_tokens;   // rows that an image takes at least, for models that let one choose; 0: their own
+    int32_t      image_max_tokens;   // and at most
 
     // context. n_ctx 0: n_slots times n_ctx_slot, if that is given and shared; else the model's own length (per slot,
     // unless they share it), limited to what half of the memory left by the weights can hold. A stream per slot costs
@@ -217,7 +224,9 @@ DFLASH_API dflash_status dflash_plan(const dflash_engine_params * params, const 
 
 // JSON: target and drafters, the preferred one first and as "drafter", too (arch, description, n_params, size, n_vocab,
 // n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr"|"mtp", target_layers,
-// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template.
+// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template, and media: null
+// without a projector, else {"vision", "audio": can it read them, "marker": what stands for a medium in a prompt's text,
+// another one in each process}.
 DFLASH_API dflash_status dflash_engine_info(const dflash_engine * engine, char ** out);
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
@@ -239,7 +248,7 @@ DFLASH_API dflash_status dflash_corpus_set(
 
 typedef struct dflash_request_params {
     // prompt and answer
-    const int32_t * tokens;   // [n_tokens], at least one
+    const int32_t * tokens;   // [n_tokens], at least one; negative ones are rows of media (dflash_prompt)
     int32_t         n_tokens;
     int32_t         n_predict;   // max. new tokens, >= 0; -1: until the slot's context is full
     // JSON object with llama-server's sampling fields; dflash_sampling_fields() lists them. logit_bias is
@@ -450,6 +459,34 @@ DFLASH_API dflash_status dflash_token_piece(
     const struct llama_vocab * vocab, int32_t token, bool special, char * buf, int32_t cap, int32_t * out);
 // Whether a token ends the generation; false outside the vocabulary.
 DFLASH_API bool dflash_token_is_eog(const struct llama_vocab * vocab, int32_t token);
+
+// ---- media: thread-safe -------------------------------------------------------------------------------------------
+
+typedef enum dflash_media_kind {
+    DFLASH_IMAGE = 0,
+    DFLASH_AUDIO = 1,
+} dflash_media_kind;
+
+typedef struct dflash_media {
+    int32_t         kind;     // dflash_media_kind
+    const uint8_t * data;     // image: RGB [height, width, 3]; audio: a wav, mp3 or flac file
+    uint64_t        n_data;   // bytes
+    int32_t         width;    // image only
+    int32_t         height;
+    const uint8_t * hash;     // [32]: of what the data were made from. Media with equal hashes are equal
+} dflash_media;
+
+// Tokenizes a text in which the i-th marker (dflash_engine_info) stands for media[i], and prepares the media; they are
+// encoded when a slot that has not cached them reads them. A medium becomes some rows, all with one negative number
+// below -1: the same number for equal media as long as the engine lives, so that caches know them. Tokens with such
+// numbers mean something while the prompt, or a request made from them, lives.
+DFLASH_API dflash_status dflash_prompt_init(const dflash_engine * engine, const char * text, int32_t n_text,
+    bool add_special, const dflash_media * media, int32_t n_media, dflash_prompt ** out);
+// Even after dflash_engine_free().
+DFLASH_API void dflash_prompt_free(dflash_prompt * prompt);
+// Copies at most `cap` tokens; *out: how many there are.
+DFLASH_API dflash_status dflash_prompt_tokens(
+    const dflash_prompt * prompt, int32_t * tokens, int32_t cap, int32_t * out);
 
 // ---- chat (llama.cpp common/chat): thread-safe --------------------------------------------------------------------
 
