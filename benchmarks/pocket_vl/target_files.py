@@ -1,25 +1,29 @@
 """The target as two GGUF files, as llama.cpp reads them: its text model (qwen3vl) and its projector (clip).
 
-`write_target()` and `write_projector()` write them from a `transformers` model, `read_target()` reads such a model out
-of them again, so that tests can compare the two implementations of the very same numbers.
+Usage: python -m benchmarks.pocket_vl.target_files TARGET_DIR OUT_DIR [--type F16|Q8_0]
+
+writes OUT_DIR/pocket-vl.gguf and OUT_DIR/pocket-vl-mmproj.gguf; the type is that of the text model's matrices.
+`read_target()` reads a `transformers` model out of both again, so that tests can compare the two implementations of the
+very same numbers.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFValueType, TokenType
+from gguf import GGMLQuantizationType, GGUFValueType, LlamaFileType, TokenType, quants
 from numpy.typing import NDArray
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from benchmarks.pocket_vl import pictures
 from dflash_local.convert.gguf_metadata import Value, array, boolean, f32, read_metadata, read_model, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.demo.pocket import bundled_pair
 
 ARCH = "qwen3vl"
 _TEXT, _TOWER = "model.language_model.", "model.visual."
@@ -82,9 +86,14 @@ def projector_names(config: Qwen3VLConfig) -> dict[str, str]:
     return names
 
 
-def write_target(target: Qwen3VLForConditionalGeneration, tokens: list[str], pocket: Path, out: Path) -> None:
-    """Write the text model; the tokenizer is that of the `pocket` target's GGUF with what more `tokens` there are."""
-    old = read_metadata(pocket)
+def write_target(
+    target: Qwen3VLForConditionalGeneration,
+    tokens: list[str],
+    out: Path,
+    type: GGMLQuantizationType = GGMLQuantizationType.F16,
+) -> None:
+    """Write the text model; its tokenizer is the pocket target's with what more `tokens` there are."""
+    old = read_metadata(bundled_pair().target)
     text, prefix = target.config.text_config, "qwen3."
     metadata = {
         ARCH + "." + key.removeprefix(prefix) if key.startswith(prefix) else key: value for key, value in old.items()
@@ -94,6 +103,7 @@ def write_target(target: Qwen3VLForConditionalGeneration, tokens: list[str], poc
     metadata |= {
         "general.architecture": string(ARCH),
         "general.name": string("pocket-vl"),
+        "general.file_type": u32(LlamaFileType[f"MOSTLY_{type.name}"]),
         f"{ARCH}.vocab_size": u32(len(tokens)),
         f"{ARCH}.n_deepstack_layers": u32(len(target.config.vision_config.deepstack_visual_indexes)),
         f"{ARCH}.rope.dimension_sections": array(GGUFValueType.INT32, [*text.rope_parameters["mrope_section"], 0]),
@@ -101,7 +111,7 @@ def write_target(target: Qwen3VLForConditionalGeneration, tokens: list[str], poc
         "tokenizer.ggml.token_type": array(GGUFValueType.INT32, [*types, *[TokenType.CONTROL] * len(added)]),
     }
     weights = target.state_dict()
-    write_gguf(out, metadata, [_output(new, weights[old]) for old, new in text_names(target.config).items()])
+    write_gguf(out, metadata, [_output(new, weights[old], type) for old, new in text_names(target.config).items()])
 
 
 def write_projector(target: Qwen3VLForConditionalGeneration, out: Path) -> None:
@@ -142,7 +152,7 @@ def _projector_metadata(config: Qwen3VLConfig) -> dict[str, Value]:
         "general.architecture": string("clip"),
         "general.type": string("mmproj"),
         "general.name": string("pocket-vl"),
-        "general.file_type": u32(1),  # f16
+        "general.file_type": u32(LlamaFileType.MOSTLY_F16),
         "clip.has_vision_encoder": boolean(True),
         "clip.projector_type": string("qwen3vl_merger"),
         "clip.use_gelu": boolean(True),
@@ -154,12 +164,12 @@ def _projector_metadata(config: Qwen3VLConfig) -> dict[str, Value]:
     }
 
 
-def _output(name: str, weight: torch.Tensor) -> OutputTensor:
-    """Matrices as f16; vectors and what is added to a picture's patches as f32."""
+def _output(name: str, weight: torch.Tensor, type: GGMLQuantizationType = GGMLQuantizationType.F16) -> OutputTensor:
+    """Matrices in that type; vectors and what is added to a picture's patches as f32."""
     exact = weight.dim() == 1 or name == "v.position_embd.weight"
-    data: NDArray[Any] = weight.detach().float().numpy().astype(np.float32 if exact else np.float16)
-    kind = GGMLQuantizationType.F32 if exact else GGMLQuantizationType.F16
-    return OutputTensor(name, data.shape, kind, partial(_once, data))
+    type = GGMLQuantizationType.F32 if exact else type
+    data = quants.quantize(weight.detach().float().numpy(), type)
+    return OutputTensor(name, tuple(weight.shape), type, partial(_once, data))
 
 
 def _once(data: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -169,3 +179,21 @@ def _once(data: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def _numbers(path: Path) -> Mapping[str, torch.Tensor]:
     _, tensors = read_model(path)
     return {name: torch.from_numpy(tensor.numbers().copy()) for name, tensor in tensors.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--type", choices=("F16", "Q8_0"), default="F16")
+    given = parser.parse_args()
+    target = Qwen3VLForConditionalGeneration.from_pretrained(given.target, dtype=torch.float32)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(given.target)
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_target(target, tokens, given.out / "pocket-vl.gguf", GGMLQuantizationType[given.type])
+    write_projector(target, given.out / "pocket-vl-mmproj.gguf")
+
+
+if __name__ == "__main__":
+    main()
