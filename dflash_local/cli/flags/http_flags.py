@@ -236,7 +236,8 @@ class RecordFlags(Flags, title="record", text="for 'dflash-local train'; off unl
 
     record: Path | None = flag(
         "--record",
-        "keep all prompts and answers, as token ids, in files of this folder that only you may read",
+        "keep all prompts and answers, as token ids, in files of this folder that only you may read; none with images "
+        "or audio",
         metavar="DIR",
     )
     record_limit: int = flag(
