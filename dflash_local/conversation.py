@@ -39,15 +39,19 @@ class ChatPrompt:
     media: tuple[Medium, ...] = ()
 
     @classmethod
-    def of(cls, applied: dict[str, Any], conversation: MarkedConversation) -> ChatPrompt:
-        """From dflash_chat_apply(), which was given `conversation`. Raises RequestError if it lost a medium of it."""
-        prompt, media = conversation.placed(applied["prompt"])
+    def of(cls, applied: dict[str, Any], conversation: MarkedConversation | None = None) -> ChatPrompt:
+        """From dflash_chat_apply(), which was given `conversation`, if that may have media. Raises RequestError if one
+        of them was lost."""
+        prompt, media, unused = applied["prompt"], tuple[Medium, ...](), list[str]()
+        if conversation is not None:
+            prompt, media = conversation.placed(prompt)
+            unused = conversation.ignored
         return cls(
             prompt,
             tuple(applied["stops"]),
             applied["sampling"],
             json.dumps(applied["parser"]),
-            (*applied.get("ignored", ()), *dict.fromkeys(conversation.ignored)),
+            (*applied.get("ignored", ()), *dict.fromkeys(unused)),
             media,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+import base64
 import re
 
 from dflash_local.media.limits import MAX_BYTES, MIB
@@ -31,6 +31,6 @@ def read_base64(text: str) -> bytes:
     if len(text) // 4 * 3 > MAX_BYTES + MIB:  # the readers say exactly
         raise ValueError(f"is longer than {MAX_BYTES // MIB} MiB")
     try:
-        return binascii.a2b_base64(text.translate(_BREAKS).encode("ascii"), strict_mode=True)
-    except (ValueError, UnicodeEncodeError):
+        return base64.b64decode(text.translate(_BREAKS), validate=True)
+    except ValueError:
         raise ValueError("is not valid base64") from None

@@ -18,9 +18,7 @@ from tests.media.samples import flac, mp3, png, wav
 def test_formats_are_told_by_the_first_bytes() -> None:
     tagged = b"ID3\x04\0\0\0\0\0\x05" + bytes(5) + mp3()
     assert [audio_format(data) for data in (wav(), mp3(), tagged, flac())] == ["wav", "mp3", "mp3", "flac"]
-    assert (
-        audio_format(png()) is audio_format(b"OggS") is audio_format(b"\xff\xd8\xff\xe0") is audio_format(b"") is None
-    )
+    assert not any(audio_format(data) for data in (png(), b"OggS", b"\xff\xd8\xff\xe0", b""))
 
 
 @pytest.mark.parametrize("data", [wav(), mp3(), flac(), wav(bits=8), wav(bits=32, kind=3), wav(channels=2, bits=24)])
