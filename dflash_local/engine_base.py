@@ -13,7 +13,7 @@ from dflash_local.arguments import check_vocabulary
 from dflash_local.counters import Counters
 from dflash_local.errors import EngineDeadError, RequestError
 from dflash_local.generation import Completion
-from dflash_local.media.content_parts import Abilities
+from dflash_local.media.abilities import Abilities
 from dflash_local.native import NativeEngine
 from dflash_local.request_options import RequestOptions
 from dflash_local.running_request import SlotUse

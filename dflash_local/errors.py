@@ -106,7 +106,8 @@ class ContextLengthError(RequestError):
 
 
 class MediaError(RequestError):
-    """An image or audio cannot be fetched or read, or the model takes none: `kind` says which of the two it is."""
+    """An image or audio cannot be fetched or read, or the model takes none. `kind` says which of the two it is, `why`
+    what is wrong, without the place: other formats put their own words before it."""
 
     def __init__(
         self,
@@ -117,7 +118,14 @@ class MediaError(RequestError):
         kind: Literal["image", "audio"] = "image",
     ) -> None:
         super().__init__(message, param=param, hint=hint)
-        self.kind = kind
+        self.kind, self.why = kind, message
+
+    @classmethod
+    def of(cls, param: str, kind: Literal["image", "audio"], why: str, hint: str | None = None) -> MediaError:
+        """`why` goes on with a sentence that begins with the place."""
+        error = cls(f"{param} {why}", param=param, hint=hint, kind=kind)
+        error.why = f"it {why}"
+        return error
 
 
 class QueueFullError(DFlashError):

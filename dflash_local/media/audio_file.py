@@ -48,4 +48,4 @@ def audio_format(data: bytes) -> str | None:
 
 
 def _refusal(param: str, why: str) -> MediaError:
-    return MediaError(f"{param} {why}", param=param, kind="audio")
+    return MediaError.of(param, "audio", why)

@@ -6,13 +6,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dflash_local.errors import MediaError, RequestError
+from dflash_local.media.abilities import Abilities
 from dflash_local.media.audio_file import read_audio
 from dflash_local.media.image_file import image_of, read_image
-from dflash_local.media.limits import MAX_MEDIA, MAX_PROMPT_PIXELS, MIB
 from dflash_local.media.local_file import read_path
+from dflash_local.media.media_list import MediaList
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Kind, Medium
 
@@ -25,34 +26,6 @@ MEDIA_TYPES: Mapping[str, Kind] = {
 }
 _VIDEO = ("video", "video_url", "input_video")
 _MARKED = "media_marker"  # llama.cpp's own type for what stands for a medium
-
-
-class Abilities(NamedTuple):
-    """What a model's projector reads, and what stands for a medium in a prompt's text."""
-
-    vision: bool = False
-    audio: bool = False
-    marker: str = ""
-
-    @classmethod
-    def of(cls, info: Mapping[str, Any]) -> Abilities:
-        """Those of an engine (dflash_engine_info)."""
-        found = info.get("media") or {}
-        return cls(bool(found.get("vision")), bool(found.get("audio")), str(found.get("marker", "")))
-
-    def reads(self, kind: Kind) -> bool:
-        """Whether the model takes media of this kind."""
-        return self.vision if kind == "image" else self.audio
-
-    def check(self, kind: Kind, param: str, words: str = "") -> None:
-        """Raise MediaError, in llama-server's wording behind `words`, if the model takes no media of this kind."""
-        if not self.reads(kind):
-            raise MediaError(
-                f"{param}: {words}{kind} input is not supported - hint: if this is unexpected, you may need to provide "
-                "the mmproj",
-                param=param,
-                kind=kind,
-            )
 
 
 class MarkedConversation:
@@ -70,12 +43,15 @@ class MarkedConversation:
 
     def __init__(self, messages: Any, abilities: Abilities, sources: MediaSources) -> None:
         self._abilities, self._sources = abilities, sources
-        self.media: list[Medium] = []
+        self._media = MediaList()
         self.ignored: list[str] = []
-        self._n_pixels = 0
         self.messages = messages
         if has_media(messages):
             self.messages = [self._message(message, f"messages[{at}]") for at, message in enumerate(messages)]
+
+    @property
+    def media(self) -> list[Medium]:
+        return self._media.all
 
     def check(self, body: str) -> None:
         """Raise RequestError if a text in the JSON that holds `messages` is the marker, too."""
@@ -115,22 +91,9 @@ class MarkedConversation:
         # OpenAI's wording, too: clients know by one of them to leave media out.
         words = f"Invalid content type. {kind} is only supported by certain models: "
         self._abilities.check(MEDIA_TYPES[kind], f"{place}.type", words)
-        self._take(_READERS[kind](self, part.get(kind), f"{place}.{kind}"), place)
+        self._media.add(_READERS[kind](self, part.get(kind), f"{place}.{kind}"), place)
         rest = {name: value for name, value in part.items() if name not in (kind, "type")}
         return {**rest, "type": _MARKED, "text": f"{self._abilities.marker}[{len(self.media) - 1}]"}
-
-    def _take(self, medium: Medium, place: str) -> None:
-        self.media.append(medium)
-        self._n_pixels += medium.width * medium.height
-        if len(self.media) > MAX_MEDIA:
-            raise RequestError(f"{place} is one too many: at most {MAX_MEDIA} images and audio are read", param=place)
-        if self._n_pixels > MAX_PROMPT_PIXELS:
-            raise MediaError(
-                f"{place}: all images together have more than {MAX_PROMPT_PIXELS // MIB} Mi pixels",
-                param=place,
-                hint="make them smaller",
-                kind="image",
-            )
 
     # ---- parts ----
 
@@ -217,4 +180,4 @@ def _bytes(value: Any, param: str, kind: Kind, by_url: str) -> bytes:
     try:
         return read_path(Path(value).resolve())
     except (ValueError, OSError, RuntimeError) as error:
-        raise MediaError(f"{param} {error}", param=param, kind=kind) from None
+        raise MediaError.of(param, kind, str(error)) from None

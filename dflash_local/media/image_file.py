@@ -129,4 +129,4 @@ def _damaged(param: str, error: Exception) -> MediaError:
 
 
 def _refusal(param: str, why: str, hint: str | None = None) -> MediaError:
-    return MediaError(f"{param} {why}", param=param, hint=hint, kind="image")
+    return MediaError.of(param, "image", why, hint)

@@ -45,7 +45,7 @@ class MediaSources:
                 raise ValueError(f"has the scheme {scheme[1]!r}, which is not known")
             return read(url, kind)
         except (ValueError, RemoteFileError) as error:
-            raise MediaError(f"{param} {error}", param=param, kind=kind) from None
+            raise MediaError.of(param, kind, str(error)) from None
 
     @property
     def _readers(self) -> dict[str, Callable[[str, Kind], bytes]]:
