@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
-from dflash_local.errors import RequestError
+from dflash_local.errors import MediaError, RequestError
 from dflash_local.server.fields.fields import Fields, Policy
 from dflash_local.server.fields.generation_fields import GenerationFields
 
@@ -42,11 +42,22 @@ class SingleFields(GenerationFields):
     # A chat completion's names, or their beginnings -> this format's; `.parameters` are a tool's.
     OWN_NAMES: ClassVar[Mapping[str, str]] = {}
 
+    # What an error about an image or audio says before the reason.
+    MEDIA_WORDS: ClassVar[Mapping[str, str]] = {}
+
     _tool_places: list[str] = PrivateAttr(default_factory=list)  # of the chat completion's tools, in its order
+    _media_places: dict[str, str] = PrivateAttr(default_factory=dict)  # of its content parts: those of this body
 
     def blame(self, error: RequestError) -> RequestError:
         """`error` with this format's name for what the chat completion calls otherwise."""
+        if isinstance(error, MediaError) and (place := self._media_place(error.param or "")):
+            return error.at(place, f"{place}: {self.MEDIA_WORDS.get(error.kind, '')}{error.why}")
         return super().blame(error.at(self._own_name(error.param)) if error.param else error)
+
+    def _media_place(self, param: str) -> str | None:
+        """The place of an image or audio in this body; None if it is not one that a conversation brought."""
+        part = re.match(r"messages\[\d+\]\.content\[\d+\]", param)
+        return self._media_places.get(part[0]) if part else None
 
     def _own_name(self, param: str) -> str:
         tool = re.match(r"tools\[(\d+)\]\.function", param)
@@ -56,6 +67,8 @@ class SingleFields(GenerationFields):
             if inner.startswith(schema):
                 inner = self.OWN_NAMES.get(schema, schema) + inner.removeprefix(schema)
             return self._tool_places[int(tool[1])] + inner
+        if (place := self._media_place(param)) is not None:
+            return place + param[param.index("]", param.index("]") + 1) + 1 :]
         for name, own in self.OWN_NAMES.items():
             if param == name or param.startswith(f"{name}."):
                 return own + param.removeprefix(name)
