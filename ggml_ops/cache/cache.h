@@ -112,7 +112,7 @@ class cache {
     void         keep_on_host(const sequence & s);
     conversation copy_of(const sequence & s) const;
     int32_t      restore(sequence & s, const conversation & c, int32_t n);
-    std::string  refusal(const conversation & c) const;
+    std::string  refusal(const conversation & c, const media_layout & media) const;
 
     int32_t checkpoint_place(const sequence & s) const;
     void    add_checkpoint(sequence & s);
@@ -127,7 +127,7 @@ class cache {
     int64_t               n_requests_ = 0;
 
     // options (dflash_engine_params)
-    std::string model_path_, drafter_path_;
+    std::string model_path_, drafter_path_, projector_path_;
     float       slot_similarity_;
     bool        cache_idle_, leaves_idle_;
     int32_t     n_checkpoints_, checkpoint_step_;

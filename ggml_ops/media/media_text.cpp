@@ -25,6 +25,15 @@ int32_t media_layout::position(int32_t i) const {
     return pos;
 }
 
+token_positions media_layout::positions(int32_t n) const {
+    token_positions tokens;
+    for (int32_t i = 0; i < n; ++i) {
+        tokens.at.push_back(position(i));
+        tokens.is_text.push_back(!at(i));
+    }
+    return tokens;
+}
+
 int32_t media_layout::tokens_before(int32_t pos) const {
     int32_t n = pos;
     for (const media_span & s : spans_) {

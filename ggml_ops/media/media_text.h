@@ -1,7 +1,8 @@
-// Media in a text: images and audio stand there as rows, each a negative token that is the medium's number. No llama.cpp
-// types.
+// Media in a text: images and audio stand there as rows, each a negative token that is the medium's number.
 
 #pragma once
+
+#include "llama/state_check.h"
 
 #include <array>
 #include <cstdint>
@@ -53,6 +54,8 @@ class media_layout {
     const std::vector<media_span> & spans() const { return spans_; }
     // The position of the token at index i.
     int32_t position(int32_t i) const;
+    // Of the first n tokens.
+    token_positions positions(int32_t n) const;
     // The fewest tokens after which the next one has at least this position.
     int32_t tokens_before(int32_t position) const;
     // Most of the first n tokens that do not end within a medium.
