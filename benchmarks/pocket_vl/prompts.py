@@ -21,7 +21,7 @@ from PIL import Image
 from benchmarks.pocket_vl import scenes
 from benchmarks.pocket_vl.chats import Chat, Picture, Turn, chat
 
-DRAFTER_SEED = 3 * scenes.HELD_OUT  # scenes that the target was not trained with either
+DRAFTER_SEED = 9 * scenes.HELD_OUT  # scenes that the target was not trained with either
 
 
 def messages(chat: Chat) -> list[dict[str, Any]]:
