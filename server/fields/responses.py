@@ -153,6 +153,9 @@ class ResponsesRequest(SingleFields):
         self.ignore(ignored, strict=strict)
         return ChatRequest.of(chat)
 
+    def _media_param(self, place: str, rest: str) -> str:
+        return place + rest.removesuffix(".url")
+
     def _tools(self, ignored: list[str]) -> dict[str, Any]:
         functions = _functions(self, ignored)
         self._names = {name.chat: name for name, _, _ in functions}

@@ -50,14 +50,21 @@ class SingleFields(GenerationFields):
 
     def blame(self, error: RequestError) -> RequestError:
         """`error` with this format's name for what the chat completion calls otherwise."""
-        if isinstance(error, MediaError) and (place := self._media_place(error.param or "")):
+        if isinstance(error, MediaError) and (found := self._media_place(error.param or "")):
+            place = self._media_param(*found)
             return error.at(place, f"{place}: {self.MEDIA_WORDS.get(error.kind, '')}{error.why}")
         return super().blame(error.at(self._own_name(error.param)) if error.param else error)
 
-    def _media_place(self, param: str) -> str | None:
-        """The place of an image or audio in this body; None if it is not one that a conversation brought."""
+    def _media_place(self, param: str) -> tuple[str, str] | None:
+        """The place in this body of the content part that `param` is in, and the rest of `param`; None if there is none.
+        """
         part = re.match(r"messages\[\d+\]\.content\[\d+\]", param)
-        return self._media_places.get(part[0]) if part else None
+        place = self._media_places.get(part[0]) if part else None
+        return (place, param[part.end() :]) if part and place else None
+
+    def _media_param(self, place: str, rest: str) -> str:
+        """What is to blame, for an image or audio at `place`."""
+        return place
 
     def _own_name(self, param: str) -> str:
         tool = re.match(r"tools\[(\d+)\]\.function", param)
@@ -67,8 +74,8 @@ class SingleFields(GenerationFields):
             if inner.startswith(schema):
                 inner = self.OWN_NAMES.get(schema, schema) + inner.removeprefix(schema)
             return self._tool_places[int(tool[1])] + inner
-        if (place := self._media_place(param)) is not None:
-            return place + param[param.index("]", param.index("]") + 1) + 1 :]
+        if found := self._media_place(param):
+            return "".join(found)
         for name, own in self.OWN_NAMES.items():
             if param == name or param.startswith(f"{name}."):
                 return own + param.removeprefix(name)
