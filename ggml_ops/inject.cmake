@@ -144,7 +144,7 @@ function(dflash_join_ggml ggml)
 endfunction()
 
 function(dflash_add_library vendor)
-    foreach(folder base engine cache mtp target draft accept grammar tune api files)
+    foreach(folder base media engine cache mtp target draft accept grammar tune api files)
         file(GLOB found CONFIGURE_DEPENDS ${DFLASH_DIR}/${folder}/*.cpp)
         list(APPEND sources ${found})
     endforeach()

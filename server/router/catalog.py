@@ -58,8 +58,7 @@ class Catalog:
         cached = [*self.cached()]
         found = {entry.name: (CACHE, entry.options) for entry in cached}
         for model in self.folder.read() if self.folder else ():
-            drafter = str(model.drafter) if model.drafter else None
-            found[model.name] = (FOLDER, self.flags.with_files(str(model.path), drafter))
+            found[model.name] = (FOLDER, self.flags.with_files(model.path, model.drafter, model.projector))
         models = {
             name: Model(name, source, {**common, **options})
             for name, (source, options) in found.items()

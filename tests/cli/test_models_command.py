@@ -60,7 +60,7 @@ def test_each_model_has_its_line(home: Path, capsys: pytest.CaptureFixture[str])
         assert parse(line)
     assert "left out: 1; --all says why" in text
     text = listed(capsys, "--all")
-    assert "(GPT4All): a projector of images or audio" in text
+    assert "(GPT4All): a projector, with which its model reads images or audio (--mmproj)" in text
     assert "\x1b" not in text
 
 
@@ -81,6 +81,7 @@ def test_as_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "drafter": "z-lab/Qwen3-8B-DFlash-b16",
         "drafter_is_here": False,
         "next_token_layers": 0,
+        "projector": None,
         "serve": "dflash-local serve -m ollama:qwen3:8b -hfd z-lab/Qwen3-8B-DFlash-b16",
     }
     (left,) = found["left_out"]

@@ -25,6 +25,7 @@ LAYERS = (
     ("accept",),
     ("draft", "grammar"),
     ("files", "schema"),
+    ("media",),
     ("base",),
     ("llama", "modules"),
     ("cpu", "rpc", "thin_common"),

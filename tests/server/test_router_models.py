@@ -109,7 +109,7 @@ def test_keys_are_flags(flags: InstanceFlags, pairs: dict[str, str], expected: l
         ({"ctx": "5"}, r"\[a\] ctx: there is no such flag"),
         ({"c": "many"}, r"\[a\] c: -c/--ctx-size: must be an integer, got 'many'"),
         ({"slots": "perhaps"}, r"\[a\] slots: must be on or off, got 'perhaps'"),
-        ({"mmproj": "x.gguf"}, r"\[a\] mmproj: .*images, audio and video are not supported"),
+        ({"mmproj-device": "x"}, r"\[a\] mmproj-device: .*the projector is on the first device of --device"),
     ],
 )
 def test_a_key_that_is_wrong_is_told(flags: InstanceFlags, pairs: dict[str, str], message: str) -> None:
