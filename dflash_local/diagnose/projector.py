@@ -88,8 +88,9 @@ class Projector:
         kinds = {name: (both or known(f"clip.{name}.projector_type", bytes, b"")).decode() for name in encoders}
         if kinds.get("vision") == "gemma3nv":  # mtmd does not read its audio yet
             kinds.pop("audio", None)
-        widths = {name: _width(kind, known(f"clip.{name}.projection_dim", int, 0), keys, tensors)
-                  for name, kind in kinds.items()}  # fmt: skip
+        widths = {}
+        for name, kind in kinds.items():
+            widths[name] = _width(path, kind, known(f"clip.{name}.projection_dim", int, 0), keys, tensors)
         return cls(path, kinds, widths, Glance.of(path).quantization)
 
     @property
@@ -163,16 +164,29 @@ def check_options(options: EngineOptions) -> None:
         check_projector(Path(options.model), Path(options.mmproj))
 
 
-def _width(kind: str, projection_dim: int, keys: Mapping[str, Value], tensors: Mapping[str, StoredGgufTensor]) -> int:
+def _width(
+    path: Path, kind: str, projection_dim: int, keys: Mapping[str, Value], tensors: Mapping[str, StoredGgufTensor]
+) -> int:
+    """The width of the rows of an encoder. Raises ModelError."""
     if kind in _WIDTH_TENSORS:
-        found = ((tensors[name].shape, axis) for name, axis in _WIDTH_TENSORS[kind] if name in tensors)
-        return next((shape[axis] for shape, axis in found), 0)
+        return _width_by_tensor(path, kind, tensors)
     if kind == "qwen3vl_merger":
         return projection_dim * (1 + sum(_DEEPSTACK.fullmatch(name) is not None for name in tensors))
     if kind == "granite4_vision":
         layers = keys.get("clip.vision.feature_layer")
         return projection_dim * len(layers.data) if layers and layers.item is not None else 0
     return projection_dim
+
+
+def _width_by_tensor(path: Path, kind: str, tensors: Mapping[str, StoredGgufTensor]) -> int:
+    wanted = _WIDTH_TENSORS[kind]
+    for name, axis in wanted:
+        if name in tensors:
+            return tensors[name].shape[axis]
+    # mtmd would read it all the same.
+    raise ModelError(
+        f"{path.name} is damaged: it lacks the tensor {wanted[-1][0]!r}", field=wanted[-1][0], hint="download it again"
+    )
 
 
 def _what(path: Path, arch: str, keys: Mapping[str, Value]) -> str:

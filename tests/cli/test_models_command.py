@@ -97,6 +97,23 @@ def taken(*words: str) -> str:
     return take_models(parse(["serve", *words])[1]).target
 
 
+def test_a_name_brings_its_projector(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless another is named, or none is wanted."""
+    folder = home / ".lmstudio/models/a/S-GGUF"
+    gguf(folder / "S-Q8_0.gguf")
+    own = gguf(folder / "mmproj-S-F16.gguf", header("clip", 0))
+    other = gguf(home / "other.gguf", header("clip", 0))
+
+    def projector(*words: str) -> str | None:
+        return take_models(parse(["serve", "-m", "lmstudio:S-Q8_0", *words])[1]).projector
+
+    assert projector() == str(own)
+    assert f"note: projector: {own}" in capsys.readouterr().err
+    assert projector("--no-mmproj") is None
+    assert projector("--mmproj", str(other)) == str(other)
+    assert json.loads(listed(capsys, "--json"))["models"][0]["projector"] == str(own)
+
+
 def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = ollama_model(home / ".ollama/models", "x:1b", header(general__name="1"))
     two = ollama_model(home / ".ollama/models", "x:2b", header(general__name="2"))

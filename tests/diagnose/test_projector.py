@@ -116,7 +116,6 @@ def test_deepstack_makes_wider_rows(tmp_path: Path) -> None:
         ("mlp", {"mm.2.weight": (256, 32)}, 256),
         ("mlp", {"mm.2.weight": (64, 32), "mm.3.bias": (256,)}, 256),
         ("resampler", {"resampler.proj.weight": (32, 256)}, 256),
-        ("ldpv2", {}, 0),
     ],
 )
 def test_old_kinds_show_their_width_by_tensors(
@@ -127,6 +126,8 @@ def test_old_kinds_show_their_width_by_tensors(
     path = projector_file(tmp_path / "mmproj.gguf", keys=keys, more=more)
     assert Projector.read(path).widths == {"vision": width}
     check_projector(TARGET, path)
+    with pytest.raises(ModelError, match="is damaged: it lacks the tensor"):
+        Projector.read(projector_file(path, keys=keys))
 
 
 def test_swapped_arguments(fitting: Path) -> None:
