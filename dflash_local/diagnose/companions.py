@@ -1,5 +1,4 @@
-"""Companions of models: GGUFs that lie beside them and are none, by their names, and projectors by their headers, too.
-"""
+"""Companions of models: GGUFs that lie beside them and are none, by their names; projectors by their headers, too."""
 
 from __future__ import annotations
 

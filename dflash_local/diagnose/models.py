@@ -1,4 +1,4 @@
-"""Checks a target, its drafter and its projector, if any: are the files sound, do they fit each other and this machine?"""
+"""Checks a target, its drafter and its projector: are the files sound, do they fit each other and this machine?"""
 
 from __future__ import annotations
 

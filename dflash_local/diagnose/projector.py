@@ -73,7 +73,7 @@ class Projector:
             data = keys[key].data if key in keys else default
             if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
                 raise ModelError(
-                    f"{path.name} is not a usable projector: {key!r} is of the wrong type", field=key, hint=_TAKE_ITS_OWN
+                    f"{path.name} is no usable projector: {key!r} is of the wrong type", field=key, hint=_TAKE_ITS_OWN
                 )
             return data
 

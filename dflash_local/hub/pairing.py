@@ -1,5 +1,4 @@
-"""Finds a target by name, its drafter and its projector: their files, whether they fit, and their paths after download.
-"""
+"""Finds a target by name, its drafter and its projector: their files, if they fit, and their paths after download."""
 
 from __future__ import annotations
 

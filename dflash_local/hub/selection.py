@@ -102,7 +102,8 @@ def all_parts(files: Sequence[HubFile], first: HubFile) -> list[HubFile]:
 def sidecar(files: Sequence[HubFile], beside: str, keyword: str, tag: str = "") -> HubFile | None:
     """The best GGUF with `keyword` in its path, in the model's folder or above: the deepest, then the one with the tag,
     then the nearest in bits to the tag or to the model `beside` ("" if there is none)."""
-    return _nearest([file for file in files if keyword in file.path], beside, tag, bits_of(tag) or Parts.of(beside).bits)
+    named = [file for file in files if keyword in file.path]
+    return _nearest(named, beside, tag, bits_of(tag) or Parts.of(beside).bits)
 
 
 def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Iterator[HubFile]:

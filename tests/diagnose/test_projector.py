@@ -41,7 +41,7 @@ def fitting(tmp_path: Path) -> Path:
 
 def test_kinds_are_those_of_the_pinned_source() -> None:
     names = pinned_source("tools/mtmd/clip-impl.h").partition("PROJECTOR_TYPE_NAMES = {")[2].partition("};")[0]
-    assert KINDS == {*re.findall(r'"([^"]+)"', names)}
+    assert {*re.findall(r'"([^"]+)"', names)} == KINDS
 
 
 def test_one_that_fits(fitting: Path) -> None:
@@ -67,7 +67,7 @@ def test_one_that_fits(fitting: Path) -> None:
             "general.architecture",
             "is a model (llama), not a projector",
         ),
-        ({"general.architecture": "eagle3", "general.type": None}, "general.architecture", "is a drafter (eagle3), not"),
+        ({"general.architecture": "eagle3", "general.type": None}, "general.architecture", "is a drafter (eagle3), "),
     ],
 )
 def test_one_that_does_not_fit(tmp_path: Path, keys: dict[str, Any], field: str, said: str) -> None:
@@ -101,7 +101,7 @@ def test_deepstack_makes_wider_rows(tmp_path: Path) -> None:
     target = rewritten(TARGET, tmp_path / "t.gguf", {"qwen3.n_deepstack_layers": u32(2)})
     assert input_width(target) == 3 * 256 and Projector.read(path).widths == {"vision": 3 * 256}
     check_projector(target, path)
-    with pytest.raises(PairError, match="are 768 wide, those of pocket-target.gguf 256"):
+    with pytest.raises(PairError, match=r"are 768 wide, those of pocket-target\.gguf 256"):
         check_projector(TARGET, path)
     mapping = array(GGUFValueType.INT32, [-1, 0, 1, 0, -1, -1])
     granite = rewritten(TARGET, tmp_path / "g.gguf", {"qwen3.deepstack_mapping": mapping})
@@ -131,7 +131,7 @@ def test_old_kinds_show_their_width_by_tensors(
 
 
 def test_swapped_arguments(fitting: Path) -> None:
-    with pytest.raises(ModelError, match="mmproj-F16.gguf is a projector, not a model") as caught:
+    with pytest.raises(ModelError, match=r"mmproj-F16\.gguf is a projector, not a model") as caught:
         check_projector(fitting, TARGET)
     assert caught.value.hint == "-m and --mmproj are swapped"
     with pytest.raises(ModelError, match="is a projector, not a model"):
@@ -141,7 +141,7 @@ def test_swapped_arguments(fitting: Path) -> None:
 @pytest.mark.parametrize("drafter", [None, bundled_pair().drafter])
 def test_an_engine_refuses_it_before_loading(tmp_path: Path, fitting: Path, drafter: Path | None) -> None:
     check_options(EngineOptions(TARGET, mmproj=fitting))
-    with pytest.raises(ModelError, match="no such file|cannot read"):
+    with pytest.raises(ModelError, match=r"cannot read none\.gguf"):
         Engine(TARGET, drafter, mmproj=tmp_path / "none.gguf")
     with pytest.raises(ModelError, match=r"pocket-dspark.gguf is a drafter \(dflash\), not a projector"):
         Engine(TARGET, drafter, mmproj=bundled_pair("dspark").drafter)

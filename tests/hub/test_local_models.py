@@ -287,7 +287,7 @@ def test_ollama_s_other_models(home: Path) -> None:
 
 
 def test_models_that_came_with_a_projector(home: Path) -> None:
-    """As their programs note it, or as it lies beside them; each is served with it, and is no file that was left out."""
+    """As their programs note it, or as it lies beside them; each is served with it, and it is not left out."""
     seeing = header("clip", 0)
     root = home / ".ollama/models"
     blob = root / "blobs" / ("sha256-" + "2" * 64)

@@ -139,15 +139,13 @@ FOREIGN: tuple[Foreign, ...] = (
     _switch("--fim-qwen-7b-spec --fim-qwen-14b-spec --fim-qwen-30b-default", REFUSED, _NAMED),
     _switch("--vision-gemma-4b-default --vision-gemma-12b-default", REFUSED, _NAMED),
     # images and audio
-    _value("--media-path", REFUSED, "no files of this machine are read for clients: they send images and audio as data"),
+    _value("--media-path", REFUSED, "no file here is read for clients: they send images and audio as data"),
     Foreign(
         ("-mmdev", "--mmproj-device"), REFUSED,
         "the projector is on the first device of --device, or with --no-mmproj-offload on the CPU",
         "MTMD_BACKEND_DEVICE", values=1,
     ),
-    _value(
-        "--mtmd-batch-max-tokens", NONE, "how many images are encoded at once is no setting here", "MTMD_BATCH_MAX_TOKENS"
-    ),
+    _value("--mtmd-batch-max-tokens", NONE, "this is no setting of the encoder here", "MTMD_BATCH_MAX_TOKENS"),
     _value("--video-fps", NONE, _VIDEO, "VIDEO_FPS"),
     _value("--video-timestamp-interval", NONE, _VIDEO, "VIDEO_TIMESTAMP_INTERVAL"),
     _value("--video-ffmpeg-dir", NONE, _VIDEO, "VIDEO_FFMPEG_DIR"),

@@ -58,7 +58,10 @@ class HubModelFlags(HubFlags):
         metavar="USER/NAME[:QUANT]",
     )
     mmproj_url: str | None = flag(
-        "-mmu --mmproj-url", "its projector from this address; downloaded once", env="LLAMA_ARG_MMPROJ_URL", metavar="URL"
+        "-mmu --mmproj-url",
+        "its projector from this address; downloaded once",
+        env="LLAMA_ARG_MMPROJ_URL",
+        metavar="URL",
     )
     mmproj_auto: bool = flag(
         "--mmproj-auto",
