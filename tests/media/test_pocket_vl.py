@@ -49,7 +49,7 @@ def drawn(seed: int, width: int, height: int) -> Picture:
 def test_transformers_computes_the_same(
     engine: Engine, pair: SeeingPair, sizes: tuple[tuple[int, int], ...], before: bool
 ) -> None:
-    """Hidden states and distributions at each row, of words and of pictures. Weights are f16, and so are ggml's
+    """Hidden states of each row, of words and of pictures, and distributions behind the pictures. Weights are f16, and so are ggml's
     activations; its GELU is a table."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
@@ -62,14 +62,15 @@ def test_transformers_computes_the_same(
     prompt = engine.chat_tokens(engine.apply_chat({"messages": messages(chat)}))
     tokens = [*prompt, *engine.tokenize("The picture shows 2 shapes: a small red")]
     assert sum(token < 0 for token in tokens) == sum(width * height for width, height in sizes)
-    ours = engine.tap(tokens, LAYERS, TOP)
+    first = len(prompt) - next((at for at, token in enumerate(reversed(prompt)) if token < 0), len(prompt))
+    ours = engine.tap(tokens, LAYERS, TOP, first)
 
     (pad,) = engine.tokenize(PAD)
     ids = [pad if token < 0 else token for token in tokens]
     reference = read_target(pair.target, pair.mmproj)
     with torch.no_grad():
         out = hidden_states(reference, collate([(ids, ids)], shown), output_hidden_states=True)
-        wanted = reference.lm_head(out.last_hidden_state).log_softmax(-1)[0].numpy()
+        wanted = reference.lm_head(out.last_hidden_state).log_softmax(-1)[0, first:].numpy()
     for at, layer in enumerate(LAYERS):
         theirs = out.hidden_states[layer][0].numpy()
         assert np.abs(ours.hidden[:, at] - theirs).max() < 0.01 * np.abs(theirs).max()
