@@ -7,7 +7,7 @@ llama.cpp), before anything is loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dflash_local.diagnose.companions import PROJECTOR_ARCH, is_projector
 from dflash_local.diagnose.finding import Finding, fail, ok, same
 from dflash_local.diagnose.pair import refuse_misfit
 from dflash_local.engine_options import EngineOptions
-from dflash_local.errors import ModelError
+from dflash_local.errors import DFlashError, ModelError
 
 ENCODERS = {"vision": "images", "audio": "audio"}  # as keys call them, and what they read
 
@@ -45,6 +45,9 @@ _WIDTH_TENSORS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "resampler": (("resampler.proj.weight", -1),),
     "adapter": (("adapter.linear.dense_4h_to_h.weight", 0),),
 }
+# What is in the name of the tensor that reads an image. mtmd would compute without it all the same, and crash.
+_FIRST_TENSOR = "patch_embd"
+_OTHER_FIRST_TENSORS = {"gemma3nv": "conv_stem", "dots3note_v": ""}  # "": any
 _DEEPSTACK = re.compile(r"v\.deepstack\.\d+\.fc1\.weight")
 _TAKE_ITS_OWN = "take the mmproj file of this model's own repository"
 
@@ -88,6 +91,9 @@ class Projector:
         kinds = {name: (both or known(f"clip.{name}.projector_type", bytes, b"")).decode() for name in encoders}
         if kinds.get("vision") == "gemma3nv":  # mtmd does not read its audio yet
             kinds.pop("audio", None)
+        first = _OTHER_FIRST_TENSORS.get(kinds.get("vision", ""), _FIRST_TENSOR)
+        if "vision" in kinds and not any(first in name for name in tensors):
+            raise _damaged(path, f"v.{first}.weight")
         widths = {}
         for name, kind in kinds.items():
             widths[name] = _width(path, kind, known(f"clip.{name}.projection_dim", int, 0), keys, tensors)
@@ -158,6 +164,16 @@ def check_projector(target: Path, path: Path) -> Projector:
     return projector
 
 
+def fitting(target: Path, path: Path, note: Callable[[str], None]) -> bool:
+    """Whether a projector that was found, not named, can be used; if not, `note` is told why."""
+    try:
+        check_projector(target, path)
+    except DFlashError as error:
+        note(f"{path.name} cannot be used: {error.message}; {target.name} reads text only")
+        return False
+    return True
+
+
 def check_options(options: EngineOptions) -> None:
     """Raise the errors of `check_projector` about an engine's options."""
     if options.mmproj is not None:
@@ -183,10 +199,11 @@ def _width_by_tensor(path: Path, kind: str, tensors: Mapping[str, StoredGgufTens
     for name, axis in wanted:
         if name in tensors:
             return tensors[name].shape[axis]
-    # mtmd would read it all the same.
-    raise ModelError(
-        f"{path.name} is damaged: it lacks the tensor {wanted[-1][0]!r}", field=wanted[-1][0], hint="download it again"
-    )
+    raise _damaged(path, wanted[-1][0])
+
+
+def _damaged(path: Path, tensor: str) -> ModelError:
+    return ModelError(f"{path.name} is damaged: it lacks the tensor {tensor!r}", field=tensor, hint="download it again")
 
 
 def _what(path: Path, arch: str, keys: Mapping[str, Value]) -> str:

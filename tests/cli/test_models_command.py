@@ -13,10 +13,12 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli import parse
 from dflash_local.cli.flags.model_flags import take_models
+from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub.model_programs import System
 from tests.hub.fake_programs import gguf, header, ollama_model, qwen3
 from tests.patience import PATIENCE
+from tests.projector_files import projector_file
 from tests.server.live import serving
 
 
@@ -100,9 +102,10 @@ def taken(*words: str) -> str:
 def test_a_name_brings_its_projector(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unless another is named, or none is wanted."""
     folder = home / ".lmstudio/models/a/S-GGUF"
-    gguf(folder / "S-Q8_0.gguf")
-    own = gguf(folder / "mmproj-S-F16.gguf", header("clip", 0))
-    other = gguf(home / "other.gguf", header("clip", 0))
+    folder.mkdir(parents=True)
+    (folder / "S-Q8_0.gguf").symlink_to(bundled_pair().target)
+    own = projector_file(folder / "mmproj-S-F16.gguf")
+    other = projector_file(home / "other.gguf")
 
     def projector(*words: str) -> str | None:
         return take_models(parse(["serve", "-m", "lmstudio:S-Q8_0", *words])[1]).projector
@@ -112,6 +115,9 @@ def test_a_name_brings_its_projector(home: Path, capsys: pytest.CaptureFixture[s
     assert projector("--no-mmproj") is None
     assert projector("--mmproj", str(other)) == str(other)
     assert json.loads(listed(capsys, "--json"))["models"][0]["projector"] == str(own)
+    projector_file(own, 512)
+    assert projector() is None
+    assert "mmproj-S-F16.gguf cannot be used: the rows" in capsys.readouterr().err
 
 
 def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,8 @@ def test_audio_beside_images(tmp_path: Path) -> None:
     with pytest.raises(PairError, match="are 128 wide") as caught:
         check_projector(TARGET, wrong)
     assert caught.value.field == "clip.audio.projection_dim"
-    no_audio = projector_file(tmp_path / "c.gguf", keys={**keys, "clip.vision.projector_type": "gemma3nv"})
+    stem = {"v.conv_stem.conv.weight": (8, 3, 3, 3)}
+    no_audio = projector_file(tmp_path / "c.gguf", keys={**keys, "clip.vision.projector_type": "gemma3nv"}, more=stem)
     assert Projector.read(no_audio).reads == ("images",)  # mtmd leaves it out
 
 
@@ -130,6 +131,17 @@ def test_old_kinds_show_their_width_by_tensors(
         Projector.read(projector_file(path, keys=keys))
 
 
+def test_a_missing_first_tensor(tmp_path: Path) -> None:
+    """mtmd would crash without it."""
+    path = projector_file(tmp_path / "mmproj.gguf", keys={"clip.projector_type": "gemma3nv"})
+    with pytest.raises(ModelError, match=r"mmproj\.gguf is damaged: it lacks the tensor 'v\.conv_stem\.weight'"):
+        check_projector(TARGET, path)
+    Projector.read(projector_file(path, keys={"clip.projector_type": "dots3note_v"}))
+    path.write_bytes(projector_file(path).read_bytes().replace(b"v.patch_embd.", b"v.other_embd."))
+    with pytest.raises(ModelError, match=r"it lacks the tensor 'v\.patch_embd\.weight'"):
+        check_projector(TARGET, path)
+
+
 def test_swapped_arguments(fitting: Path) -> None:
     with pytest.raises(ModelError, match=r"mmproj-F16\.gguf is a projector, not a model") as caught:
         check_projector(fitting, TARGET)
@@ -141,7 +153,7 @@ def test_swapped_arguments(fitting: Path) -> None:
 @pytest.mark.parametrize("drafter", [None, bundled_pair().drafter])
 def test_an_engine_refuses_it_before_loading(tmp_path: Path, fitting: Path, drafter: Path | None) -> None:
     check_options(EngineOptions(TARGET, mmproj=fitting))
-    with pytest.raises(ModelError, match=r"cannot read none\.gguf"):
+    with pytest.raises(ModelError, match=r"cannot read .*none\.gguf"):
         Engine(TARGET, drafter, mmproj=tmp_path / "none.gguf")
     with pytest.raises(ModelError, match=r"pocket-dspark.gguf is a drafter \(dflash\), not a projector"):
         Engine(TARGET, drafter, mmproj=bundled_pair("dspark").drafter)
