@@ -152,12 +152,14 @@ def test_ollama_s_model_is_served_where_it_lies(home: Path, pocket: dict[str, Pa
 def test_a_router_of_all_that_is_found(home: Path, pocket: dict[str, Path]) -> None:
     ollama_model(home / ".ollama/models", "pocket:latest", pocket["target"])
     gguf(home / ".cache/gpt4all/other.gguf")
+    folder = home / ".lmstudio/models/a/S-GGUF"
+    own = projector_file(folder / "mmproj-S-F16.gguf")
+    (folder / "S-Q8_0.gguf").symlink_to(bundled_pair("hybrid").target)
     env = {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache"), "LLAMA_CACHE": str(home / "hub")}
     with serving(["--models-found", "-c", 512], env) as (_, url):
-        assert {model["id"] for model in httpx.get(f"{url}/v1/models").json()["data"]} == {
-            "gpt4all:other",
-            "ollama:pocket:latest",
-        }
+        listed = {model["id"]: model["status"]["args"] for model in httpx.get(f"{url}/models").json()["data"]}
+        assert listed.keys() == {"gpt4all:other", "ollama:pocket:latest", "lmstudio:S-Q8_0"}
+        assert [name for name, words in listed.items() if f"--mmproj={own}" in words] == ["lmstudio:S-Q8_0"]
         body = {"model": "ollama:pocket:latest", "prompt": "Hello", "max_tokens": 4}
         answer = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE).json()
         assert answer["usage"]["completion_tokens"] > 0
