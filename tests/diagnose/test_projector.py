@@ -10,7 +10,7 @@ import pytest
 from gguf import GGUFValueType
 
 from dflash_local.cli import main
-from dflash_local.convert.gguf_metadata import array, u32
+from dflash_local.convert.gguf_metadata import Value, array, string, u32
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.diagnose.companions import projector_beside
 from dflash_local.diagnose.finding import Level
@@ -61,6 +61,11 @@ def test_one_that_fits(fitting: Path) -> None:
         ({"clip.has_vision_encoder": None}, "clip.has_vision_encoder", "reads neither images nor audio"),
         ({"clip.has_vision_encoder": 1}, "clip.has_vision_encoder", "'clip.has_vision_encoder' is of the wrong type"),
         ({"clip.vision.projection_dim": "w"}, "clip.vision.projection_dim", "is of the wrong type"),
+        (
+            {"clip.projector_type": Value(GGUFValueType.STRING, b"\xff")},
+            "clip.projector_type",
+            "computes no projectors of the kind",
+        ),
         ({"general.architecture": "llama"}, "general.architecture", "is a GGUF of the type 'mmproj', not a projector"),
         (
             {"general.architecture": "llama", "general.type": None},
@@ -106,6 +111,8 @@ def test_deepstack_makes_wider_rows(tmp_path: Path) -> None:
         check_projector(TARGET, path)
     mapping = array(GGUFValueType.INT32, [-1, 0, 1, 0, -1, -1])
     granite = rewritten(TARGET, tmp_path / "g.gguf", {"qwen3.deepstack_mapping": mapping})
+    nonsense = {"qwen3.deepstack_mapping": string("x"), "qwen3.n_deepstack_layers": string("x")}
+    assert input_width(rewritten(TARGET, tmp_path / "n.gguf", nonsense)) == 256
     features = {"clip.projector_type": "granite4_vision", "clip.vision.feature_layer": mapping}
     assert input_width(granite) == 3 * 256
     assert Projector.read(projector_file(tmp_path / "v.gguf", keys=features)).widths == {"vision": 6 * 256}
