@@ -17,13 +17,11 @@ from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_metadata import INTEGERS, StoredGgufTensor, Value, read_header, read_metadata
 from dflash_local.convert.names import ARCH as DRAFTER_ARCH
 from dflash_local.diagnose.architectures import ASSISTANTS
-from dflash_local.diagnose.companions import PROJECTOR_ARCH, is_projector
+from dflash_local.diagnose.companions import ENCODERS, PROJECTOR_ARCH, is_projector
 from dflash_local.diagnose.finding import Finding, fail, ok, same
 from dflash_local.diagnose.pair import refuse_misfit
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import DFlashError, ModelError
-
-ENCODERS = {"vision": "images", "audio": "audio"}  # as keys call them, and what they read
 
 # The kinds that mtmd computes: PROJECTOR_TYPE_NAMES in clip-impl.h. tests/diagnose/test_projector.py compares them.
 KINDS = frozenset({

@@ -84,6 +84,7 @@ def test_as_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "drafter_is_here": False,
         "next_token_layers": 0,
         "projector": None,
+        "reads": ["text"],
         "serve": "dflash-local serve -m ollama:qwen3:8b -hfd z-lab/Qwen3-8B-DFlash-b16",
     }
     (left,) = found["left_out"]
@@ -114,7 +115,9 @@ def test_a_name_brings_its_projector(home: Path, capsys: pytest.CaptureFixture[s
     assert f"note: projector: {own}" in capsys.readouterr().err
     assert projector("--no-mmproj") is None
     assert projector("--mmproj", str(other)) == str(other)
-    assert json.loads(listed(capsys, "--json"))["models"][0]["projector"] == str(own)
+    model = json.loads(listed(capsys, "--json"))["models"][0]
+    assert (model["projector"], model["reads"]) == (str(own), ["text", "images"])
+    assert "LM Studio  text, images  lookup" in listed(capsys)
     projector_file(own, 512)
     assert projector() is None
     assert "mmproj-S-F16.gguf cannot be used: the rows" in capsys.readouterr().err
