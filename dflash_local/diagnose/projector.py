@@ -117,7 +117,7 @@ class _Header:
 
     def check_first_tensor(self, kind: str) -> None:
         word = _OTHER_FIRST_TENSORS.get(kind, _FIRST_TENSOR)
-        if not any(word in name for name in self.tensors):
+        if not any(word in name and ".weight" in name for name in self.tensors):
             raise self._damaged(f"v.{word}.weight")
 
     def width(self, encoder: str, kind: str) -> int:
