@@ -139,7 +139,6 @@ FOREIGN: tuple[Foreign, ...] = (
     _switch("--fim-qwen-7b-spec --fim-qwen-14b-spec --fim-qwen-30b-default", REFUSED, _NAMED),
     _switch("--vision-gemma-4b-default --vision-gemma-12b-default", REFUSED, _NAMED),
     # images and audio
-    _value("--media-path", REFUSED, "no file here is read for clients: they send images and audio as data"),
     Foreign(
         ("-mmdev", "--mmproj-device"), REFUSED,
         "the projector is on the first device of --device, or with --no-mmproj-offload on the CPU",
