@@ -34,14 +34,15 @@ KINDS = frozenset({
     "qwen3a", "qwen3tts_gen", "qwen3tts_spkenc", "qwen3vl_merger", "resampler", "step3vl", "ultravox", "voxtral",
     "yasa2", "youtuvl",
 })  # fmt: skip
-# Kinds of before projection_dim was the width of the rows: the tensors that show it, the first of them that is there,
-# and which of its axes.
+# Kinds whose projection_dim may be another size than the width of the rows: the tensors that show it, the first of them
+# that is there, and which of its axes.
 _WIDTH_TENSORS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "mlp": (("mm.3.bias", -1), ("mm.2.weight", 0)),
     "ldp": (("mm.model.mb_block.1.block.2.1.bias", -1),),
     "ldpv2": (("mm.model.peg.0.bias", -1),),
     "resampler": (("resampler.proj.weight", -1),),
     "adapter": (("adapter.linear.dense_4h_to_h.weight", 0),),
+    "gemma3nv": (("mm.input_projection.weight", -1),),
 }
 # What is in the name of the tensor that reads an image. mtmd would compute without it all the same, and crash.
 _FIRST_TENSOR = "patch_embd"

@@ -27,6 +27,7 @@ from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import DFlashError, ModelError, PairError, RequestError
 from tests.gguf_files import rewritten
+from tests.media.tiny_projectors import PROJECTORS, write
 from tests.projector_files import projector_file
 from tests.server.llama_flags import pinned_source
 
@@ -226,3 +227,13 @@ def test_a_damaged_file_is_one_error(fitting: Path) -> None:
         fitting.write_bytes(data[:length])
         with pytest.raises(DFlashError):
             check_projector(TARGET, fitting)
+
+
+@pytest.mark.parametrize("name", PROJECTORS)
+def test_a_projector_of_each_kind_fits_its_model(tmp_path: Path, name: str) -> None:
+    """mtmd loads these pairs (tests/media)."""
+    files = write(name, tmp_path)
+    found = check_projector(files.model, files.mmproj)
+    assert set(found.widths.values()) == {input_width(files.model)}
+    made = PROJECTORS[name]
+    assert found.reads == (("images", "audio") if name == "qwen2.5o" else ("audio",) if made.audio else ("images",))
