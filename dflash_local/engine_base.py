@@ -13,6 +13,7 @@ from dflash_local.arguments import check_vocabulary
 from dflash_local.counters import Counters
 from dflash_local.errors import EngineDeadError, RequestError
 from dflash_local.generation import Completion
+from dflash_local.media.abilities import Abilities
 from dflash_local.native import NativeEngine
 from dflash_local.request_options import RequestOptions
 from dflash_local.running_request import SlotUse
@@ -74,6 +75,11 @@ class EngineBase:
     def n_vocab(self) -> int:
         return int(self._info["target"]["n_vocab"])
 
+    @cached_property
+    def abilities(self) -> Abilities:
+        """Which media the model reads, and their marker."""
+        return Abilities.of(self._info)
+
     @property
     def counters(self) -> Counters:
         """Totals over finished requests; reading them does not disturb the engine."""
@@ -133,8 +139,8 @@ class EngineBase:
     def _check_slot(self, slot: int, param: str = "slot") -> None:
         check_between(param, slot, 0, self.n_slots - 1)
 
-    def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
-        """`tokens` as int32, all of them in the vocabulary."""
+    def _token_array(self, tokens: Sequence[int], param: str, *, media: bool = False) -> array[int]:
+        """`tokens` as int32, all of them in the vocabulary or, if `media` may be among them, below -1."""
         self._raise_if_closed()
         try:
             ids = array("i", tokens)
@@ -142,7 +148,7 @@ class EngineBase:
             raise RequestError(f"{param} must be token ids", param=param) from None
         if bool in set(map(type, tokens)):
             raise RequestError(f"{param} must be token ids, not True or False", param=param)
-        check_vocabulary(param, ids, self.n_vocab)
+        check_vocabulary(param, [token for token in ids if token >= -1] if media else ids, self.n_vocab)
         return ids
 
 

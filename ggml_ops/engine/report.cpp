@@ -7,6 +7,7 @@
 #include "engine/drafter_load.h"
 #include "llama/access.h"
 #include "llama/mtp_layers.h"
+#include "media/projector_memory.h"
 #include "mtp/mtp_drafter.h"
 #include "plan/planned_buffer.h"
 #include "target/memory_table.h"
@@ -97,6 +98,7 @@ memory_table allocated(const model_pair & models, const target & target, const d
     if (const tap_store * taps = target.taps()) {
         table.add("taps", { { ggml_backend_dev_buffer_type(taps->device()), taps->memory_bytes() } });
     }
+    table.add("projector", projector_memory(target.params(), models.target()));
     return table;
 }
 
@@ -173,6 +175,15 @@ json describe_devices(const llama_model * model) {
 
 }   // namespace
 
+// What the projector reads; null: there is none.
+static json media_json(const media_encoder * encoder) {
+    if (!encoder) {
+        return nullptr;
+    }
+    const projector & p = encoder->projector();
+    return { { "vision", p.sees() }, { "audio", p.hears() }, { "marker", p.marker() } };
+}
+
 std::string info_json(const engine & e) {
     const model_pair &           models = e.models();
     const target &               target = e.target();
@@ -199,6 +210,7 @@ std::string info_json(const engine & e) {
         { "no_tree", memory.no_tree() },
         { "kv_unified", params.kv_unified },
         { "not_bit_exact", access_row_variance(target.context()) },
+        { "media", media_json(e.encoder()) },
         { "chat_template", common_chat_templates_source(e.templates()) },
         { "chat_template_caps", common_chat_templates_get_caps(e.templates()) },
         { "memory", { { "target", llama_model_size(models.target()) }, { "context", total(used.context) },
