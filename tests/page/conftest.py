@@ -17,6 +17,7 @@ from playwright import sync_api
 from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.page import answer_shapes
+from tests.page.modalities import Senses
 from tests.page.scripts import ChatNative, Pace
 from tests.patience import PATIENCE
 from tests.server.live import Live, live
@@ -155,13 +156,15 @@ def open_tab(browser: Any) -> Iterator[OpenTab]:
     with ExitStack() as contexts:
         tabs: list[Tab] = []
 
-        def opened(url: str, init: str = "", **options: Any) -> Tab:
+        def opened(url: str, init: str = "", senses: Senses | None = None, **options: Any) -> Tab:
             context = browser.new_context(**{**DESKTOP, **options})
             contexts.callback(context.close)
             tab = Tab(context.new_page())
             tab.watch()
             if init:
                 tab.page.add_init_script(init)
+            if senses:
+                senses.attend(tab.page)
             tab.page.goto(url)
             sync_api.expect(tab.page.locator(".thread")).to_be_visible(timeout=WAIT_MS)
             tabs.append(tab)
