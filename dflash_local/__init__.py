@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         EngineDeadError,
         EngineLostError,
         HubError,
+        MediaError,
         ModelError,
         NativeLibraryError,
         PairError,
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BuildError", "ChatCompletion", "ChatDelta", "Chunk", "Completion", "ComputeError", "ContextLengthError",
     "ConvertError", "DFlashError", "Engine", "EngineDeadError", "EngineLostError", "Generation", "HubError",
-    "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError", "ResultTimeoutError",
-    "SamplingParams", "Stream", "__version__",
+    "MediaError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError",
+    "ResultTimeoutError", "SamplingParams", "Stream", "__version__",
 ]  # fmt: skip
 
 

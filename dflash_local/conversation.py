@@ -13,6 +13,8 @@ from typing import Any, Literal
 from dflash_local.arguments import to_json
 from dflash_local.call_arguments import with_usable_arguments
 from dflash_local.generation import Chunk, Completion, FinishReason, Generation, Stream, Timings
+from dflash_local.media.content_parts import MarkedConversation
+from dflash_local.media.medium import Medium
 from dflash_local.native import NativeEngine
 
 # The fields of a request body that `Engine.apply_chat` reads; all others are about sampling or transport.
@@ -26,23 +28,31 @@ CHAT_FIELDS = frozenset({
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """A rendered conversation: the prompt, stop strings and sampling fields its format needs, the answer's parser
-    (JSON), and the names of fields that neither llama.cpp nor the template uses ("messages[].mood")."""
+    (JSON), the names of fields that neither llama.cpp nor the template uses ("messages[].mood"), and the media for
+    which markers stand in the prompt, in order."""
 
     prompt: str
     stops: tuple[str, ...]
     sampling: dict[str, Any]
     parser: str
     ignored: tuple[str, ...] = ()
+    media: tuple[Medium, ...] = ()
 
     @classmethod
-    def of(cls, applied: dict[str, Any]) -> ChatPrompt:
-        """From dflash_chat_apply()."""
+    def of(cls, applied: dict[str, Any], conversation: MarkedConversation | None = None) -> ChatPrompt:
+        """From dflash_chat_apply(), which was given `conversation`, if that may have media. Raises RequestError if one
+        of them was lost."""
+        prompt, media, unused = applied["prompt"], tuple[Medium, ...](), list[str]()
+        if conversation is not None:
+            prompt, media = conversation.placed(prompt)
+            unused = conversation.ignored
         return cls(
-            applied["prompt"],
+            prompt,
             tuple(applied["stops"]),
             applied["sampling"],
             json.dumps(applied["parser"]),
-            tuple(applied.get("ignored", ())),
+            (*applied.get("ignored", ()), *dict.fromkeys(unused)),
+            media,
         )
 
 

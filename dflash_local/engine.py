@@ -30,6 +30,10 @@ from dflash_local.generation import Chunk, Completion, Generation, Progress, Ste
 from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
 from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords
 from dflash_local.machine import acceptance
+from dflash_local.media.content_parts import MarkedConversation
+from dflash_local.media.media_prompt import MediaPrompt, text_tokens
+from dflash_local.media.media_sources import MediaSources
+from dflash_local.media.medium import Medium
 from dflash_local.native import NativeEngine, TreeRows, schema_ignored
 from dflash_local.option import takes_arguments_of
 from dflash_local.request_options import RequestOptions, stop_strings
@@ -45,6 +49,7 @@ Messages = list[dict[str, Any]]  # a conversation in OpenAI's shape
 
 # Prompts with more characters than this per token of the context are checked for length before they are tokenized.
 _LONG_TEXT = 8
+_REQUEST_ALONE = MediaSources()
 
 
 class SlotFile(NamedTuple):
@@ -115,19 +120,52 @@ class Engine(Inspection):
         self._raise_if_closed()
         return self._native.tokenize(text, add_special, parse_special)
 
+    @overload
+    def tokenize_prompt(
+        self, prompt: str | Sequence[str | int], media: tuple[()] = (), *, add_special: bool = True
+    ) -> list[int]: ...
+
+    @overload
+    def tokenize_prompt(
+        self, prompt: str | Sequence[str | int], media: Sequence[Medium], *, add_special: bool = True
+    ) -> Sequence[int]: ...
+
     @checked
-    def tokenize_prompt(self, prompt: str | Sequence[str | int], *, add_special: bool = True) -> list[int]:
+    def tokenize_prompt(
+        self, prompt: str | Sequence[str | int], media: Sequence[Medium] = (), *, add_special: bool = True
+    ) -> Sequence[int]:
         """`tokenize_parts` for a prompt: text that cannot fit is refused before it is tokenized.
+
+        With `media`, a text in which the i-th marker (`abilities.marker`) stands for `media[i]`. The result is then a
+        MediaPrompt, which `submit` takes; its rows of media are negative numbers.
 
         Raises:
             ContextLengthError: the text has more tokens than a slot's context, however it is tokenized.
+            RequestError: the text has another number of markers; MediaError: the model does not read such media.
         """
         texts = [prompt] if isinstance(prompt, str) else [part for part in prompt if isinstance(part, str)]
         if sum(map(len, texts)) > _LONG_TEXT * self.n_ctx_slot:
             n_least = sum(-(-len(text.encode("utf-8", "replace")) // self._longest_piece) for text in texts)
             if n_least >= self.n_ctx_slot:
                 raise self._too_long(n_least, counted=False)
+        if media:
+            return self._media_prompt(prompt, media, add_special)
         return self.tokenize_parts(prompt, add_special=add_special)
+
+    def _media_prompt(
+        self, prompt: str | Sequence[str | int], media: Sequence[Medium], add_special: bool
+    ) -> MediaPrompt:
+        for medium in media:
+            self.abilities.check(medium.kind, "prompt")
+        if not isinstance(prompt, str):
+            raise RequestError("a prompt with media must be a text: token ids are none of theirs", param="prompt")
+        n_markers = prompt.count(self.abilities.marker)
+        if n_markers != len(media):
+            raise RequestError(
+                f"the prompt has {n_markers} markers ({self.abilities.marker}) for {len(media)} media", param="prompt"
+            )
+        self._raise_if_closed()
+        return self._native.prompt(prompt, add_special, media)
 
     @checked
     def tokenize_parts(
@@ -162,8 +200,8 @@ class Engine(Inspection):
 
     @checked
     def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
-        """Text of token ids; control tokens are left out unless `special`."""
-        pieces = self._scheduler.pieces(special)
+        """Text of token ids; control tokens are left out unless `special`, and rows of media in any case."""
+        pieces, tokens = self._scheduler.pieces(special), text_tokens(tokens)
         return b"".join([pieces[token] for token in self._token_array(tokens, "tokens")]).decode("utf-8", "replace")
 
     @checked
@@ -197,6 +235,7 @@ class Engine(Inspection):
             QueueFullError: too many requests wait.
             EngineDeadError: the engine was closed or died.
         """
+        given = request.prompt_tokens  # what rows of media mean is kept until the request is prepared
         request = self._with_tokens(request)
         if request.id_slot is not None:
             self._check_slot(request.id_slot, "id_slot")
@@ -204,15 +243,18 @@ class Engine(Inspection):
             if not 0 <= (value := getattr(request, name)) <= most:
                 raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
         # On this thread: a large grammar takes long to compile, and the engine's thread must go on.
-        return self._scheduler.submit(request, self._native.prepare(request.native_params()))
+        prepared = self._native.prepare(request.native_params())
+        del given
+        return self._scheduler.submit(request, prepared)
 
     def _with_tokens(self, request: RequestOptions) -> RequestOptions:
         """The request with its tokens as int32, checked against the vocabulary and a slot's context."""
-        tokens = self._token_array(request.prompt_tokens, "prompt")
-        if not tokens:
+        prompt = request.prompt_tokens
+        tokens = self._token_array(text_tokens(prompt), "prompt")
+        if not len(prompt):
             raise RequestError("the prompt is empty: give at least one token", param="prompt")
-        if len(tokens) >= self.n_ctx_slot:
-            raise self._too_long(len(tokens))
+        if len(prompt) >= self.n_ctx_slot:
+            raise self._too_long(len(prompt))
         predicted = self._token_array(request.prediction, "prediction")
         if len(predicted) > self.n_ctx_slot:
             raise RequestError(
@@ -220,7 +262,8 @@ class Engine(Inspection):
                 "answer must fit",
                 param="prediction",
             )
-        return replace(request, prompt_tokens=tokens, prediction=predicted)
+        held = prompt.without_owner() if isinstance(prompt, MediaPrompt) else tokens
+        return replace(request, prompt_tokens=held, prediction=predicted)
 
     @checked
     def end_reasoning(self, generation: Generation) -> bool:
@@ -275,6 +318,7 @@ class Engine(Inspection):
         sampling: SamplingParams | None = None,
         *,
         stream: Literal[False] = False,
+        sources: MediaSources = ...,
         **options: Unpack[ChatKeywords],
     ) -> ChatCompletion: ...
 
@@ -285,6 +329,7 @@ class Engine(Inspection):
         sampling: SamplingParams | None = None,
         *,
         stream: Literal[True],
+        sources: MediaSources = ...,
         **options: Unpack[ChatKeywords],
     ) -> Stream[ChatDelta]: ...
 
@@ -295,29 +340,39 @@ class Engine(Inspection):
         sampling: SamplingParams | None = None,
         *,
         stream: bool = False,
+        sources: MediaSources = _REQUEST_ALONE,
         **options: Unpack[ChatKeywords],
     ) -> ChatCompletion | Stream[ChatDelta]:
         """Answer a conversation in OpenAI's shape.
+
+        For models that read them, contents may have parts with images and audio: OpenAI's `image_url` and
+        `input_audio`, or `{"type": "image", "image": ...}` and `{"type": "audio", "audio": ...}` with bytes, a
+        `pathlib.Path`, or a picture of Pillow's. `sources` allows URLs of other hosts and of files.
 
         Options are OpenAI's `tools`, `tool_choice`, `parallel_tool_calls` and `response_format`, llama-server's
         `chat_template_kwargs`, `reasoning_format` and `enable_thinking`, those of `submit`, and every field of
         SamplingParams.
         """
         given: dict[str, Any] = dict(options)
-        prompt = self.apply_chat({"messages": messages, **_take(CHAT_FIELDS, given)})
+        prompt = self.apply_chat({"messages": messages, **_take(CHAT_FIELDS, given)}, sources)
         answer = self.answer(prompt)
         generation = self.submit_chat(prompt, _take_sampling(sampling, given), **given)
         return stream_deltas(answer, generation) if stream else answer.parse(generation.result())
 
     @checked
-    def apply_chat(self, body: Mapping[str, Any]) -> ChatPrompt:
-        """Render a request body's conversation (its CHAT_FIELDS) with the chat template.
+    def apply_chat(self, body: Mapping[str, Any], sources: MediaSources = _REQUEST_ALONE) -> ChatPrompt:
+        """Render a request body's conversation (its CHAT_FIELDS) with the chat template. Its images and audio are
+        fetched from where `sources` allows, and decoded.
 
         Raises:
             RequestError: the messages, tools or schema are malformed, or the template refuses them.
+            MediaError: an image or audio cannot be had or read, or the model takes none.
         """
         self._raise_if_closed()
-        return ChatPrompt.of(self._native.chat_apply(None, chat_body(body)))
+        conversation = MarkedConversation(body.get("messages"), self.abilities, sources)
+        text = chat_body({**body, "messages": conversation.messages})
+        conversation.check(text)
+        return ChatPrompt.of(self._native.chat_apply(None, text), conversation)
 
     @checked
     def submit_chat(
@@ -326,14 +381,16 @@ class Engine(Inspection):
         sampling: SamplingParams | None = None,
         *,
         stop: str | Sequence[str] = (),
+        tokens: Sequence[int] | None = None,
         **options: Unpack[SubmitChatKeywords],
     ) -> Generation:
-        """Queue a rendered conversation; options are those of `submit`."""
+        """Queue a rendered conversation; options are those of `submit`. `tokens` are those of the prompt, if the caller
+        has them (`chat_tokens`)."""
         sampling = replace(sampling or SamplingParams(), **prompt.sampling)
         # The format's markers (such as <tool_call>) may be control tokens, and its parser needs them.
         words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
         options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
-        tokens, stops = self.tokenize_prompt(prompt.prompt), (*stop_strings(stop), *prompt.stops)
+        tokens, stops = tokens or self.chat_tokens(prompt), (*stop_strings(stop), *prompt.stops)
         try:
             return self.submit(tokens, sampling, stop=stops, **options)
         except RequestError as error:
@@ -344,6 +401,11 @@ class Engine(Inspection):
                 param="messages",
                 hint="leave one of them out",
             ) from None
+
+    @checked
+    def chat_tokens(self, prompt: ChatPrompt) -> Sequence[int]:
+        """The tokens of a rendered conversation. Raises the errors of `tokenize_prompt`."""
+        return self.tokenize_prompt(prompt.prompt, prompt.media)
 
     @checked
     def answer(self, prompt: ChatPrompt) -> ChatAnswer:

@@ -13,6 +13,7 @@ from dflash_local.arguments import check_vocabulary
 from dflash_local.counters import Counters
 from dflash_local.errors import EngineDeadError, RequestError
 from dflash_local.generation import Completion
+from dflash_local.media.abilities import Abilities
 from dflash_local.native import NativeEngine
 from dflash_local.request_options import RequestOptions
 from dflash_local.running_request import SlotUse
@@ -73,6 +74,11 @@ class EngineBase:
     @cached_property
     def n_vocab(self) -> int:
         return int(self._info["target"]["n_vocab"])
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        """Which media the model reads, and their marker."""
+        return Abilities.of(self._info)
 
     @property
     def counters(self) -> Counters:

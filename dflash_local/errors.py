@@ -9,6 +9,7 @@
   + HubError               a model cannot be fetched by name: repository, network, cache or disk
   + RequestError           a request parameter is out of range or malformed
     - ContextLengthError   the prompt does not fit the slot's context
+    - MediaError           an image or audio cannot be read, or the model cannot take it
   + QueueFullError         more requests wait than the queue may hold
   + EngineDeadError        the engine thread died or was closed
     - EngineLostError      it died with an RPC server; a new one can be made once that is back
@@ -20,6 +21,7 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Literal
 
 
 class DFlashError(Exception):
@@ -101,6 +103,29 @@ class ContextLengthError(RequestError):
     ) -> None:
         super().__init__(message, param=param, hint=hint)
         self.n_prompt, self.n_ctx, self.counted = n_prompt, n_ctx, counted
+
+
+class MediaError(RequestError):
+    """An image or audio cannot be fetched or read, or the model takes none. `kind` says which of the two it is, `why`
+    what is wrong, without the place: other formats put their own words before it."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        hint: str | None = None,
+        kind: Literal["image", "audio"] = "image",
+    ) -> None:
+        super().__init__(message, param=param, hint=hint)
+        self.kind, self.why = kind, message
+
+    @classmethod
+    def of(cls, param: str, kind: Literal["image", "audio"], why: str, hint: str | None = None) -> MediaError:
+        """`why` goes on with a sentence that begins with the place."""
+        error = cls(f"{param} {why}", param=param, hint=hint, kind=kind)
+        error.why = f"it {why}"
+        return error
 
 
 class QueueFullError(DFlashError):

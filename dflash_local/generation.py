@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from dflash_local.arguments import checked
 from dflash_local.errors import DFlashError, ResultTimeoutError
+from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.native import QUOTE_SOURCES, PreparedRequest, SlotStats, StepUpdate, VerifiedTree
 from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
@@ -233,6 +234,7 @@ class Completion:
         truncated: the context was full.
         slot: where it ran; -1: nowhere.
         slot_tokens: tokens of the prompt and of the answer that the slot holds now.
+        image_tokens, audio_tokens: prompt tokens that are rows of media.
     """
 
     text: str
@@ -250,6 +252,8 @@ class Completion:
     truncated: bool = False
     slot: int = -1
     slot_tokens: int = 0
+    image_tokens: int = 0
+    audio_tokens: int = 0
 
 
 class Generation:
@@ -357,6 +361,8 @@ class Generation:
         slot_tokens: int = 0,
     ) -> Waiter | None:
         """Set the result, made of the chunks so far."""
+        prompt = self.request.prompt_tokens
+        rows = prompt.rows if isinstance(prompt, MediaPrompt) else {}
         self.outcome = Completion(
             text="".join(chunk.text for chunk in self._chunks),
             tokens=[token for chunk in self._chunks for token in chunk.tokens],
@@ -373,6 +379,8 @@ class Generation:
             truncated=truncated,
             slot=self.slot,
             slot_tokens=slot_tokens,
+            image_tokens=rows.get("image", 0),
+            audio_tokens=rows.get("audio", 0),
         )
         return self._take_waiter()
 

@@ -23,6 +23,7 @@ from typing import Any, get_args
 from dflash_local.arguments import check_fields
 from dflash_local.drafting import MAX_NODES, Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
 from dflash_local.errors import RequestError
+from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.option import TOKENS, Option, defaults_of, native_params, options_of, with_arguments
 from dflash_local.sampling import SamplingParams
 
@@ -79,6 +80,10 @@ def _sampling_json(sampling: SamplingParams | None) -> str:
     return (sampling or SamplingParams()).to_json()
 
 
+def _token_ids(tokens: Sequence[int]) -> Sequence[int]:
+    return tokens.tokens if isinstance(tokens, MediaPrompt) else tokens
+
+
 def _names(of: Any) -> dict[str, Any]:
     """The JSON schema of a Literal's strings, or null."""
     return {"enum": [*get_args(of), None]}
@@ -94,7 +99,14 @@ class RequestOptions:
     """
 
     prompt_tokens: Sequence[int] = field(
-        metadata={"option": RequestOption(native_type=TOKENS, native_name="tokens", help="at least one token id")}
+        metadata={
+            "option": RequestOption(
+                native_type=TOKENS,
+                native_name="tokens",
+                native_value=_token_ids,
+                help="at least one token id; with media what `tokenize_prompt` made of them",
+            )
+        }
     )
     # Second, as in dflash_request_params, but keyword-only.
     max_tokens: int = field(

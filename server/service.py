@@ -14,6 +14,7 @@ from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.engine_life import EngineLife, Loader, State
 from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, native_error, not_supported
 from dflash_local.server.infill import Infill
+from dflash_local.server.media_gate import MediaGate
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.process import Served
 from dflash_local.server.running_chats import RunningChats
@@ -48,6 +49,7 @@ class Service(Served):
         self._loading: list[asyncio.Task[None]] = []
         self._metrics: Metrics | None = None
         self.chats = RunningChats()
+        self.media_gate = MediaGate()
         self.control_texts: dict[str, str] = {}
         nice = NICE if self.has_engine else 0
         self._embedder, self._reranker = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.engine_options import DEFAULTS
+from dflash_local.media.media_sources import MediaSources
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.security.limits import Limits
@@ -35,6 +36,7 @@ class Settings:
     slots_endpoint: bool = True
     slot_save_path: Path | None = None  # folder of saved slots
     strict_fields: bool = False
+    media: MediaSources = field(default_factory=MediaSources)  # where images and audio may come from
     embedding: ModelOptions | None = None
     rerank: ModelOptions | None = None
     embd_normalize: int = 2

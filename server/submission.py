@@ -27,8 +27,13 @@ def start_chat(
     engine = service.engine
     prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
     prompt = replace(prompt, prompt=before + prompt.prompt)
+    tokens = engine.chat_tokens(prompt)
     generations = _submit_all(
-        engine, fields, 1, options, lambda _, sampling, options: engine.submit_chat(prompt, sampling, **options)
+        engine,
+        fields,
+        1,
+        options,
+        lambda _, sampling, options: engine.submit_chat(prompt, sampling, tokens=tokens, **options),
     )
     return generations, [engine.answer(prompt) for _ in generations]
 

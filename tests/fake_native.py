@@ -1,7 +1,7 @@
 """FakeNative: an in-memory native engine for what a real one cannot be made to do on demand (timing, death, odd bytes).
 
 Its vocabulary: token t < 256 is the byte t; 256 is `<tool_call>`, a control token; 257 ends an answer. What it says is
-scripted.
+scripted. An image is three rows, audio is two.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_local.errors import ComputeError, RequestError
+from dflash_local.media.media_prompt import MediaPrompt
+from dflash_local.media.medium import Medium
 from dflash_local.native import (
     AcceptRule,
     DraftMode,
@@ -35,6 +37,10 @@ from dflash_local.token_probs import TokenProb
 
 CONTROL, EOG = 256, 257
 N_VOCAB = 258
+MARKER = "<__media_fake__>"
+ROWS = {"image": 3, "audio": 2}
+# What `info` tells of an engine that sees and hears.
+SEES_AND_HEARS = {"media": {"vision": True, "audio": True, "marker": MARKER}}
 # Made up: reading takes 8 ms, computing 1 ms a row.
 COSTS = {
     "cost_verify_ms": {str(rows): float(max(8, rows)) for rows in (1, 2, 4, 8, 16, 32, 64)},
@@ -149,6 +155,8 @@ class FakeNative(NativeEngine):
         self._step_seconds, self._gate, self._n_batch = step_seconds, gate, n_batch
         self._slots = [_Slot() for _ in range(n_slots)]
         self.submitted: list[dict[str, Any]] = []
+        self.media: list[Medium] = []  # of all prompts
+        self._numbers: dict[bytes, int] = {}  # of media, by their hashes
         self.prepared: list[FakePrepared] = []
         self.on_prepare: Callable[[], None] | None = None
         self.cancelled: list[int] = []
@@ -260,7 +268,7 @@ class FakeNative(NativeEngine):
         state.tokens, state.running, state.params = list(tokens), True, params
         state.prediction = request.prediction
         state.stats.n_prediction = len(request.prediction)
-        state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
+        state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if 0 <= t < 256))]
 
     def cancel(self, slot: int) -> None:
         self.cancelled.append(slot)
@@ -349,6 +357,17 @@ class FakeNative(NativeEngine):
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         return [CONTROL] if parse_special and text == "<tool_call>" else list(utf8(text, "prompt"))
 
+    def prompt(self, text: str, add_special: bool, media: Sequence[Medium]) -> MediaPrompt:
+        parts = text.split(MARKER)
+        assert len(parts) == len(media) + 1
+        self.media += media
+        tokens = array("i", [*parts[0].encode()])
+        for medium, part in zip(media, parts[1:], strict=True):
+            number = self._numbers.setdefault(medium.hash, -2 - len(self._numbers))
+            tokens.extend([number] * ROWS[medium.kind])
+            tokens.extend(part.encode())
+        return MediaPrompt(tokens, media)
+
     def token_piece(self, token: int, special: bool) -> bytes:
         if token < 256:
             return bytes([token])
@@ -361,7 +380,7 @@ class FakeNative(NativeEngine):
         fields = json.loads(body)
         if any(message["role"] == "refuse" for message in fields["messages"]):
             raise RequestError("the template refuses this role", param="messages")
-        prompt = "".join(f"{message['role']}: {message.get('content') or ''}\n" for message in fields["messages"])
+        prompt = "".join(f"{message['role']}: {_text_of(message)}\n" for message in fields["messages"])
         tools = fields.get("tools")
         sampling = {"preserved_tokens": ["<tool_call>"]} if tools else {}
         parser = {"tool": tools[0]["function"]["name"] if tools else ""}
@@ -371,6 +390,17 @@ class FakeNative(NativeEngine):
 
     def chat_new(self, parser: str) -> NativeChat:
         return _FakeChat(json.loads(parser)["tool"])
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    """A message's text; what stands for media is part of it."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    for part in content:
+        if part["type"] not in ("text", "refusal", "media_marker"):
+            raise RequestError(f"Invalid content type. {part['type']} is only supported by certain models")
+    return "".join(part[part["type"] if part["type"] == "refusal" else "text"] for part in content)
 
 
 def _n_common(held: list[int], prompt: list[int]) -> int:

@@ -1,4 +1,4 @@
-"""NativeEngine, PreparedRequest and NativeChat: libdflash's opaque handles."""
+"""NativeEngine, PreparedRequest, NativePrompt and NativeChat: libdflash's opaque handles."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from ctypes import POINTER, byref, c_bool, c_float, c_int32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import EngineDeadError, RequestError
+from dflash_local.media.media_prompt import MediaPrompt
+from dflash_local.media.medium import Medium
 from dflash_local.native.functions import filled, progress_callback, vocab_tokenize
 from dflash_local.native.library import json_of, load, path_bytes, result_of, utf8
 from dflash_local.native.structs import (
     EngineParams,
+    MediaKind,
+    NativeMedia,
     NativeTreeRows,
     ProbeParams,
     RequestParams,
@@ -195,6 +199,20 @@ class NativeEngine:
                 self._vocab, text, add_special=add_special, parse_special=parse_special, param="prompt"
             )
 
+    def prompt(self, text: str, add_special: bool, media: Sequence[Medium]) -> MediaPrompt:
+        """Tokens of a text in which the i-th marker (`info`) stands for `media[i]`. What they mean is kept until the
+        result is garbage, or until a request is made of it.
+
+        Raises:
+            RequestError: the text has another number of markers, or a medium cannot be read.
+        """
+        data = utf8(text, "prompt")
+        given = (NativeMedia * len(media))(*(_native_medium(medium) for medium in media))
+        with self._alive() as handle:
+            arguments = (handle, data, len(data), add_special, given, len(media))
+            native = NativePrompt(self._lib, result_of(c_void_p, self._lib.dflash_prompt_init, *arguments))
+        return MediaPrompt(native.tokens(), media, native)
+
     def token_piece(self, token: int, special: bool) -> bytes:
         """Bytes of one token, perhaps a part of a UTF-8 character; control tokens are empty unless `special`."""
         capacity = 64
@@ -314,6 +332,25 @@ class PreparedRequest:
         self.free()
 
 
+class NativePrompt:
+    """dflash_prompt: what the rows of media in a prompt's tokens stand for."""
+
+    def __init__(self, lib: ctypes.CDLL, handle: int) -> None:
+        self._lib, self._handle = lib, handle
+
+    def tokens(self) -> array[int]:
+        """All tokens."""
+        count = result_of(c_int32, self._lib.dflash_prompt_tokens, self._handle, None, 0)
+        tokens = array("i", bytes(4 * count))
+        if count:
+            buffer = (c_int32 * count).from_buffer(tokens)
+            result_of(c_int32, self._lib.dflash_prompt_tokens, self._handle, buffer, count)
+        return tokens
+
+    def __del__(self) -> None:
+        self._lib.dflash_prompt_free(self._handle)
+
+
 class NativeChat:
     """dflash_chat: turns the text of one answer into OpenAI-shaped deltas."""
 
@@ -331,6 +368,11 @@ class NativeChat:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._lib.dflash_chat_free(self._handle)
+
+
+def _native_medium(medium: Medium) -> NativeMedia:
+    kind = MediaKind[medium.kind.upper()]
+    return NativeMedia(kind, medium.data, len(medium.data), medium.width, medium.height, medium.hash)
 
 
 def _ints(values: Sequence[int]) -> Any:

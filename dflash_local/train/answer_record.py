@@ -1,6 +1,7 @@
 """AnswerRecord: keeps what a server was asked and answered, for `train --data`.
 
 Only where somebody asked for it (`serve --record DIR`). The folder and its files are the user's alone, and bounded.
+Answers about images and audio are left out: token ids say nothing of what was shown.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.errors import RequestError
+from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.sampling import SamplingParams
 from dflash_local.train.examples import key_of
 from dflash_local.train.written_texts import Text, identity
@@ -36,6 +38,7 @@ class AnswerRecord:
 
     def __init__(self, folder: Path, model: Path, n_most: int) -> None:
         self._target, self._n_most, self._full = identity(model), n_most, False
+        self._told = False  # that media are left out
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._size = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
@@ -46,12 +49,16 @@ class AnswerRecord:
             raise RequestError(f"cannot record in {folder}: {error.strerror}", param="--record") from None
         self._writer = ThreadPoolExecutor(1, "record")
         log.warning(
-            "PROMPTS AND ANSWERS ARE RECORDED in %s, as token ids, at most %d MiB; only this user may read them",
+            "PROMPTS AND ANSWERS ARE RECORDED in %s, as token ids, at most %d MiB; only this user may read them; none "
+            "with images or audio",
             self._path, n_most >> 20,
         )  # fmt: skip
 
     def __call__(self, request: RequestOptions, completion: Completion) -> None:
         if self._full or len(completion.tokens) < _LEAST:
+            return
+        if isinstance(request.prompt_tokens, MediaPrompt):
+            self._tell_of_media()
             return
         prompt = list(request.prompt_tokens)
         temperature = (request.sampling or SamplingParams()).temperature
@@ -60,6 +67,11 @@ class AnswerRecord:
             self._target,
         )  # fmt: skip
         self._writer.submit(self._write, text)
+
+    def _tell_of_media(self) -> None:
+        if not self._told:
+            log.warning("answers about images and audio are not recorded")
+            self._told = True
 
     def _write(self, text: Text) -> None:
         line = text.to_json().encode() + b"\n"

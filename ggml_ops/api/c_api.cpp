@@ -346,22 +346,28 @@ bool dflash_token_is_eog(const llama_vocab * vocab, int32_t token) {
 
 // ---- media ----
 
-struct dflash_prompt {
-    std::vector<int32_t> tokens;
-};
+struct dflash_prompt : media_prompt {};
 
 dflash_status dflash_prompt_init(const dflash_engine * e, const char * text, int32_t n_text, bool add_special,
     const dflash_media * media, int32_t n_media, dflash_prompt ** out) {
     return attempt(out, [&] {
-        throw status_error(DFLASH_ERROR_ARG, "media are not supported yet");
-        return new dflash_prompt{};
+        check_range("n_text", n_text, 0, INT32_MAX);
+        check_range("n_media", n_media, 0, INT32_MAX);
+        const std::string bytes(given(text, n_text, "text") ? text : "", (size_t) n_text);
+        const engine &    owner = given(e, "engine");
+        return new dflash_prompt{ owner.prompt(bytes, add_special, given(media, n_media, "media"), n_media) };
     });
 }
 
 void dflash_prompt_free(dflash_prompt * prompt) { delete prompt; }
 
 dflash_status dflash_prompt_tokens(const dflash_prompt * prompt, int32_t * tokens, int32_t cap, int32_t * out) {
-    return attempt(out, [&] { return (int32_t) given(prompt, "prompt").tokens.size(); });
+    return attempt(out, [&] {
+        const std::vector<int32_t> & all = given(prompt, "prompt").tokens;
+        const int32_t                n   = (int32_t) all.size();
+        std::copy_n(all.begin(), std::max(0, std::min(n, cap)), given(tokens, cap, "tokens"));
+        return n;
+    });
 }
 
 // ---- chat ----

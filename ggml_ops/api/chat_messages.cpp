@@ -17,20 +17,21 @@ void read_content(const json & value, const std::string & field, common_chat_msg
         msg.content = value.get<std::string>();
         return;
     }
-    refuse_field_if(!value.is_array(), field, "must be a string or an array of text parts");
+    refuse_field_if(!value.is_array(), field, "must be a string or an array of parts");
     each_element(value, field, [&](const json & one, const std::string & name) {
         field_reader      part(one, name);
         const std::string type = part.need_string("type");
-        if (type != "text" && type != "refusal") {
+        if (type != "text" && type != "refusal" && type != MEDIA_MARKER) {
             // OpenAI's wording, which clients look for
             throw field_error(part.name("type"), "Invalid content type. ", type.substr(0, 40),
-                " is only supported by certain models: this one reads text only");
+                " is only supported by certain models, and not here");
         }
-        msg.content_parts.push_back({ "text", part.need_string(type) });
+        const bool is_media = type == MEDIA_MARKER;
+        msg.content_parts.push_back({ is_media ? type : "text", part.need_string(is_media ? "text" : type) });
         ignored.add_untaken(part, HARMLESS);
     });
     if (msg.role == "tool" || msg.role == "function") {
-        msg.content = msg.render_content("\n");   // some templates ignore the parts of a result
+        msg.content = text_of(msg);   // some templates ignore the parts of a result
         msg.content_parts.clear();
     }
 }
@@ -170,7 +171,8 @@ class message_reader {
         }
         for (const char * media : { "audio", "images" }) {
             const json * value = in.take(media);
-            refuse_field_if(value && !value->empty(), in.name(media), "is not supported: this model reads text only");
+            refuse_field_if(value && !value->empty(), in.name(media),
+                "is not supported: images and audio belong into content, as parts of type image_url and input_audio");
         }
         if (const json * annotations = in.take("annotations"); annotations && !annotations->empty()) {
             ignored_.add(in.name("annotations"));

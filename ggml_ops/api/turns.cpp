@@ -25,14 +25,6 @@ std::string joined(const std::string & a, const std::string & b) {
     return a.empty() || b.empty() ? a + b : a + "\n" + b;
 }
 
-std::string text_of(const common_chat_msg & turn) {
-    std::string text = turn.content;
-    for (const common_chat_msg_content_part & part : turn.content_parts) {
-        text = joined(text, part.text);
-    }
-    return text;
-}
-
 // Appends `next` to the turn before it.
 void append(common_chat_msg & turn, const common_chat_msg & next) {
     turn.content = joined(text_of(turn), text_of(next));
@@ -121,6 +113,17 @@ const struct {
 };
 
 }   // namespace
+
+std::string text_of(const common_chat_msg & turn) {
+    std::string text        = turn.content;
+    bool        after_media = false;
+    for (const common_chat_msg_content_part & part : turn.content_parts) {
+        const bool is_media = part.type == MEDIA_MARKER;
+        text                = is_media || after_media ? text + part.text : joined(text, part.text);
+        after_media         = is_media;
+    }
+    return text;
+}
 
 std::string short_call_id(const std::string & id) {
     if (id.size() == N_SHORT && std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isalnum(c); })) {

@@ -12,6 +12,12 @@ namespace dflash {
 
 using turns = std::vector<common_chat_msg>;
 
+// The type of a content part whose text stands for an image or audio.
+inline constexpr const char * MEDIA_MARKER = "media_marker";
+
+// The text of a turn, with what stands for media, joined as llama.cpp joins the parts of a message.
+std::string text_of(const common_chat_msg & turn);
+
 // Nine letters and digits, as Mistral's templates require for call ids; an id of this form is kept. The result depends
 // only on the id, so a longer conversation keeps the same prefix.
 std::string short_call_id(const std::string & id);

@@ -13,9 +13,10 @@ static size_t host_limit(const dflash_engine_params & p, const model_pair & mode
     return p.cache_ram >= 0 ? p.cache_ram * MIB : std::min(DEFAULT, (size_t) (models.spare_memory() / 4));
 }
 
-cache::cache(const dflash_engine_params & p, const model_pair & models, target & target, draft_memories & drafts) :
-    target_(target), drafts_(drafts), sequences_(p.n_slots), host_(host_limit(p, models)), model_path_(p.model),
-    drafter_path_(p.drafter ? p.drafter : ""), slot_similarity_(p.slot_similarity), cache_idle_(p.cache_idle_slots),
+cache::cache(const dflash_engine_params & p, const model_pair & models, target & target, draft_memories & drafts,
+    media_table & media) :
+    target_(target), drafts_(drafts), media_(media), sequences_(p.n_slots), host_(host_limit(p, models)), model_path_(p.model),
+    drafter_path_(p.drafter ? p.drafter : ""), projector_path_(p.mmproj ? p.mmproj : ""), slot_similarity_(p.slot_similarity), cache_idle_(p.cache_idle_slots),
     leaves_idle_(p.cache_idle_slots && p.kv_unified && target.memory().reads_all_cells()),
     n_checkpoints_(target.memory().needs_checkpoints() ? p.n_checkpoints : 0), checkpoint_step_(p.checkpoint_step) {
     for (size_t i = 0; i < sequences_.size(); ++i) {
@@ -53,7 +54,7 @@ bool cache::keep_path(int32_t id, const tree & t, const std::vector<int32_t> & p
         return target_memory().commit(id, path);
     }
     // A chain's accepted rows are its first ones.
-    return (int32_t) path.size() == t.size() || target_memory().cut(id, s.n_past());
+    return (int32_t) path.size() == t.size() || target_memory().cut(id, s.position());
 }
 
 void cache::find_quotations(int32_t id, int32_t anchor, int32_t length, continuations & found) {
@@ -75,6 +76,7 @@ void cache::forget(int32_t id) {
     s.tokens.clear();
     s.n_asked = 0;
     s.text.reset();
+    s.media = {};
     target_memory().forget(id);
     drafts_.forget(id);
 }
@@ -86,7 +88,7 @@ int32_t cache::checkpoint_place(const sequence & s) const {
     // tokens at a prompt's end that a checkpoint leaves out: the next prompt rarely repeats the very end
     constexpr int32_t TAIL     = 16;
     const int32_t     n_prompt = (int32_t) s.prompt->size();
-    return n_checkpoints_ > 0 && s.caches && n_prompt - s.n_past() > 4 * TAIL ? n_prompt - TAIL : 0;
+    return n_checkpoints_ > 0 && s.caches && n_prompt - s.n_past() > 4 * TAIL ? s.media.whole(n_prompt - TAIL) : 0;
 }
 
 void cache::add_checkpoint(sequence & s) {
@@ -134,7 +136,7 @@ void cache::keep_on_host(const sequence & s) {
 conversation cache::copy_of(const sequence & s) const {
     conversation c;
     c.tokens      = s.tokens;
-    c.reach       = target_memory().copied_reach(s.id, s.n_past());
+    c.reach       = s.media.tokens_before(target_memory().copied_reach(s.id, s.position()));
     c.checkpoints = s.checkpoints;
     c.n_asked     = s.n_asked;
     c.state       = s.is_aside() ? s.aside : target_memory().read(s.id);
@@ -150,6 +152,7 @@ int32_t cache::restore(sequence & s, const conversation & c, int32_t n) {
         return 0;
     }
     s.tokens      = c.tokens;
+    s.media       = media_.layout(s.tokens);
     s.checkpoints = c.checkpoints;
     s.n_asked     = c.n_asked;
     drafts_.restore(s.id, c);
@@ -159,6 +162,7 @@ int32_t cache::restore(sequence & s, const conversation & c, int32_t n) {
 
 // Keeps the first n tokens of what the sequence holds. Returns how many really stayed.
 int32_t cache::cut_back(sequence & s, int32_t n) {
+    n = s.media.whole(n);
     if (n > 0 && n < s.n_past()) {
         n = go_back(s, n);
     }
@@ -183,12 +187,12 @@ int32_t cache::cut_back(sequence & s, int32_t n) {
 // checkpoint.
 int32_t cache::go_back(const sequence & s, int32_t n) {
     memory & m = target_memory();
-    if ((m.recurrent() || n >= reach(s)) && m.cut(s.id, n)) {
+    if ((m.recurrent() || n >= reach(s)) && m.cut(s.id, s.media.position(n))) {
         return n;
     }
     for (auto c = s.checkpoints.rbegin(); c != s.checkpoints.rend(); ++c) {
         if (c->at <= n) {   // the rest of the memory is cut by position
-            return m.write(s.id, *c->state, true) && m.cut(s.id, c->at) ? c->at : 0;
+            return m.write(s.id, *c->state, true) && m.cut(s.id, s.media.position(c->at)) ? c->at : 0;
         }
     }
     return 0;

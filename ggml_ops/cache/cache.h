@@ -8,6 +8,7 @@
 #include "cache/host_cache.h"
 #include "cache/sequence.h"
 #include "dflash.h"
+#include "media/media_table.h"
 #include "target/target.h"
 
 #include <cstdint>
@@ -29,8 +30,9 @@ class cache {
         int64_t set_aside = 0;   // running ones
     };
 
-    // `target` and `drafts` must outlive this.
-    cache(const dflash_engine_params & params, const model_pair & models, target & target, draft_memories & drafts);
+    // All must outlive this but `params` and `models`.
+    cache(const dflash_engine_params & params, const model_pair & models, target & target, draft_memories & drafts,
+        media_table & media);
 
     const std::vector<sequence> & sequences() const { return sequences_; }
     const sequence &              at(int32_t id) const;     // throws DFLASH_ERROR_ARG
@@ -97,7 +99,7 @@ class cache {
     memory &       target_memory() { return target_.memory(); }
     const memory & target_memory() const { return target_.memory(); }
 
-    int32_t reach(const sequence & s) const { return target_memory().reach(s.id, s.n_past()); }
+    int32_t reach(const sequence & s) const;
     int32_t own_prefix(const sequence & s, const std::vector<int32_t> & prompt) const;
     int32_t future_prefix(const sequence & s, const std::vector<int32_t> & prompt) const;
     source  best_source(const sequence & s, const std::vector<int32_t> & prompt) const;
@@ -110,7 +112,7 @@ class cache {
     void         keep_on_host(const sequence & s);
     conversation copy_of(const sequence & s) const;
     int32_t      restore(sequence & s, const conversation & c, int32_t n);
-    std::string  refusal(const conversation & c) const;
+    std::string  refusal(const conversation & c, const media_layout & media) const;
 
     int32_t checkpoint_place(const sequence & s) const;
     void    add_checkpoint(sequence & s);
@@ -118,13 +120,14 @@ class cache {
 
     target &              target_;
     draft_memories &      drafts_;
+    media_table &         media_;
     std::vector<sequence> sequences_;
     host_cache            host_;
     move_counts           moved_;
     int64_t               n_requests_ = 0;
 
     // options (dflash_engine_params)
-    std::string model_path_, drafter_path_;
+    std::string model_path_, drafter_path_, projector_path_;
     float       slot_similarity_;
     bool        cache_idle_, leaves_idle_;
     int32_t     n_checkpoints_, checkpoint_step_;

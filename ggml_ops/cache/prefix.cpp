@@ -67,12 +67,17 @@ int32_t cache::choose(const std::vector<int32_t> & prompt, const int32_t * candi
 
 // Tokens of the prompt that a sequence need not read if it gets this prompt.
 int32_t cache::own_prefix(const sequence & s, const std::vector<int32_t> & prompt) const {
-    return kept_tokens(reach(s), s.checkpoints, common_tokens(s.tokens, prompt));
+    return kept_tokens(reach(s), s.checkpoints, s.media.whole(common_tokens(s.tokens, prompt)));
+}
+
+// The fewest tokens that it can be cut back to.
+int32_t cache::reach(const sequence & s) const {
+    return s.media.tokens_before(target_memory().reach(s.id, s.position()));
 }
 
 // Tokens of the prompt that another sequence will hold when it has read its own one.
 int32_t cache::future_prefix(const sequence & s, const std::vector<int32_t> & prompt) const {
-    const int32_t n_common = common_tokens(*s.prompt, prompt);
+    const int32_t n_common = s.media.whole(common_tokens(*s.prompt, prompt));
     if (!target_memory().drops_cells()) {
         return n_common;
     }
@@ -120,6 +125,7 @@ int32_t cache::begin(
     sequence &    s        = sequences_[id];
     const int32_t n_cached = take_over(s, reusable, caches);
     s.prompt               = &prompt;
+    s.media                = media_.layout(prompt);
     s.request_number       = ++n_requests_;
     s.caches               = caches;
     s.n_asked              = (int32_t) prompt.size();
@@ -166,6 +172,7 @@ std::optional<int32_t> cache::follow(int32_t id, const std::vector<int32_t> & re
     const int32_t n        = leader.is_aside() ? 0 : own_prefix(leader, reusable);
     s.leader               = {};
     const int32_t n_cached = n > 0 ? share(leader, s, n) : 0;
+    s.media                = media_.layout(*s.prompt);
     s.save_at              = checkpoint_place(s);
     s.n_asked              = (int32_t) s.prompt->size();
     return n_cached;
@@ -179,6 +186,7 @@ int32_t cache::share(const sequence & from, sequence & to, int32_t n) {
         return 0;
     }
     to.tokens      = from.tokens;
+    to.media       = from.media;
     to.checkpoints = from.checkpoints;
     to.n_asked     = from.n_asked;
     drafts_.share(from.id, to.id, n);

@@ -4,15 +4,49 @@
 #include "cache/cache.h"
 #include "cache/slot_file.h"
 
+#include <map>
+#include <set>
+
 namespace dflash {
 
 // What this engine's files belong to. Throws status_error where a model's file cannot be read any more.
-static slot_file_owner owner_of(const std::string & model, const std::string & drafter) {
+static slot_file_owner owner_of(
+    const std::string & model, const std::string & drafter, const std::string & projector) {
+    const auto fingerprint = [](const std::string & path) { return path.empty() ? 0 : model_fingerprint(path); };
     try {
-        return { model_fingerprint(model), drafter.empty() ? 0 : model_fingerprint(drafter) };
+        return { fingerprint(model), fingerprint(drafter), fingerprint(projector) };
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_INTERNAL, e.what());
     }
+}
+
+// The media that tokens stand for, each once.
+static std::vector<slot_medium> media_of(const std::vector<int32_t> & tokens, const media_table & table) {
+    std::vector<slot_medium> media;
+    for (const int32_t token : std::set<int32_t>(tokens.begin(), tokens.end())) {
+        if (is_media(token)) {
+            media.push_back({ token, table.key(token) });
+        }
+    }
+    return media;
+}
+
+// Lets tokens stand for the same media here. False: one stands for none.
+static bool adopt_media(std::vector<int32_t> & tokens, const std::vector<slot_medium> & media, media_table & table) {
+    std::map<int32_t, int32_t> here;
+    for (const slot_medium & m : media) {
+        here[m.token] = media_token(table.number(m.key));
+    }
+    for (int32_t & token : tokens) {
+        if (is_media(token)) {
+            const auto known = here.find(token);
+            if (known == here.end()) {
+                return false;
+            }
+            token = known->second;
+        }
+    }
+    return true;
 }
 
 dflash_slot_file cache::save(int32_t id, const std::string & path) const {
@@ -21,13 +55,13 @@ dflash_slot_file cache::save(int32_t id, const std::string & path) const {
     if (const std::string why = target_memory().uncheckable(); !why.empty()) {
         throw status_error(DFLASH_ERROR_ARG, "slots of this model cannot be saved: ", why);
     }
-    const slot_file_owner owner = owner_of(model_path_, drafter_path_);
+    const slot_file_owner owner = owner_of(model_path_, drafter_path_, projector_path_);
     const conversation    c     = copy_of(s);
     if (c.state.empty()) {
         throw status_error(DFLASH_ERROR_INTERNAL, "the state of slot ", id, " could not be read");
     }
     try {
-        return { (int32_t) c.tokens.size(), write_slot_file(path, c, owner) };
+        return { (int32_t) c.tokens.size(), write_slot_file(path, c, media_of(c.tokens, media_), owner) };
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_INTERNAL, e.what());
     }
@@ -36,15 +70,18 @@ dflash_slot_file cache::save(int32_t id, const std::string & path) const {
 dflash_slot_file cache::load(int32_t id, const std::string & path) {
     idle(id);
     sequence &            s     = sequences_[id];
-    const slot_file_owner owner = owner_of(model_path_, drafter_path_);
-    size_t                bytes = 0;
-    conversation          c;
+    const slot_file_owner owner = owner_of(model_path_, drafter_path_, projector_path_);
+    slot_file             file;
+    media_layout          media;
     try {
-        c = read_slot_file(path, owner, target_.limits().n_ctx_slot - 1, bytes);
+        file = read_slot_file(path, owner, target_.limits().n_ctx_slot - 1);
+        refuse_if(!adopt_media(file.held.tokens, file.media, media_), "the file is damaged: a token of no medium");
+        media = media_.layout(file.held.tokens);
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_ARG, e.what());
     }
-    if (const std::string why = refusal(c); !why.empty()) {
+    const conversation & c = file.held;
+    if (const std::string why = refusal(c, media); !why.empty()) {
         throw status_error(DFLASH_ERROR_ARG, "the file is damaged: ", why);
     }
     const int32_t n = (int32_t) c.tokens.size();
@@ -61,26 +98,26 @@ dflash_slot_file cache::load(int32_t id, const std::string & path) {
         host_.add(std::move(before));
     }
     s.caches = true;
-    return { n, bytes };
+    return { n, file.bytes };
 }
 
 // Why a conversation from outside cannot be one of this engine's, empty if it can.
-std::string cache::refusal(const conversation & c) const {
+std::string cache::refusal(const conversation & c, const media_layout & media) const {
     const int32_t n_vocab = target_.n_vocab();
     for (const int32_t token : c.tokens) {
-        if (token < 0 || token >= n_vocab) {
+        if (!is_media(token) && (token < 0 || token >= n_vocab)) {
             return "a token outside the vocabulary";
         }
     }
     const memory & m = target_memory();
-    if (std::string why = m.refusal(c.state, (int32_t) c.tokens.size(), false); !why.empty()) {
+    if (std::string why = m.refusal(c.state, media.positions((int32_t) c.tokens.size()), false); !why.empty()) {
         return why;
     }
     if (!m.needs_checkpoints() && !c.checkpoints.empty()) {
         return "checkpoints that this model does not need";
     }
     for (const checkpoint & p : c.checkpoints) {
-        if (std::string why = m.refusal(*p.state, p.at, true); !why.empty()) {
+        if (std::string why = m.refusal(*p.state, media.positions(p.at), true); !why.empty()) {
             return why;
         }
     }

@@ -4,6 +4,7 @@
 
 #include "base/raw_bytes.h"
 #include "draft/lookup.h"
+#include "media/media_text.h"
 
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,7 @@ struct sequence {
     int32_t                 n_asked = 0;   // of the tokens, those of the last prompt; the rest is its answer
     raw_bytes               aside;         // while it is not empty, the memory's part is here: others needed the room
     text_index              text;          // of `tokens`
+    media_layout            media;         // of `tokens`, and perhaps of the rest of the prompt
 
     // the request that runs on it, or the last one
     bool                         running        = false;
@@ -50,6 +52,7 @@ struct sequence {
     int64_t                      t_used_us = 0;        // when the last request ended
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
+    int32_t position() const { return media.position(n_past()); }   // of the next token
     bool    is_aside() const { return !aside.empty(); }
     bool    follows() const { return leader.id >= 0; }
     // Whether it has yet to read some of its prompt, and has its cells.

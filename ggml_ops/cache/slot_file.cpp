@@ -19,14 +19,20 @@ namespace {
 
 constexpr int32_t MAX_DRAFTS      = 8;
 constexpr char    CONTRADICTION[] = "is damaged: its counts contradict each other";
-constexpr char    MAGIC[8]        = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '3' };
+constexpr char    MAGIC[8]        = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '4' };
 
 struct head {
     char     magic[8];
     uint64_t file_size;
-    uint64_t target, drafter;
-    uint64_t state_size;   // bytes
-    int32_t  n_tokens, n_asked, n_checkpoints, n_drafts;
+    uint64_t target, drafter, projector;   // projector: 0 without media
+    uint64_t state_size;                   // bytes
+    int32_t  n_tokens, n_asked, n_checkpoints, n_drafts, n_media, unused;
+};
+
+// A medium.
+struct media_head {
+    uint8_t hash[32];
+    int32_t token, part, order, n_rows, n_pos, advances;
 };
 
 // Before what a drafter holds.
@@ -156,10 +162,11 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
     refuse_file_if(h.file_size != size, "is damaged: it has ", size, " of ", h.file_size, " bytes");
     refuse_file_if(h.target != owner.target, "was saved with another target");
     refuse_file_if(h.drafter != owner.drafter, "was saved with another drafter, or without one");
+    refuse_file_if(h.n_media > 0 && h.projector != owner.projector, "holds media that another projector read");
     refuse_file_if(h.n_tokens < 1 || h.n_tokens > max_tokens, "holds ", h.n_tokens, " tokens, must be 1..", max_tokens,
         " (start with a larger -c)");
     const bool sound = h.n_asked >= 0 && h.n_asked <= h.n_tokens && h.n_checkpoints >= 0 && h.n_checkpoints <= 1024 &&
-                       h.n_drafts >= 0 && h.n_drafts <= MAX_DRAFTS;
+                       h.n_drafts >= 0 && h.n_drafts <= MAX_DRAFTS && h.n_media >= 0 && h.n_media <= h.n_tokens;
     refuse_file_if(!sound, CONTRADICTION);
 }
 
@@ -214,18 +221,45 @@ static draft_head head_of(const draft_copy & d) {
     return h;
 }
 
-static head head_of(const conversation & c, const slot_file_owner & owner) {
+static media_head head_of(const slot_medium & m) {
+    media_head h = {};
+    std::copy(m.key.hash.begin(), m.key.hash.end(), h.hash);
+    h.token    = m.token;
+    h.part     = m.key.part;
+    h.order    = m.key.order;
+    h.n_rows   = m.key.size.n_rows;
+    h.n_pos    = m.key.size.n_pos;
+    h.advances = m.key.size.advances;
+    return h;
+}
+
+static slot_medium medium_of(const media_head & h) {
+    refuse_file_if(h.token >= -1 || h.n_rows < 1 || h.n_pos < 1 || h.n_pos > h.n_rows, CONTRADICTION);
+    slot_medium m;
+    m.token = h.token;
+    std::copy(std::begin(h.hash), std::end(h.hash), m.key.hash.begin());
+    m.key.part          = h.part;
+    m.key.order         = h.order;
+    m.key.size.n_rows   = h.n_rows;
+    m.key.size.n_pos    = h.n_pos;
+    m.key.size.advances = h.advances != 0;
+    return m;
+}
+
+static head head_of(const conversation & c, size_t n_media, const slot_file_owner & owner) {
     head h = {};
     std::memcpy(h.magic, MAGIC, sizeof(MAGIC));
     h.target        = owner.target;
     h.drafter       = owner.drafter;
+    h.projector     = n_media > 0 ? owner.projector : 0;
     h.state_size    = c.state.size();
     h.n_tokens      = (int32_t) c.tokens.size();
     h.n_asked       = c.n_asked;
     h.n_checkpoints = (int32_t) c.checkpoints.size();
     h.n_drafts      = (int32_t) c.drafts.size();
+    h.n_media       = (int32_t) n_media;
     h.file_size     = sizeof(h) + c.bytes() + c.checkpoints.size() * 2 * sizeof(uint64_t) +
-                  c.drafts.size() * sizeof(draft_head) + sizeof(uint64_t);
+                  c.drafts.size() * sizeof(draft_head) + n_media * sizeof(media_head) + sizeof(uint64_t);
     return h;
 }
 
@@ -258,15 +292,20 @@ static draft_copy read_draft(reader & in, int32_t n_tokens) {
     return d;
 }
 
-size_t write_slot_file(const std::string & path, const conversation & c, const slot_file_owner & owner) {
+size_t write_slot_file(const std::string & path, const conversation & c, const std::vector<slot_medium> & media,
+    const slot_file_owner & owner) {
     // Beside it, with a name as short as any.
     const auto        now  = std::chrono::steady_clock::now().time_since_epoch();
     const std::string part = file_path(path).replace_filename(std::to_string(now.count()) + ".part").u8string();
-    const head        h    = head_of(c, owner);
+    const head        h    = head_of(c, media.size(), owner);
     errno                  = 0;
     writer out(part);
     out.write(&h, sizeof(h));
     out.write(c.tokens.data(), c.tokens.size() * sizeof(int32_t));
+    for (const slot_medium & m : media) {
+        const media_head of = head_of(m);
+        out.write(&of, sizeof(of));
+    }
     out.write(c.state.data(), c.state.size());
     for (const checkpoint & p : c.checkpoints) {
         const uint64_t at_and_size[2] = { (uint64_t) p.at, p.state->size() };
@@ -289,16 +328,21 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
     return size;
 }
 
-conversation read_slot_file(
-    const std::string & path, const slot_file_owner & owner, int32_t max_tokens, size_t & bytes) {
+slot_file read_slot_file(const std::string & path, const slot_file_owner & owner, int32_t max_tokens) {
     reader in(path);
     head   h;
     in.read(&h, sizeof(h));
     check(h, in.size(), owner, max_tokens);
 
-    conversation c;
-    c.n_asked = h.n_asked;
+    slot_file      file;
+    conversation & c = file.held;
+    c.n_asked        = h.n_asked;
     in.read_all(c.tokens, (uint64_t) h.n_tokens);
+    for (int32_t i = 0; i < h.n_media; ++i) {
+        media_head m;
+        in.read(&m, sizeof(m));
+        file.media.push_back(medium_of(m));
+    }
     in.read_all(c.state, h.state_size);
     for (int32_t i = 0; i < h.n_checkpoints; ++i) {
         uint64_t at_and_size[2];
@@ -314,8 +358,8 @@ conversation read_slot_file(
         c.drafts.push_back(read_draft(in, h.n_tokens));
     }
     in.finish();
-    bytes = in.size();
-    return c;
+    file.bytes = in.size();
+    return file;
 }
 
 }   // namespace dflash

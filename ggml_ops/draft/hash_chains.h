@@ -90,7 +90,7 @@ class place_chains {
         const auto    token   = [&](int32_t i) { return i == 0 ? next : i <= n ? text[n - i] : -1; };
         const auto    matched = [&](int32_t place) {
             int32_t m = 0;
-            while (m < MAX_MATCH && m <= n && place - m >= oldest && held(place - m) == token(m)) {
+            while (m < MAX_MATCH && m <= n && place - m >= oldest && token(m) >= 0 && held(place - m) == token(m)) {
                 ++m;
             }
             return m;

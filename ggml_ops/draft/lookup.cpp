@@ -34,8 +34,11 @@ void text_index::find(const std::vector<int32_t> & text, int32_t next, int32_t l
         // The match may run into the text's end: a repetition goes on repeating.
         const int32_t period = n - place;
         for (int32_t i = 0; i < length; ++i) {
-            const int32_t at = place + 1 + i % period;
-            found.push(at < n ? text[at] : next);
+            const int32_t at = place + 1 + i % period, token = at < n ? text[at] : next;
+            if (token < 0) {   // a medium's row
+                break;
+            }
+            found.push(token);
         }
     });
 }

@@ -40,10 +40,16 @@ static std::vector<drafter_traits> traits_of(const draft_memories & drafts) {
     return traits;
 }
 
+static std::unique_ptr<media_encoder> load_encoder(const target & target) {
+    const dflash_engine_params & p = target.params();
+    return is_set(p.mmproj) ? std::make_unique<media_encoder>(p, target.model(), target.limits().n_rows) : nullptr;
+}
+
 engine::engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user) :
     given_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
     models_(given_, { progress, user }), target_(given_, models_), drafts_(target_, load_drafters(models_, target_)),
-    cache_(target_.params(), models_, target_, drafts_), limits_(target_.limits()),
+    encoder_(load_encoder(target_)), cache_(target_.params(), models_, target_, drafts_, media_),
+    limits_(target_.limits()),
     answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
     if (given_.accept == DFLASH_ACCEPT_BLOCK) {
@@ -71,7 +77,13 @@ engine::~engine() {
 
 std::unique_ptr<dflash_request> engine::prepare(const dflash_request_params & params) const {
     return std::make_unique<dflash_request>(
-        dflash_request{ prepare_request(params, target_.params(), target_, drafts_.drafters()), this });
+        dflash_request{ prepare_request(params, target_.params(), target_, drafts_.drafters(), media_), this });
+}
+
+media_prompt engine::prompt(
+    const std::string & text, bool add_special, const dflash_media * media, int32_t n_media) const {
+    refuse_if(!encoder_, "this model reads text only: start with its projector (--mmproj)");
+    return encoder_->projector().tokenize(text, add_special, media, n_media, media_);
 }
 
 void engine::submit(int32_t id, dflash_request & given) {
@@ -83,6 +95,7 @@ void engine::submit(int32_t id, dflash_request & given) {
     const request & r = s.request;
     s.stats.n_cached  = cache_.begin(id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);
     drafts_.count_text(r.prompt, s.stats.n_cached);
+    s.request.media.begin(encoder_.get());
     s.t_submit_us = llama_time_us();
     s.state       = DFLASH_READING;
     cache_.leave_idle();
@@ -141,6 +154,7 @@ void engine::finish(slot & s, int32_t state) {
     s.state = state;
     cache_.end(s.id);
     s.request.sampler.reset();
+    s.request.media.end(encoder_.get());
     controller_.end_answer(s);
     s.drafts.clear();
 }

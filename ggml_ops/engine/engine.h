@@ -14,6 +14,7 @@
 #include "engine/request.h"
 #include "engine/room.h"
 #include "engine/slot.h"
+#include "media/media_encoder.h"
 #include "target/model_pair.h"
 #include "target/target.h"
 #include "transfers/transfer_count.h"
@@ -51,6 +52,7 @@ class engine {
     // ---- requests; dflash.h has the contracts ----
 
     std::unique_ptr<dflash_request> prepare(const dflash_request_params & params) const;
+    media_prompt prompt(const std::string & text, bool add_special, const dflash_media * media, int32_t n_media) const;
     bool                            has_room(const request & r) const { return room_.has(r); }
     // Moves the request; one that is refused stays whole.
     void                 submit(int32_t id, dflash_request & r);
@@ -67,6 +69,7 @@ class engine {
     const model_pair &           models() const { return models_; }
     const dflash::target &       target() const { return target_; }
     const draft_memories &       drafts() const { return drafts_; }
+    const media_encoder *        encoder() const { return encoder_.get(); }   // null: text only
     const dflash::cache &        cache() const { return cache_; }
     dflash::cache &              cache() { return cache_; }
     const dflash::controller &   controller() const { return controller_; }
@@ -79,15 +82,18 @@ class engine {
 
     // ---- inspection, for tests ----
 
-    dflash::inspector inspector() { return { target_, drafts_, cache_ }; }
+    dflash::inspector inspector() { return { target_, drafts_, cache_, media_, encoder_.get() }; }
     void              add_time(double ms);   // of inspector::tree_pass()
 
   private:
     int32_t run_step(dflash_update * updates);
+    int32_t step_in_turn(dflash_update * updates);
     int32_t write_updates(dflash_update * updates);
 
     // one step, in this order
-    void plan();
+    int32_t begin_step();
+    void    read_media();
+    void    plan(int32_t room);
     bool verify();
     void walk();
     void commit();
@@ -96,6 +102,8 @@ class engine {
     void grow();
 
     // parts of the phases
+    slot * next_medium();
+    void   read_medium(slot & s);
     void follow(slot & s);
     void add_trees(const std::vector<int32_t> & sizes);
     void add_prompts();
@@ -122,6 +130,8 @@ class engine {
     model_pair           models_;
     dflash::target       target_;
     draft_memories       drafts_;
+    mutable media_table  media_;   // any thread
+    std::unique_ptr<media_encoder> encoder_;
     dflash::cache        cache_;
     const pass_limits &  limits_;   // the target's
     dflash::controller   controller_{ limits_ };

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/stopwatch.h"
 #include "draft/block_drafter.h"
+#include "engine/media_pass.h"
 #include "engine/request.h"
 #include "llama/access.h"
 #include "llama/mtp_layers.h"
@@ -25,37 +26,73 @@ void inspector::need_cells(int32_t n, const char * what) {
     }
 }
 
-// Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the taps of each pass, and the logits of its
-// last row and of those from `first_output` on. Whatever happens, the slot is empty afterwards.
+// Feeds tokens[0..n) to an idle slot, `width` rows of text a pass; each_pass sees the taps of each pass, and the logits
+// of its last row and of those from `first_output` on, if they are text. Whatever happens, the slot is empty afterwards.
 void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output,
     const char * what, const std::function<void(int32_t from, int32_t n_rows)> & each_pass) {
-    batch & rows = target_.rows();
+    prompt_media media = check_tokens(tokens, n, target_, media_);
     cache_.forget(id);
     need_cells(n, what);
+    media.begin(encoder_);
     try {
         for (int32_t from = 0; from < n;) {
-            const int32_t n_rows = std::min(width, n - from);
-            rows.clear();
-            for (int32_t k = 0; k < n_rows; ++k) {
-                rows.add_row(id, tokens[from + k], from + k, from + k >= first_output || k == n_rows - 1);
-            }
-            target_.end_pass();
-            drafts_.free_tap_cells();
-            target_.process(what);
+            const int32_t end    = std::min({ n, from + width, media.layout.next(from) });
+            const int32_t n_rows = end > from ? feed_text(id, tokens, from, end, first_output, media.layout, what)
+                                              : feed_medium(id, media, from, what);
             each_pass(from, n_rows);
             from += n_rows;
         }
     } catch (...) {
+        media.end(encoder_);
         cache_.forget(id);
         throw;
     }
+    media.end(encoder_);
     cache_.forget(id);
+}
+
+// One pass over tokens [from, end). Returns its rows.
+int32_t inspector::feed_text(int32_t id, const int32_t * tokens, int32_t from, int32_t end, int32_t first_output,
+    const media_layout & layout, const char * what) {
+    batch & rows = target_.rows();
+    rows.clear();
+    for (int32_t i = from; i < end; ++i) {
+        rows.add_row(id, tokens[i], layout.position(i), i >= first_output || i == end - 1);
+    }
+    target_.end_pass();
+    drafts_.free_tap_cells();
+    target_.process(what);
+    return end - from;
+}
+
+// One pass over rows of the medium at index `from`. Returns its rows.
+int32_t inspector::feed_medium(int32_t id, prompt_media & media, int32_t from, const char * what) {
+    constexpr int32_t  WAIT_MS = 1000;
+    const media_span & span    = *media.layout.at(from);
+    const medium &     m       = *media.at(from);
+    media.want(encoder_, from);
+    while (!encoder_->rows(m)) {
+        encoder_->wait(m, WAIT_MS);
+    }
+    const int32_t n_rows = media_pass_rows(target_.limits(), m, from - span.begin);
+    const int32_t pos    = media.layout.position(span.begin);
+    const int     rc = process_media(target_, drafts_, id, m, encoder_->rows(m), pos, from - span.begin, n_rows);
+    if (rc != 0) {
+        throw status_error(DFLASH_ERROR_COMPUTE, what, ": a pass over a medium failed (code ", rc, ")");
+    }
+    return n_rows;
+}
+
+// Whether rows from `first` on are rows of media, which have no logits.
+static void refuse_media_from(const char * field, int32_t first, const prompt_media & media, int32_t n) {
+    refuse_if(media.layout.next(first) < n, field, " is ", first, ", before a medium's end: rows of media have no logits");
 }
 
 void inspector::score(int32_t id, const dflash_score_params & p) {
     cache_.idle(id);
-    check_tokens(p.tokens, p.n_tokens, target_);
+    const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_);
     check_range("first", p.first, 1, p.n_tokens);
+    refuse_media_from("first", p.first - 1, media, p.n_tokens);
     check_range("width", p.width, 1, target_.limits().n_outputs);
     const int32_t n_vocab = target_.n_vocab();
     // Before `first` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
@@ -94,7 +131,7 @@ void inspector::probe(int32_t id, const dflash_probe_params & p) {
     cache_.idle(id);
     auto * drafter = drafts_.empty() ? nullptr : dynamic_cast<block_drafter *>(&drafts_[0].drafter());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
-    check_tokens(p.tokens, p.n_tokens, target_);
+    check_tokens(p.tokens, p.n_tokens, target_, media_);
     const drafter_model & model  = drafter->model();
     const int32_t         length = p.n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
     const int32_t         n_read = p.n_tokens - 1;   // all but the anchor
@@ -163,12 +200,15 @@ void inspector::tap(int32_t id, const dflash_tap_params & p) {
     cache_.idle(id);
     refuse_if(
         !drafts_.empty(), "tap needs an engine without a drafter (draft_kind lookup): its layers are tapped already");
-    check_tokens(p.tokens, p.n_tokens, target_);
+    const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_);
     const int32_t n = p.n_tokens, k = p.k, n_vocab = target_.n_vocab();
     refuse_if(p.n_layers < 1 || !p.layers, "n_layers is ", p.n_layers, ", must be at least 1");
     check_range("k", k, 0, n_vocab);
     check_range("first", p.first, 0, n);
     refuse_if(k > 0 && (!p.ids || !p.log_probs), "ids and log_probs are needed where k is not 0");
+    if (k > 0) {
+        refuse_media_from("first", p.first, media, n);
+    }
     const std::vector<int32_t> layers(p.layers, p.layers + p.n_layers);
     for (const int32_t layer : layers) {
         refuse_if(!offers_tap(target_.model(), layer), "layers has ", layer, ", which the target (",
@@ -236,7 +276,7 @@ static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
 tree inspector::check_tree(const dflash_tree_rows & rows, int32_t index) {
     const int32_t n_past = cache_.idle(rows.slot).n_past();
     const tree    t      = make_tree(rows, index);
-    check_tokens(rows.tokens, rows.n_nodes, target_);
+    check_text(rows.tokens, rows.n_nodes, target_);
     refuse_tree_if(n_past + rows.n_nodes > target_.limits().n_ctx_slot, index, n_past, " tokens and ", rows.n_nodes,
         " nodes are more than a slot's context of ", target_.limits().n_ctx_slot);
     const auto check_nodes = [&](int32_t most) {
@@ -305,7 +345,7 @@ double inspector::run_trees(const dflash_tree_rows * trees, const std::vector<tr
         const int32_t slot   = trees[i].slot;
         forms[i].all_outputs = trees[i].logits != nullptr;
         forms[i].open        = target_.opens(checked[i], trees[i].n_path < trees[i].n_nodes);
-        first_rows.push_back(target_.rows().add_tree(slot, checked[i], cache_.at(slot).n_past(), forms[i]));
+        first_rows.push_back(target_.rows().add_tree(slot, checked[i], cache_.at(slot).position(), forms[i]));
     }
     target_.end_pass();
     drafts_.free_tap_cells();

@@ -7,6 +7,7 @@
 #include "cache/cache.h"
 #include "cache/draft_memories.h"
 #include "dflash.h"
+#include "engine/prompt_media.h"
 #include "target/target.h"
 
 #include <cstdint>
@@ -21,8 +22,10 @@ class block_drafter;   // draft/block_drafter.h
 // Slots are sequences here: idle ones of the cache.
 class inspector {
   public:
-    inspector(target & target, draft_memories & drafts, cache & cache) :
-        target_(target), drafts_(drafts), cache_(cache) {}
+    // encoder: null if the target reads text only.
+    inspector(target & target, draft_memories & drafts, cache & cache, const media_table & media,
+        media_encoder * encoder) :
+        target_(target), drafts_(drafts), cache_(cache), media_(media), encoder_(encoder) {}
 
     void score(int32_t id, const dflash_score_params & p);
     void probe(int32_t id, const dflash_probe_params & p);
@@ -35,6 +38,9 @@ class inspector {
     void   need_cells(int32_t n, const char * what);
     void   feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output, const char * what,
           const std::function<void(int32_t from, int32_t n_rows)> & each_pass);
+    int32_t feed_text(int32_t id, const int32_t * tokens, int32_t from, int32_t n, int32_t first_output,
+        const media_layout & layout, const char * what);
+    int32_t feed_medium(int32_t id, prompt_media & media, int32_t from, const char * what);
     void   spread_logits(
           const block_drafter & drafter, const std::vector<float> & rows, int32_t n_block, float * out) const;
     tree              check_tree(const dflash_tree_rows & rows, int32_t index);
@@ -43,6 +49,8 @@ class inspector {
     target &         target_;
     draft_memories & drafts_;
     cache &          cache_;
+    const media_table & media_;
+    media_encoder *     encoder_;
 };
 
 // The target's KV cells, as JSON.

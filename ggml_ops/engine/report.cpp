@@ -173,6 +173,15 @@ json describe_devices(const llama_model * model) {
 
 }   // namespace
 
+// What the projector reads; null: there is none.
+static json media_json(const media_encoder * encoder) {
+    if (!encoder) {
+        return nullptr;
+    }
+    const projector & p = encoder->projector();
+    return { { "vision", p.sees() }, { "audio", p.hears() }, { "marker", p.marker() } };
+}
+
 std::string info_json(const engine & e) {
     const model_pair &           models = e.models();
     const target &               target = e.target();
@@ -199,6 +208,7 @@ std::string info_json(const engine & e) {
         { "no_tree", memory.no_tree() },
         { "kv_unified", params.kv_unified },
         { "not_bit_exact", access_row_variance(target.context()) },
+        { "media", media_json(e.encoder()) },
         { "chat_template", common_chat_templates_source(e.templates()) },
         { "chat_template_caps", common_chat_templates_get_caps(e.templates()) },
         { "memory", { { "target", llama_model_size(models.target()) }, { "context", total(used.context) },

@@ -4,6 +4,7 @@
 
 #include "dflash.h"
 #include "draft/prediction.h"
+#include "engine/prompt_media.h"
 
 #include <cstdint>
 #include <memory>
@@ -12,11 +13,13 @@
 namespace dflash {
 
 class drafter;
+class media_table;
 class sampler;   // accept/sampling.h
 class target;
 
 struct request {
     std::vector<int32_t> prompt;   // at least one token
+    prompt_media         media;
     std::shared_ptr<dflash::sampler>
                sampler;              // has seen the prompt. Never shared; a unique_ptr needs llama.cpp's types
     int32_t    n_predict     = -1;   // -1: until the context is full
@@ -44,10 +47,12 @@ struct request {
 // Checks a request and makes it ready. Any thread: reads only what is fixed after loading. Throws status_error,
 // field_error. drafters: there may be none; params: resolved (params.h).
 request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
-    const std::vector<const drafter *> & drafters);
+    const std::vector<const drafter *> & drafters, const media_table & media);
 
-// Throws unless these are tokens of the target, at least one and fewer than a slot's context.
-void check_tokens(const int32_t * tokens, int32_t n, const target & target);
+// Throws unless these are tokens of the target or media, at least one and fewer than a slot's context.
+prompt_media check_tokens(const int32_t * tokens, int32_t n, const target & target, const media_table & table);
+// The same for tokens alone, which may be few or many.
+void check_text(const int32_t * tokens, int32_t n, const target & target);
 
 // Throws field_error unless one of the drafters can do what accept=block needs: the probability with which a draft was
 // drawn, which only a lattice has.

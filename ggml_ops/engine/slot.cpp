@@ -1,5 +1,7 @@
 #include "engine/slot.h"
 
+#include "llama.h"
+
 #include <algorithm>
 
 namespace dflash {
@@ -72,6 +74,13 @@ void slot::begin(dflash::request && r) {
 void slot::begin_pass() {
     pass = {};
     result.clear();
+}
+
+void slot::start_reading() {
+    if (!t_start_us) {
+        t_start_us       = llama_time_us();
+        stats.t_queue_ms = (t_start_us - t_submit_us) / 1000.0;
+    }
 }
 
 void slot::count_walk(int32_t drafted_by) {

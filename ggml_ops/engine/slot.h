@@ -61,6 +61,8 @@ struct slot_pass {
     bool        reads     = false;   // a prompt chunk
     bool        samples   = false;   // a tree, or the chunk that holds the prompt's last row
     bool        open      = false;   // its rows are a tree to the target's memory, which waits for the path
+    bool        reads_media = false;   // its next rows were a medium's, read in a pass before this one or
+    const medium * awaits   = nullptr;   // not encoded yet
     walk_result walked;
 
     // The first row that is sampled from.
@@ -107,6 +109,7 @@ struct slot {
 
     void begin(dflash::request && r);   // nothing is read yet
     void begin_pass();                  // nothing is planned or emitted yet
+    void start_reading();               // now, if it is the request's first row
     // Statistics of a tree that was walked. drafted_by: the dflash_origin of the drafter's candidates.
     void count_walk(int32_t drafted_by);
     // What the step did. Valid until the next one.

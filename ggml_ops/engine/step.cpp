@@ -13,7 +13,24 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     refuse_if(
         !updates || cap < (int32_t) slots_.size(), "cap is ", cap, ", must be at least n_slots (", slots_.size(), ")");
     int32_t n_updates = 0;
-    models_.rpc().blame([&] { n_updates = run_step(updates); });
+    models_.rpc().blame([&] { n_updates = encoder_ ? step_in_turn(updates) : run_step(updates); });
+    return n_updates;
+}
+
+// The encoder of media computes between steps. If a slot can do nothing but wait for it, so does this.
+int32_t engine::step_in_turn(dflash_update * updates) {
+    constexpr int32_t WAIT_MS   = 20;   // then commands of the caller may come
+    int32_t           n_updates = 0;
+    {
+        const encoder_turns::step turn(encoder_->turns());
+        n_updates = run_step(updates);
+    }
+    for (const slot & s : slots_) {
+        if (s.pass.awaits && target_.rows().n_rows() == 0) {
+            encoder_->wait(*s.pass.awaits, WAIT_MS);
+            break;
+        }
+    }
     return n_updates;
 }
 
@@ -28,7 +45,9 @@ int32_t engine::run_step(dflash_update * updates) {
     const double          passes_before = times_.verify + times_.draft;
     const transfer_counts moved_before  = transfers_of_this_thread();
 
-    timed(times_.plan, [&] { plan(); });
+    const int32_t room = timed(times_.plan, [&] { return begin_step(); });
+    timed(times_.verify, [&] { read_media(); });
+    timed(times_.plan, [&] { plan(room); });
     if (target_.rows().n_rows() == 0) {
         return write_updates(updates);
     }
@@ -54,24 +73,78 @@ int32_t engine::run_step(dflash_update * updates) {
 int32_t engine::write_updates(dflash_update * updates) {
     int32_t n = 0;
     for (slot & s : slots_) {
-        if (s.pass.n_rows > 0 || s.result.ended) {
+        if (s.pass.n_rows > 0 || s.pass.reads_media || s.result.ended) {
             updates[n++] = s.update(pass_.verify_ms);
         }
     }
     return n;
 }
 
-// ---- 1. plan: the trees of slots that write, then chunks of prompts, oldest request first ----
-
-void engine::plan() {
-    batch & rows = target_.rows();
-    rows.clear();
+// Returns how many cells there are for trees.
+int32_t engine::begin_step() {
     pass_ = next_;
     for (slot & s : slots_) {
         s.begin_pass();
         follow(s);
     }
-    const int32_t room = room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
+    return room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
+}
+
+// ---- 1. media: a pass over rows of one medium, if one was encoded; no other rows can be in it ----
+
+void engine::read_media() {
+    if (slot * s = next_medium()) {
+        try {
+            read_medium(*s);
+        } catch (const std::exception & e) {
+            fail(*s, e.what());
+        }
+    }
+}
+
+// The oldest slot whose next row is of a medium that is ready, null: none is. From now on all others are being encoded.
+slot * engine::next_medium() {
+    slot * next = nullptr;
+    for (slot & s : slots_) {
+        if (!s.reading() || s.held->follows()) {
+            continue;
+        }
+        s.request.media.want(encoder_.get(), s.n_past());
+        const medium * m   = s.request.media.at(s.n_past());
+        s.pass.reads_media = m;
+        try {
+            const bool ready = m && encoder_->rows(*m);
+            s.pass.awaits    = ready ? nullptr : m;
+            next             = ready && (!next || older(&s, next)) ? &s : next;
+        } catch (const std::exception & e) {
+            fail(s, e.what());
+        }
+    }
+    return next;
+}
+
+void engine::read_medium(slot & s) {
+    const media_span &   span = *s.request.media.layout.at(s.n_past());
+    const medium &       m    = *s.request.media.at(s.n_past());
+    const int32_t        from = s.n_past() - span.begin, n = media_pass_rows(limits_, m, from);
+    const int32_t        pos  = s.held->media.position(span.begin);
+    const int            rc   = process_media(target_, drafts_, s.id, m, encoder_->rows(m), pos, from, n);
+    fail_if(rc != 0, "a pass over a medium failed (code ", rc, ")");
+    ++totals_.n_passes;
+    totals_.n_rows += n;
+    decoded_ = false;
+    s.start_reading();
+    drafts_.keep_taps(s.id, 0, n);
+    cache_.add_prompt(s.id, n);
+    target_.end_pass();
+}
+
+// ---- 2. plan: the trees of slots that write, then chunks of prompts, oldest request first ----
+
+// room: cells for trees.
+void engine::plan(int32_t room) {
+    batch & rows = target_.rows();
+    rows.clear();
     controller::cut_trees(slots_, room);
     add_trees(controller_.tree_sizes(slots_, room));
     const int32_t n_tree_rows = rows.n_rows();
@@ -90,7 +163,7 @@ void engine::add_trees(const std::vector<int32_t> & sizes) {
             batch::tree_form form;
             form.padded_size = sizes[s.id];
             form.open        = target_.opens(t, t.size() > 1, form.padded_size);
-            s.pass.first_row = target_.rows().add_tree(s.id, t, s.n_past(), form);
+            s.pass.first_row = target_.rows().add_tree(s.id, t, s.held->position(), form);
             s.pass.n_rows    = t.size();
             s.pass.samples   = true;
             s.pass.open      = form.open;
@@ -145,7 +218,8 @@ void engine::choose_best_logits() {
 void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
     batch &       rows     = target_.rows();
     const int32_t n_prompt = (int32_t) s.request.prompt.size();
-    const int32_t end      = s.n_past() < s.held->save_at ? s.held->save_at : n_prompt;
+    const int32_t stop     = s.n_past() < s.held->save_at ? s.held->save_at : n_prompt;
+    const int32_t end      = std::min(stop, s.request.media.layout.next(s.n_past()));
     const int32_t n_room   = std::min(limits_.n_rows, n_tree_rows + limits_.n_prompt_rows) - rows.n_rows();
     int32_t       n        = std::min(end - s.n_past(), n_room);
     if (s.request.probs_from > 0) {
@@ -156,16 +230,16 @@ void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
     s.pass.samples   = n > 0 && s.n_past() + n == n_prompt && s.request.n_predict != 0;
     for (int32_t i = 0; i < n; ++i) {
         const int32_t at = s.n_past() + i;
-        rows.add_row(s.id, s.request.prompt[at], at, s.request.wants_probs_after(at) || (s.pass.samples && i == n - 1));
+        rows.add_row(s.id, s.request.prompt[at], s.held->media.position(at),
+            s.request.wants_probs_after(at) || (s.pass.samples && i == n - 1));
         ++s.pass.n_rows;
     }
-    if (n > 0 && !s.t_start_us) {
-        s.t_start_us       = llama_time_us();
-        s.stats.t_queue_ms = (s.t_start_us - s.t_submit_us) / 1000.0;
+    if (n > 0) {
+        s.start_reading();
     }
 }
 
-// ---- 2. verify: one target forward over all rows ----
+// ---- 3. verify: one target forward over all rows ----
 
 // On failure every slot of the pass has lost its state.
 bool engine::verify() {
@@ -220,7 +294,7 @@ void engine::await_logits() {
     models_.rpc().raise_failures();
 }
 
-// ---- 3. walk: per slot, with its own sampler chain ----
+// ---- 4. walk: per slot, with its own sampler chain ----
 
 void engine::walk() {
     for (slot & s : slots_) {
@@ -263,7 +337,7 @@ void engine::count_walk(slot & s) {
     controller_.observe_walk(s);
 }
 
-// ---- 4. commit: make the accepted path permanent, forget the rest; the bonus becomes the next anchor ----
+// ---- 5. commit: make the accepted path permanent, forget the rest; the bonus becomes the next anchor ----
 
 void engine::commit() {
     for (slot & s : slots_) {
@@ -323,7 +397,7 @@ void engine::commit_tree(slot & s) {
     }
 }
 
-// ---- 5. choose: quote, and decide whether and how far to draft ----
+// ---- 6. choose: quote, and decide whether and how far to draft ----
 
 void engine::choose() {
     quote();
@@ -351,7 +425,7 @@ void engine::quote() {
     }
 }
 
-// ---- 6. draft: one drafter forward for all slots that continue ----
+// ---- 7. draft: one drafter forward for all slots that continue ----
 
 // Whether a drafter reads a slot's pending taps even if the slot does not draft. Few may wait, so that the tap store
 // has cells, and a slot that drafts again has little to catch up with; on the host a prompt's wait for a wider pass.
@@ -411,7 +485,7 @@ void engine::draft_with(
     next_.draft_ms = controller_.observe_draft(pass_, choice, n_denoised, n_injected, pass_ms);
 }
 
-// ---- 7. grow: per slot, the best tree for the budget that the controller chose ----
+// ---- 8. grow: per slot, the best tree for the budget that the controller chose ----
 
 void engine::grow() {
     for (slot & s : slots_) {

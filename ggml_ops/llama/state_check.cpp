@@ -7,6 +7,8 @@
 #include "llama/memory_parts.h"
 
 #include <cstring>
+#include <map>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -17,8 +19,8 @@ namespace {
 // Walks over a state's parts in the order in which llama.cpp writes them. Every function throws std::runtime_error.
 class state_walk {
   public:
-    state_walk(const llama_context * ctx, const uint8_t * data, size_t size, int32_t n_tokens) :
-        hparams_(ctx->get_model().hparams), data_(data), left_(size), n_tokens_(n_tokens) {}
+    state_walk(const llama_context * ctx, const uint8_t * data, size_t size, const token_positions & tokens) :
+        hparams_(ctx->get_model().hparams), data_(data), left_(size), tokens_(tokens) {}
 
     void header() {
         skip(sizeof(uint32_t));       // llama.cpp checks its magic
@@ -47,7 +49,7 @@ class state_walk {
         uint32_t   n_cells      = take<uint32_t>();
         const bool tapes_follow = state_tapes::take_flag(n_cells);
         require(n_cells == 1, "several recurrent states");
-        require(take<llama_pos>() == n_tokens_ - 1, "a recurrent state of another position");
+        require(take<llama_pos>() == tokens_.at.back(), "a recurrent state of another position");
         require(take<uint32_t>() == 0, "sequences of a recurrent state");
         require(take<uint32_t>() == 0, "transposed recurrent states");
         require(take<uint32_t>() == hparams_.n_layer(), "another number of layers");
@@ -87,24 +89,32 @@ class state_walk {
     }
 
     void positions(uint32_t n_cells, uint32_t size, bool window) {
-        require(n_cells <= size && n_cells <= (uint32_t) n_tokens_, "more cells than tokens");
-        const bool        has_ext = hparams_.n_pos_per_embd() > 1 || hparams_.ple_n_heads > 0;
-        std::vector<bool> seen(n_tokens_);
+        require(n_cells <= size && n_cells <= tokens_.at.size(), "more cells than tokens");
+        const bool                    has_ext = hparams_.n_pos_per_embd() > 1 || hparams_.ple_n_heads > 0;
+        std::map<llama_pos, uint32_t> unseen;
+        std::set<llama_pos>           of_media;
+        for (size_t i = 0; i < tokens_.at.size(); ++i) {
+            ++unseen[tokens_.at[i]];
+            if (!tokens_.is_text[i]) {
+                of_media.insert(tokens_.at[i]);
+            }
+        }
         for (uint32_t i = 0; i < n_cells; ++i) {
             const llama_pos pos = take<llama_pos>();
             require(take<uint32_t>() == 1, "a cell of several sequences");
             if (has_ext) {
                 const auto ext = take<llama_kv_cell_ext>();
-                require(ext.x == pos && ext.y == pos, "a cell that is no text");
+                require(of_media.count(pos) || (ext.x == pos && ext.y == pos), "a cell that is no text");
             }
             take<llama_seq_id>();
-            require(pos >= 0 && pos < n_tokens_ && !seen[pos], "a position twice, or outside the text");
-            seen[pos] = true;
+            const auto found = unseen.find(pos);
+            require(found != unseen.end() && found->second > 0, "a position too often, or outside the text");
+            --found->second;
         }
-        for (llama_pos pos = 0; pos < n_tokens_; ++pos) {
-            const bool left =
-                window && llama_hparams::is_masked_swa(hparams_.n_swa, hparams_.swa_type, pos, n_tokens_ - 1);
-            require(seen[pos] || left, "a position is missing");
+        for (const auto & [pos, n] : unseen) {
+            const bool left = window && llama_hparams::is_masked_swa(
+                                            hparams_.n_swa, hparams_.swa_type, pos, tokens_.at.back());
+            require(n == 0 || left, "a position is missing");
         }
     }
 
@@ -154,7 +164,8 @@ class state_walk {
     void tapes(const llama_memory_recurrent & mem) {
         require(take<int64_t>() == mem.tapes.n_row(), "tapes of another size");
         const int32_t n_path = take<int32_t>();
-        require(n_path >= 0 && n_path <= mem.tapes.capacity && n_path <= n_tokens_, "a path that fits no tape");
+        require(n_path >= 0 && n_path <= mem.tapes.capacity && n_path <= (int32_t) tokens_.at.size(),
+            "a path that fits no tape");
         for (const ggml_tensor * layer : mem.tapes.layers) {
             if (layer && n_path > 0) {
                 numbers(GGML_TYPE_F32, mem.tapes.row_bytes(), n_path);
@@ -162,11 +173,11 @@ class state_walk {
         }
     }
 
-    const llama_hparams & hparams_;
-    const uint8_t *       data_;
-    size_t                left_;
-    int32_t               n_tokens_;
-    std::vector<double>   aligned_;
+    const llama_hparams &   hparams_;
+    const uint8_t *         data_;
+    size_t                  left_;
+    const token_positions & tokens_;
+    std::vector<double>     aligned_;
 };
 
 }   // namespace
@@ -179,13 +190,13 @@ std::string access_uncheckable(const llama_context * ctx) {
 }
 
 std::string access_check_state(
-    const llama_context * ctx, const uint8_t * data, size_t size, int32_t n_tokens, bool partial) {
+    const llama_context * ctx, const uint8_t * data, size_t size, const token_positions & tokens, bool partial) {
     if (std::string why = access_uncheckable(ctx); !why.empty()) {
         return why;
     }
     const memory_parts parts(llama_get_memory(ctx));
     try {
-        state_walk walk(ctx, data, size, n_tokens);
+        state_walk walk(ctx, data, size, tokens);
         walk.header();
         if (!partial || (!parts.window && !parts.states)) {
             walk.cache(*parts.kv, false);

@@ -10,13 +10,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace dflash {
 
-// Why an external state (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) is not one of
-// n_tokens tokens that this context could have written; empty if it is.
+// Where the tokens of a sequence stand, in order.
+struct token_positions {
+    std::vector<llama_pos> at;
+    std::vector<bool>      is_text;   // else a row of a medium, some of which share a position
+};
+
+// Why an external state (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) is not one of these
+// tokens, at least one, that this context could have written; empty if it is.
 LLAMA_API std::string access_check_state(
-    const llama_context * ctx, const uint8_t * data, size_t size, int32_t n_tokens, bool partial);
+    const llama_context * ctx, const uint8_t * data, size_t size, const token_positions & tokens, bool partial);
 
 // Why this context's states cannot be checked, empty if they can.
 LLAMA_API std::string access_uncheckable(const llama_context * ctx);

@@ -1,5 +1,7 @@
 #include "mtp/mtp_context.h"
 
+#include "media/media_text.h"
+
 #include "llama-ext.h"
 
 #include <algorithm>
@@ -93,7 +95,7 @@ bool mtp_context::fits(const ring_copy & copy) const {
     std::memcpy(tap.data(), copy.data.data(), tap_bytes());
     const raw_bytes rows(copy.data.begin() + (ptrdiff_t) tap_bytes(), copy.data.end());
     return std::all_of(tap.begin(), tap.end(), [](float x) { return std::isfinite(x); }) &&
-           (shares_ || memory_.refusal(rows, copy.end, false).empty());
+           (shares_ || memory_.refusal(rows, media_layout().positions(copy.end), false).empty());
 }
 
 std::map<ggml_backend_buffer_type_t, size_t> mtp_context::memory() const {

@@ -143,6 +143,7 @@ void mtp_drafter::run(const std::vector<draft_job> & jobs, int32_t length, std::
 }
 
 // Rows of the text, each with the tap of the position before, unless the target has them, and a path from the anchor.
+// Rows of media, which are no tokens, have their taps and some token's embedding.
 void mtp_drafter::start(const draft_job & job, draft & drafted) {
     if (job.pos != context_.end(job.slot)) {
         context_.rewind(job.slot, job.pos);
@@ -151,7 +152,7 @@ void mtp_drafter::start(const draft_job & job, draft & drafted) {
         return i > 0 ? job.taps + (size_t) (i - 1) * n_embd_ : context_.newest(job.slot);
     };
     for (int32_t i = 0; i < job.n_inject && !context_.shares(); ++i) {
-        rows_.push_back({ job.slot, job.tokens[i], job.pos + i, before(i), -1 });
+        rows_.push_back({ job.slot, std::max(0, job.tokens[i]), job.pos + i, before(i), -1 });
     }
     if (job.denoise) {
         const float * newest = before(job.n_inject);

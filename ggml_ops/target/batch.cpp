@@ -26,6 +26,14 @@ int32_t batch::add_row(int32_t seq, int32_t token, int32_t pos, bool output) {
     return row;
 }
 
+void batch::add_media_row(int32_t seq, const float * embedding, int32_t n_embd, const int32_t * pos) {
+    const int32_t row = llama_batch_ext_add_embd(rows_.get(), seq, { embedding, 1, (size_t) n_embd });
+    if (row != n_rows_ || !llama_batch_ext_set_pos(rows_.get(), row, pos)) {
+        throw status_error(DFLASH_ERROR_INTERNAL, "row ", n_rows_, " of a medium was refused by the batch");
+    }
+    ++n_rows_;
+}
+
 int32_t batch::add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_form & form) {
     const int32_t first = n_rows_;
     for (int32_t i = 0; i < t.size(); ++i) {

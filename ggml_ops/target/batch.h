@@ -22,12 +22,15 @@ class batch {
 
     // Adds a row and returns its index. `output`: it has logits. Throws status_error if llama.cpp refuses it.
     int32_t add_row(int32_t seq, int32_t token, int32_t pos, bool output);
+    // Adds a row of a medium: its embedding [n_embd], and its position with 4 sections. No other kind of row can be in
+    // the same pass.
+    void add_media_row(int32_t seq, const float * embedding, int32_t n_embd, const int32_t * pos);
     struct tree_form {
         bool    all_outputs = true;   // rows have logits; false: only the last
         bool    open        = true;   // a tree to the memory, which waits for the path (memory::commit); false: a chain
         int32_t padded_size = 0;      // rows of padding fill the tree up to it
     };
-    // Adds a tree on top of the first n_past positions and returns its first row. Whether it must be open:
+    // Adds a tree whose root has position n_past and returns its first row. Whether it must be open:
     // target::opens().
     int32_t add_tree(int32_t seq, const tree & t, int32_t n_past, const tree_form & form);
     // Marks a row as the root of a tree.

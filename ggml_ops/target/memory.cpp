@@ -5,7 +5,6 @@
 #include "llama/access.h"
 #include "llama/cache_access.h"
 #include "llama/llama_tree.h"
-#include "llama/state_check.h"
 #include "target/rpc_servers.h"
 
 #include <algorithm>
@@ -83,8 +82,8 @@ bool memory::write(int32_t seq, const raw_bytes & bytes, bool partial) {
            llama_state_seq_set_data_ext(ctx_, bytes.data(), bytes.size(), seq, state_flags(partial)) == bytes.size();
 }
 
-std::string memory::refusal(const raw_bytes & bytes, int32_t n_tokens, bool partial) const {
-    return access_check_state(ctx_, bytes.data(), bytes.size(), n_tokens, partial);
+std::string memory::refusal(const raw_bytes & bytes, const token_positions & tokens, bool partial) const {
+    return access_check_state(ctx_, bytes.data(), bytes.size(), tokens, partial);
 }
 
 std::string memory::uncheckable() const { return access_uncheckable(ctx_); }

@@ -29,6 +29,13 @@ class ModelMeta(Answer):
     pooling: NotRequired[Annotated[str, about("of a model for embeddings or scores")]]
 
 
+class Architecture(Answer):
+    """What a model reads and writes, as llama-server's router tells it."""
+
+    input_modalities: list[Literal["text", "image", "audio"]]
+    output_modalities: list[Literal["text"]]
+
+
 class Model(Answer):
     """A model that is served."""
 
@@ -38,6 +45,7 @@ class Model(Answer):
     owned_by: str
     aliases: Annotated[list[str], about("all of its names")]
     tags: list[str]
+    architecture: NotRequired[Annotated[Architecture, about("of a model that writes")]]
     meta: ModelMeta
 
 

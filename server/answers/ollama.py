@@ -10,7 +10,7 @@ from dflash_local.server.answers.answer import Answer, about
 from dflash_local.server.answers.probs import TokenAnswer
 from dflash_local.server.answers.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
-Capability = Literal["completion", "tools", "thinking", "insert", "embedding"]
+Capability = Literal["completion", "tools", "thinking", "insert", "embedding", "vision", "audio"]
 
 
 class OllamaError(Answer):

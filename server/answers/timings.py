@@ -14,6 +14,8 @@ class PromptTokens(Answer):
     """Details of the prompt's tokens."""
 
     cached_tokens: Annotated[int, about("taken from a slot's cache")]
+    image_tokens: NotRequired[Annotated[int, about("rows of images, if there are any")]]
+    audio_tokens: NotRequired[Annotated[int, about("rows of audio, if there are any")]]
 
 
 class CompletionTokens(Answer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SkipValidation, WithJsonSchema
@@ -29,7 +29,7 @@ class Turn(Document):
 
     role: Literal["user", "assistant", "system"]
     content: str | list[dict[str, Any]] = Field(
-        description="text, or blocks: text, thinking, redacted_thinking, tool_use, tool_result, search_result"
+        description="text, or blocks: text, image, thinking, redacted_thinking, tool_use, tool_result, search_result"
     )
 
 
@@ -95,6 +95,7 @@ class MessagesRequest(SingleFields):
         ".parameters": ".input_schema",
         "response_format.json_schema.schema": "output_config.format.schema",
     }
+    MEDIA_WORDS: ClassVar = {"image": "Could not process image: "}
     POLICY: ClassVar = Policy(
         names={"stop": ("stop_sequences", "stop")},
         harmless={
@@ -127,7 +128,8 @@ class MessagesRequest(SingleFields):
         ignored: list[str] = []
         chat = self.passed_on("chat_template_kwargs")
         chat.setdefault("max_tokens", MAX_TOKENS)
-        chat["messages"] = _conversation(self, ignored)
+        transcript = _conversation(self, ignored)
+        chat["messages"], self._media_places = transcript.messages, transcript.places
         chat |= _tools(self, ignored) | _thinking(self.thinking) | _output(self)
         _note_edits(self.context_management, ignored)
         self.ignore(ignored, strict=strict)
@@ -140,7 +142,7 @@ class MessagesRequest(SingleFields):
 _FOREIGN = ("fallback", "tool_addition", "tool_removal")
 
 
-def _conversation(body: MessagesRequest, ignored: list[str]) -> list[dict[str, Any]]:
+def _conversation(body: MessagesRequest, ignored: list[str]) -> Transcript:
     transcript = Transcript()
     for text in _texts(body.system, "system", ignored):
         if text := _BILLING_HEADER.sub("", text, count=1) if text.startswith("x-anthropic-billing-header:") else text:
@@ -149,7 +151,7 @@ def _conversation(body: MessagesRequest, ignored: list[str]) -> list[dict[str, A
         raise RequestError("messages must be a list of at least one turn", param="messages")
     for turn in items(body.messages, "messages", ignored):
         _read_turn(turn, transcript, ignored)
-    return transcript.messages
+    return transcript
 
 
 def _read_turn(turn: Item, transcript: Transcript, ignored: list[str]) -> None:
@@ -175,10 +177,13 @@ def _read_turn(turn: Item, transcript: Transcript, ignored: list[str]) -> None:
 
 
 def _read_user_block(block: Item, transcript: Transcript) -> None:
-    if block.need("type", str) == "tool_result":
+    kind = block.need("type", str)
+    if kind == "tool_result":
         # In the order of the blocks: a call's result comes before what the user says to it.
         transcript.result(block.need("tool_use_id", str), _result(block))
         block.finish("cache_control", "toolset_name")
+    elif kind == "image":
+        transcript.show(_image(block), _block_place(block, kind))
     elif text := _text(block):
         transcript.ask(text)
 
@@ -253,7 +258,7 @@ _READERS: dict[str, Callable[[Item], str]] = {
     "compaction": _summary,  # of what came before
     "document": _document,
 }
-# What a text model cannot read, in the wording by which Anthropic's clients know to leave it out.
+# What cannot be read, or not here, in the wording by which Anthropic's clients know to leave it out.
 _UNREADABLE = {
     "image": "Could not process image",
     "document": "Could not process PDF",
@@ -261,10 +266,38 @@ _UNREADABLE = {
 }
 
 
+_WHY = {
+    "image": "images belong to what a user says and to the results of tools",
+    "document": "documents are not read here: send their text",
+    "container_upload": "there are no containers",
+}
+
+
+def _block_place(block: Item, kind: str) -> str:
+    """The block's place as Anthropic names it, since clients find it by that."""
+    return re.sub(r"(\.content\[\d+\])(\.content\[\d+\])$", r"\1.tool_result\2", block.place) + f".{kind}"
+
+
 def _no_media(block: Item, kind: str) -> RequestError:
-    """Names the block's place as Anthropic does, since clients find it by that."""
-    place = re.sub(r"(\.content\[\d+\])(\.content\[\d+\])$", r"\1.tool_result\2", block.place) + f".{kind}"
-    return RequestError(f"{place}: {_UNREADABLE[kind]}: this model reads text only", param=place)
+    place = _block_place(block, kind)
+    return RequestError(f"{place}: {_UNREADABLE[kind]}: {_WHY[kind]}", param=place)
+
+
+def _image(block: Item) -> dict[str, Any]:
+    """A content part of OpenAI's for an image block."""
+    source = block.inner("source")
+    kind = "" if source is None else source.text("type")
+    if source is None or kind not in ("base64", "url"):
+        place = _block_place(block, "image")
+        why = f"files are not stored here, got a source of type {kind!r:.40}" if kind else "its source is missing"
+        raise RequestError(f"{place}: {_UNREADABLE['image']}: {why}", param=place)
+    if kind == "base64":
+        url = f"data:{source.need('media_type', str)};base64,{source.need('data', str)}"
+    else:
+        url = source.need("url", str)
+    source.finish()
+    block.finish("cache_control")
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _texts(value: Any, place: str, ignored: list[str]) -> Iterator[str]:
@@ -280,12 +313,28 @@ def _texts(value: Any, place: str, ignored: list[str]) -> Iterator[str]:
         raise RequestError(f"{place} must be a string or a list of text blocks", param=place)
 
 
-def _result(block: Item) -> str:
-    """What a tool returned. Chat templates have no mark for a failure, so the text has to say it."""
+def _result(block: Item) -> str | list[tuple[Mapping[str, Any], str]]:
+    """What a tool returned: text, or content parts with their places if it has images. Chat templates have no mark for
+    a failure, so the text has to say it."""
     content = block.texts("content")
-    text = content if isinstance(content, str) else "\n".join(_text(part) for part in block.items("content"))
-    failed = block.get("is_error", bool) and "error" not in text.lower()
-    return f"Error: {text}" if failed else text
+    parts: list[tuple[Mapping[str, Any], str]] = [({"type": "text", "text": content}, "")]
+    if not isinstance(content, str):
+        parts = _result_parts(block)
+    text = "\n".join(part["text"] for part, _ in parts if part["type"] == "text")
+    failed = "Error: " if block.get("is_error", bool) and "error" not in text.lower() else ""
+    if all(part["type"] == "text" for part, _ in parts):
+        return failed + text
+    return [({"type": "text", "text": failed.strip()}, ""), *parts] if failed else parts
+
+
+def _result_parts(block: Item) -> list[tuple[Mapping[str, Any], str]]:
+    parts: list[tuple[Mapping[str, Any], str]] = []
+    for part in block.items("content"):
+        if part.need("type", str) == "image":
+            parts.append((_image(part), _block_place(part, "image")))
+        else:
+            parts.append(({"type": "text", "text": _text(part)}, part.place))
+    return parts
 
 
 # ---- the rest ----

@@ -21,7 +21,6 @@ from dflash_local.server.fields.single import SingleFields
 _STARTED = "what the server was started with holds: it changes no text"
 _DURATION = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)((ns|us|µs|ms|s|m|h)((\d+(\.\d*)?)(ns|us|µs|ms|s|m|h))*)?")
 _DURATIONS = 'a number of seconds or a text such as "5m"'
-_IMAGES = "images are not supported: this model reads text only"
 
 
 class OllamaOptions(SamplingFields):
@@ -114,6 +113,17 @@ class OllamaFields(SingleFields):
             return error.at(f"format{param.removeprefix('json_schema')}")
         return super().blame(error)
 
+    def _show(self, message: dict[str, Any], images: Any, content: str, place: str) -> None:
+        """Put images before a message's text. `content` is the place of its parts in the chat completion."""
+        if not images:
+            return
+        if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+            raise RequestError(f"{place} must be a list of base64 texts, got {images!r:.80}", param=place)
+        text = message.get("content")
+        parts = [{"type": "image_url", "image_url": {"url": image}} for image in images]
+        self._media_places |= {f"{content}[{index}]": f"{place}[{index}]" for index in range(len(images))}
+        message["content"] = [*parts, {"type": "text", "text": text}] if text else parts
+
     def _generation(self, n_ctx: int, *, strict: bool) -> dict[str, Any]:
         """The fields that it shares with the other APIs, by their names; what has no effect is added to `ignored`."""
         fields = self.passed_on() | {"stream": self.streams}
@@ -151,7 +161,7 @@ class OllamaMessage(Document):
     tool_calls: list[OllamaCall] | None = Field(None, description="an assistant's calls")
     tool_name: str | None = Field(None, description="whose result a tool's message is")
     tool_call_id: str | None = Field(None, description="the call that a tool's message answers")
-    images: list[str] | None = Field(None, description="refused, unless empty")
+    images: list[str] | None = Field(None, description="image files as base64, which are shown before the content")
 
 
 class OllamaChatRequest(OllamaFields):
@@ -174,6 +184,9 @@ class OllamaChatRequest(OllamaFields):
             RequestError: a message is malformed or cannot be read here.
         """
         messages = [] if self.messages is None else _conversation(self.messages)
+        for place, message in enumerate(messages):
+            shown = message.pop("images", None)
+            self._show(message, shown, f"messages[{place}].content", f"messages[{place}].images")
         chat = self._generation(n_ctx, strict=strict) | {"messages": messages}
         if self.think is not None:
             chat["think"] = self.think
@@ -198,12 +211,12 @@ class OllamaGenerateRequest(OllamaFields):
     raw: bool | None = Field(None, description="the prompt as it is, without the chat template")
     context: list[int] | None = Field(None, description="that of an earlier answer: its tokens come before the prompt")
 
+    images: list[str] | None = Field(None, description="image files as base64, which are shown before the prompt")
+
     POLICY: ClassVar = Policy(
-        must={"context": "a list of token ids"},
-        refused={
-            "images": _IMAGES,
-            **dict.fromkeys(("width", "height", "steps"), "images are not generated"),
-        },
+        must={"context": "a list of token ids", "images": "a list of base64 texts"},
+        nothing={"images": ([],)},
+        refused=dict.fromkeys(("width", "height", "steps"), "images are not generated"),
     )
 
     @property
@@ -214,7 +227,8 @@ class OllamaGenerateRequest(OllamaFields):
     def chat(self, n_ctx: int, *, strict: bool = False) -> ChatRequest:
         """The same as a chat completion. Raises RequestError if a field cannot be granted."""
         chat = self._generation(n_ctx, strict=strict)
-        messages = [{"role": "user", "content": self.prompt or ""}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": self.prompt or ""}]
+        self._show(messages[0], self.images, f"messages[{1 if self.system else 0}].content", "images")
         if self.system:
             messages.insert(0, {"role": "system", "content": self.system})
         if self.think is not None:
@@ -223,6 +237,8 @@ class OllamaGenerateRequest(OllamaFields):
 
     def completion(self, n_ctx: int, *, strict: bool = False) -> CompletionRequest:
         """The same without a chat template. Raises RequestError if a field cannot be granted."""
+        if self.images:
+            raise RequestError("images: they need the chat template: leave raw and suffix out", param="images")
         unused = ("system", "think", "context") if self.suffix else ("system", "think")
         self.ignore([name for name in unused if getattr(self, name)], strict=strict)
         fields = self._generation(n_ctx, strict=strict)

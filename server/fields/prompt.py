@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.generation_fields import MAX_CHOICES
 
-Prompt = str | list[str | int]  # text, or token ids and texts in order
+
+@dataclass(frozen=True)
+class MarkedText:
+    """Text with markers for media, and these, as base64."""
+
+    text: str
+    files: tuple[str, ...]
+
+
+Prompt = str | list[str | int] | MarkedText  # text, token ids and texts in order, or text with media
 
 _TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _PARTS = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}, "minItems": 1}
 _OBJECT = {
     "type": "object",
-    "properties": {"prompt_string": {"anyOf": [{"type": "string"}, _PARTS]}},
+    "properties": {
+        "prompt_string": {"anyOf": [{"type": "string"}, _PARTS]},
+        "multimodal_data": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "images and audio as base64, one for each of the text's markers (media_marker of /props)",
+        },
+    },
     "required": ["prompt_string"],
 }
 _ONE = [{"type": "string"}, _TOKENS, _PARTS, _OBJECT]
@@ -35,7 +52,7 @@ def parse_prompts(value: Any) -> list[Prompt]:
     return prompts
 
 
-def parse_parts(value: Any) -> Prompt:
+def parse_parts(value: Any) -> str | list[str | int]:
     """What /tokenize reads: text, or a list of token ids and texts; null is empty."""
     if value is not None and not isinstance(value, str) and not _is_parts(value):
         raise RequestError("content must be a string, or a list of strings and token ids", param="content")
@@ -57,11 +74,16 @@ def _parse(value: Any) -> Prompt:
 
 
 def _parse_object(value: Mapping[str, Any]) -> Prompt:
-    if value.get("multimodal_data"):
-        raise RequestError("prompt: images, audio and video are not supported", param="prompt")
     if unknown := sorted(value.keys() - {"prompt_string", "multimodal_data"}):
         raise RequestError(f"prompt: {unknown[0]!r:.80} is unknown, prompt_string is what it may hold", param="prompt")
-    return _parse(value.get("prompt_string"))
+    text, files = value.get("prompt_string"), value.get("multimodal_data")
+    if not files and not isinstance(files, str):
+        return _parse(text)
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise RequestError(f"prompt.multimodal_data must be a list of base64 texts, got {files!r:.80}", param="prompt")
+    if not isinstance(text, str):
+        raise RequestError("prompt.prompt_string must be a text where there are multimodal_data", param="prompt")
+    return MarkedText(text, tuple(files))
 
 
 def _wrong() -> RequestError:

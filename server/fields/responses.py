@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PrivateAttr, SkipValidation, WithJsonSchema
@@ -103,6 +103,8 @@ class ResponsesRequest(SingleFields):
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
     enable_thinking: bool | None = Field(None, description="a variable for the chat template")
 
+    # OpenAI's wording, by which Codex knows to leave images out.
+    MEDIA_WORDS: ClassVar = {"image": "The image data you provided does not represent a valid image for this model: "}
     OWN_NAMES: ClassVar = {"messages": "input", "response_format.json_schema.schema": "text.format.schema"}
     POLICY: ClassVar = Policy(
         names={"max_tokens": ("max_output_tokens", "max_tokens", "n_predict")},
@@ -139,7 +141,8 @@ class ResponsesRequest(SingleFields):
         """
         ignored: list[str] = []
         chat = self.passed_on("chat_template_kwargs", "enable_thinking")
-        chat["messages"] = _conversation(self, ignored)
+        transcript = _conversation(self, ignored)
+        chat["messages"], self._media_places = transcript.messages, transcript.places
         chat |= self._tools(ignored)
         if self.reasoning is not None and self.reasoning.effort is not None:
             chat["reasoning_effort"] = self.reasoning.effort
@@ -149,6 +152,9 @@ class ResponsesRequest(SingleFields):
         ignored += _not_included(self.include or [])
         self.ignore(ignored, strict=strict)
         return ChatRequest.of(chat)
+
+    def _media_param(self, place: str, rest: str) -> str:
+        return place + rest.removesuffix(".url")
 
     def _tools(self, ignored: list[str]) -> dict[str, Any]:
         functions = _functions(self, ignored)
@@ -172,7 +178,7 @@ class ResponsesRequest(SingleFields):
 # ---- the conversation ----
 
 
-def _conversation(body: ResponsesRequest, ignored: list[str]) -> list[dict[str, Any]]:
+def _conversation(body: ResponsesRequest, ignored: list[str]) -> Transcript:
     transcript = Transcript()
     if body.instructions:
         transcript.instruct(body.instructions)
@@ -185,7 +191,7 @@ def _conversation(body: ResponsesRequest, ignored: list[str]) -> list[dict[str, 
         raise RequestError("input must be a string or a list of items", param="input")
     if not transcript.messages:
         raise RequestError("input is empty: at least one item is needed", param="input")
-    return transcript.messages
+    return transcript
 
 
 def _read_item(item: Item, transcript: Transcript) -> None:
@@ -221,8 +227,12 @@ def _read_message(item: Item, transcript: Transcript) -> None:
     if role not in ("user", "assistant", "system", "developer"):
         raise item.refusal("role", f"must be user, assistant, system or developer, got {role!r:.40}")
     content = item.texts("content")
-    for text in [content] if isinstance(content, str) else [_text(part) for part in item.items("content")]:
-        if text or role == "user":
+    if isinstance(content, str) and (content or role == "user"):
+        say(content)
+    for part in [] if isinstance(content, str) else item.items("content"):
+        if part.text("type") in _MEDIA and role == "user":
+            transcript.show(_medium(part), part.place)
+        elif (text := _text(part)) or role == "user":
             say(text)
     item.finish("id", "status", "phase")
 
@@ -243,27 +253,50 @@ def _text(part: Item) -> str:
         text = part.need("text", str)
     elif kind == "refusal":
         text = part.need("refusal", str)
-    elif kind in ("input_image", "computer_screenshot"):
-        # OpenAI's wording, by which Codex knows to leave images out
-        why = "The image data you provided does not represent a valid image"
-        raise part.refusal("type", f"is '{kind}'. {why} for this model, which reads text only")
-    elif kind in ("input_file", "input_audio"):
-        raise part.refusal("type", f"'{kind}' is not supported: this model reads text only")
+    elif kind in _MEDIA:
+        raise part.refusal("type", f"'{kind}' belongs to what a user says and to the outputs of tools")
+    elif kind == "input_file":
+        raise part.refusal("type", "'input_file' is not supported: send the file's text as input_text")
     else:
         raise part.refusal("type", f"'{kind:.40}' is not known here")
     part.finish("annotations", "logprobs", "prompt_cache_breakpoint")
     return text
 
 
-def _output(item: Item) -> str:
-    """What a tool returned: text, text parts, or objects of its own kind."""
+_MEDIA = ("input_image", "computer_screenshot", "input_audio")
+
+
+def _medium(part: Item) -> dict[str, Any]:
+    """A chat completion's content part for an image or audio."""
+    kind = part.need("type", str)
+    if kind == "input_audio":
+        content: dict[str, Any] = {"type": kind, kind: part.need(kind, dict)}
+    else:
+        if part.text("file_id"):
+            raise part.refusal("file_id", f"is not known: {_STORED}")
+        content = {"type": "image_url", "image_url": {"url": part.need("image_url", str)}}
+        if part.text("detail") not in ("", "auto"):
+            part.ignore("detail")
+    part.finish("prompt_cache_breakpoint")
+    return content
+
+
+def _output(item: Item) -> str | list[tuple[Mapping[str, Any], str]]:
+    """What a tool returned: text, text parts, or objects of its own kind; with images or audio among them content parts
+    with their places."""
     output = item.texts("output")
     if isinstance(output, str):
         return output
-    texts = []
+    parts: list[tuple[Mapping[str, Any], str]] = []
     for part in item.items("output"):
-        texts.append(_text(part) if part.text("type") else part.dump())
-    return "\n".join(texts)
+        if part.text("type") in _MEDIA:
+            parts.append((_medium(part), part.place))
+        else:
+            text = _text(part) if part.text("type") else part.dump()
+            parts.append(({"type": "text", "text": text}, part.place))
+    if all(part["type"] == "text" for part, _ in parts):
+        return "\n".join(part["text"] for part, _ in parts)
+    return parts
 
 
 def _function_call(item: Item) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
-from dflash_local.errors import RequestError
+from dflash_local.errors import MediaError, RequestError
 from dflash_local.server.fields.fields import Fields, Policy
 from dflash_local.server.fields.generation_fields import GenerationFields
 
@@ -42,11 +42,29 @@ class SingleFields(GenerationFields):
     # A chat completion's names, or their beginnings -> this format's; `.parameters` are a tool's.
     OWN_NAMES: ClassVar[Mapping[str, str]] = {}
 
+    # What an error about an image or audio says before the reason.
+    MEDIA_WORDS: ClassVar[Mapping[str, str]] = {}
+
     _tool_places: list[str] = PrivateAttr(default_factory=list)  # of the chat completion's tools, in its order
+    _media_places: dict[str, str] = PrivateAttr(default_factory=dict)  # of its content parts: those of this body
 
     def blame(self, error: RequestError) -> RequestError:
         """`error` with this format's name for what the chat completion calls otherwise."""
+        if isinstance(error, MediaError) and (found := self._media_place(error.param or "")):
+            place = self._media_param(*found)
+            return error.at(place, f"{place}: {self.MEDIA_WORDS.get(error.kind, '')}{error.why}")
         return super().blame(error.at(self._own_name(error.param)) if error.param else error)
+
+    def _media_place(self, param: str) -> tuple[str, str] | None:
+        """The place in this body of the content part that `param` is in, and the rest of `param`; None if there is none.
+        """
+        part = re.match(r"messages\[\d+\]\.content\[\d+\]", param)
+        place = self._media_places.get(part[0]) if part else None
+        return (place, param[part.end() :]) if part and place else None
+
+    def _media_param(self, place: str, rest: str) -> str:
+        """What is to blame, for an image or audio at `place`."""
+        return place
 
     def _own_name(self, param: str) -> str:
         tool = re.match(r"tools\[(\d+)\]\.function", param)
@@ -56,6 +74,8 @@ class SingleFields(GenerationFields):
             if inner.startswith(schema):
                 inner = self.OWN_NAMES.get(schema, schema) + inner.removeprefix(schema)
             return self._tool_places[int(tool[1])] + inner
+        if found := self._media_place(param):
+            return "".join(found)
         for name, own in self.OWN_NAMES.items():
             if param == name or param.startswith(f"{name}."):
                 return own + param.removeprefix(name)

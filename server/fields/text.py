@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from dflash_local.server.fields.fields import Fields, Policy
-from dflash_local.server.fields.prompt import Prompt, parse_parts
+from dflash_local.server.fields.prompt import parse_parts
 
 _PARTS = {
     "anyOf": [
@@ -33,7 +33,7 @@ class TokenizeRequest(Fields):
         return self.content is None and self.prompt is not None
 
     @property
-    def text(self) -> Prompt:
+    def text(self) -> str | list[str | int]:
         return (self.prompt or "") if self.is_vllm else parse_parts(self.content)
 
     @property

@@ -6,21 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dflash_local import __version__
+from dflash_local.media.abilities import NO_MEDIA, Abilities
 from dflash_local.server.answers.answer import pick
-from dflash_local.server.answers.facts import CommonProps, Model, ModelMeta, Models, Props
+from dflash_local.server.answers.facts import Architecture, CommonProps, Model, ModelMeta, Models, Props
 from dflash_local.server.engine_life import State
 from dflash_local.server.formats.settings import default_settings
 from dflash_local.server.service import Service
 
 OWNER = "dflash-local"
-# llama-server's page wants one, although no media are accepted.
+# llama-server's page wants one, even if the model reads no media.
 MEDIA_MARKER = "<__media__>"
 
 
 def models(service: Service, created: int) -> Models:
     """`/v1/models`: OpenAI's list, and beside it Ollama's."""
     entries = [*_entries(service, created)]
-    return {"object": "list", "data": entries, "models": [_ollama(entry["id"]) for entry in entries]}
+    return {"object": "list", "data": entries, "models": [*map(_ollama, entries)]}
 
 
 def _entries(service: Service, created: int) -> Iterator[Model]:
@@ -28,7 +29,8 @@ def _entries(service: Service, created: int) -> Iterator[Model]:
     if service.has_engine:
         aliases = settings.aliases or (settings.alias,)
         facts = {**service.engine.info["target"], "n_ctx": service.engine.n_ctx_slot}
-        yield _entry(settings.alias, created, facts, aliases=aliases, tags=settings.tags)
+        entry = _entry(settings.alias, created, facts, aliases=aliases, tags=settings.tags)
+        yield {**entry, "architecture": architecture(service.engine.abilities)}
     for process in service.processes:
         name = process.options.name
         yield _entry(name, created, process.facts, aliases=(name,), tags=())
@@ -46,8 +48,17 @@ def _entry(name: str, created: int, facts: Mapping[str, Any], *, aliases: Sequen
     }
 
 
-def _ollama(name: str) -> dict[str, Any]:
+def architecture(abilities: Abilities) -> Architecture:
+    """What a model reads and writes."""
+    found: Architecture = {"input_modalities": ["text"], "output_modalities": ["text"]}
+    found["input_modalities"] += ["image"] if abilities.vision else []
+    found["input_modalities"] += ["audio"] if abilities.audio else []
+    return found
+
+
+def _ollama(entry: Model) -> dict[str, Any]:
     """What Ollama's clients look for in a list of models, as llama-server fills it."""
+    name, reads = entry["id"], entry.get("architecture", {"input_modalities": ()})["input_modalities"]
     details = {
         "parent_model": "", "format": "gguf", "family": "", "families": [""], "parameter_size": "",
         "quantization_level": "",
@@ -61,7 +72,7 @@ def _ollama(name: str) -> dict[str, Any]:
         "type": "model",
         "description": "",
         "tags": [""],
-        "capabilities": ["completion"],
+        "capabilities": ["completion", "multimodal"] if len(reads) > 1 else ["completion"],
         "parameters": "",
         "details": details,
     }
@@ -70,9 +81,10 @@ def _ollama(name: str) -> dict[str, Any]:
 def props(service: Service) -> Props:
     """`/props`; without an engine only what every server has."""
     settings = service.settings
+    abilities = service.engine.abilities if service.has_engine else NO_MEDIA
     common: CommonProps = {
-        "modalities": {"vision": False, "audio": False, "video": False},
-        "media_marker": MEDIA_MARKER,
+        "modalities": {"vision": abilities.vision, "audio": abilities.audio, "video": False},
+        "media_marker": abilities.marker or MEDIA_MARKER,
         "endpoint_slots": settings.slots_endpoint and service.has_engine,
         "endpoint_props": False,
         "endpoint_metrics": settings.metrics_endpoint,

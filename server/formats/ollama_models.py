@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.errors import ModelError
+from dflash_local.media.abilities import NO_MEDIA, Abilities
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.answers.ollama import Capability, OllamaDetails, OllamaLoaded, OllamaModel, OllamaTag
 from dflash_local.server.fields.request import Defaults
@@ -39,6 +40,7 @@ class ModelFacts:
         quantization: as llama.cpp names the type of most of its tensors.
         size, modified: of its files, in bytes and in seconds since 1970.
         digest: identifies its file; empty if that is not known.
+        abilities: which media it reads, if it is loaded.
     """
 
     keys: Mapping[str, Any]
@@ -47,6 +49,7 @@ class ModelFacts:
     size: int = 0
     modified: float = 0.0
     digest: str = ""
+    abilities: Abilities = NO_MEDIA
 
     @property
     def arch(self) -> str:
@@ -74,7 +77,7 @@ class ModelFacts:
 
     @property
     def capabilities(self) -> list[Capability]:
-        """What can be asked of it; media are not."""
+        """What can be asked of it."""
         if f"{self.arch}.pooling_type" in self.keys:
             return ["embedding"]
         found: list[Capability] = ["completion"]
@@ -84,6 +87,10 @@ class ModelFacts:
             found.append("thinking")
         if all(self.keys.get(f"tokenizer.ggml.fim_{name}_token_id", -1) >= 0 for name in _FIM):
             found.append("insert")
+        if self.abilities.vision:
+            found.append("vision")
+        if self.abilities.audio:
+            found.append("audio")
         return found
 
 
@@ -107,9 +114,10 @@ def engine_facts(info: Mapping[str, Any], file: ModelFacts) -> ModelFacts:
     }
     template = info.get("chat_template") or file.template
     keys = {**(file.keys or found), "tokenizer.chat_template": template}
+    abilities = Abilities.of(info)
     if file.keys:
-        return replace(file, keys=keys)
-    return ModelFacts(keys, target["n_params"], target.get("ftype") or "", target["size"])
+        return replace(file, keys=keys, abilities=abilities)
+    return ModelFacts(keys, target["n_params"], target.get("ftype") or "", target["size"], abilities=abilities)
 
 
 @lru_cache(maxsize=256)

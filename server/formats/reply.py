@@ -14,7 +14,14 @@ from dflash_local.generation import Chunk, Completion, Progress, Step, Timings
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.completion import Head, Verbose
 from dflash_local.server.answers.native import NativeCompletion
-from dflash_local.server.answers.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.timings import (
+    DraftingAnswer,
+    Measured,
+    ProgressAnswer,
+    PromptTokens,
+    TimingsAnswer,
+    Usage,
+)
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs
@@ -137,7 +144,7 @@ def usage(completions: list[Completion], n_prompts: int) -> Usage:
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(done.cached_tokens for done in completions[::step])},
+        "prompt_tokens_details": _prompt_details(completions[::step]),
     }
     total = Timings.total(done.timings for done in completions)
     if total.prediction_n:
@@ -146,6 +153,16 @@ def usage(completions: list[Completion], n_prompts: int) -> Usage:
             "rejected_prediction_tokens": total.prediction_n - total.prediction_n_accepted,
         }
     return found
+
+
+def _prompt_details(completions: list[Completion]) -> PromptTokens:
+    """Of the first completion of each prompt."""
+    details: PromptTokens = {"cached_tokens": sum(done.cached_tokens for done in completions)}
+    if n_image := sum(done.image_tokens for done in completions):
+        details["image_tokens"] = n_image
+    if n_audio := sum(done.audio_tokens for done in completions):
+        details["audio_tokens"] = n_audio
+    return details
 
 
 def timings(parts: list[Timings]) -> Measured:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from fastapi import FastAPI, Request
@@ -28,7 +27,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
         fields = parse_fields(body, service.settings.defaults)
-        generations, reply = await asyncio.to_thread(_start, service, body, fields)
+        generations, reply = await service.media_gate.run(body.messages, lambda: _start(service, body, fields))
         service.chats.add(reply.id, generations)
         return await respond(request, fields, reply, generations)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
+from dflash_local.media.media_list import media_of
 from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionRequest, NativeRequest
-from dflash_local.server.fields.prompt import Prompt, parse_prompts
+from dflash_local.server.fields.prompt import MarkedText, Prompt, parse_prompts
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.details import details_of
 from dflash_local.server.formats.native import NativeReply, native_reply
@@ -25,6 +28,8 @@ from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 from dflash_local.server.submission import start_completion
 
+T = TypeVar("T")
+
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """The two formats of one endpoint."""
@@ -35,6 +40,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         if body.echo and body.suffix:
             raise RequestError("echo: a prompt with a suffix is not repeated", param="echo")
         fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body.prompt)
+        for name in ("echo", "suffix"):
+            if getattr(body, name) and _has_media(prompts):
+                raise RequestError(f"{name}: not for a prompt with images or audio", param=name)
 
         def start() -> tuple[list[Generation], TextReply]:
             engine = service.engine
@@ -48,7 +56,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 details_of(engine, settings.alias, fields, generations).whole if fields.verbose else None,
             )
 
-        generations, reply = await asyncio.to_thread(start)
+        generations, reply = await _run(service, prompts, start)
         return await respond(request, fields, reply, generations)
 
     async def completion(request: Request, body: NativeRequest) -> Response:
@@ -56,20 +64,36 @@ def add_routes(app: FastAPI, service: Service) -> None:
         fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body.prompt)
 
         def start() -> tuple[list[Generation], NativeReply]:
-            tokens = [service.engine.tokenize_prompt(prompt) for prompt in prompts]
+            tokens = [_prompt_tokens(service.engine, prompt) for prompt in prompts]
             generations = start_completion(service, body, fields, tokens)
             return generations, native_reply(service.engine, settings.alias, body, fields, generations)
 
-        generations, reply = await asyncio.to_thread(start)
+        generations, reply = await _run(service, prompts, start)
         return await respond(request, fields, reply, generations)
 
     add_endpoint(app, ("/v1/completions",), completions, answer=TextCompletion, event=TextCompletionChunk)
     add_endpoint(app, ("/completion", "/completions"), completion, answer=NativeAnswer, event=NativeEvent)
 
 
-def _tokens(service: Service, prompt: Prompt, suffix: str | None, fields: RequestFields) -> list[int]:
-    if not suffix:
-        return service.engine.tokenize_prompt(prompt)
+def _has_media(prompts: list[Prompt]) -> bool:
+    return any(isinstance(prompt, MarkedText) for prompt in prompts)
+
+
+async def _run(service: Service, prompts: list[Prompt], start: Callable[[], T]) -> T:
+    """`start` in a worker thread."""
+    run = service.media_gate.run_with_media if _has_media(prompts) else asyncio.to_thread
+    return await run(start)
+
+
+def _prompt_tokens(engine: Engine, prompt: Prompt) -> Sequence[int]:
+    if not isinstance(prompt, MarkedText):
+        return engine.tokenize_prompt(prompt)
+    return engine.tokenize_prompt(prompt.text, media_of(prompt.files, engine.abilities, "prompt.multimodal_data"))
+
+
+def _tokens(service: Service, prompt: Prompt, suffix: str | None, fields: RequestFields) -> Sequence[int]:
+    if not suffix or isinstance(prompt, MarkedText):
+        return _prompt_tokens(service.engine, prompt)
     layout = service.infill
     prefix = layout.tokens(prompt) if isinstance(prompt, str) else service.engine.tokenize_parts(prompt)
     return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])

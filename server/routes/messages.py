@@ -42,7 +42,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 hide_thoughts=body.hides_thoughts,
             )
 
-        generations, reply = await asyncio.to_thread(start)
+        generations, reply = await service.media_gate.run(chat.messages, start)
         return await respond(request, fields, reply, generations)
 
     async def count_message_tokens(request: Request, body: MessagesRequest) -> Response:

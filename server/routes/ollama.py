@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
@@ -12,6 +13,7 @@ from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
+from dflash_local.media.media_prompt import text_tokens
 from dflash_local.server.answers import ollama as shapes
 from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.embedding_process import Embeddings
@@ -78,7 +80,7 @@ class Ollama:
             probs = choice_probs(self._service.engine, fields.probs, generations)
             return generations, OllamaChatReply(self._answering(body), answers[0], clock, probs)
 
-        generations, reply = await asyncio.to_thread(start)
+        generations, reply = await self._service.media_gate.run(chat.messages, start)
         return await respond(request, fields, reply, generations)
 
     async def generate(self, request: Request, body: OllamaGenerateRequest) -> Response:
@@ -93,7 +95,8 @@ class Ollama:
             body.ignore(completion.ignored)
         else:
             chat, fields = await self._read(body.chat)
-            generations, reply = await asyncio.to_thread(self._start_answer, body, chat, fields, clock)
+            start = partial(self._start_answer, body, chat, fields, clock)
+            generations, reply = await self._service.media_gate.run(chat.messages, start)
         return await respond(request, fields, reply, generations)
 
     def _start_answer(
@@ -103,7 +106,9 @@ class Ollama:
         engine = self._service.engine
         before = _before(engine, body.context or [])
         generations, answers = start_chat(self._service, chat, fields, of=body, before=before)
-        probs, context = choice_probs(engine, fields.probs, generations), generations[0].request.prompt_tokens
+        # What rows of media mean is forgotten with the answer.
+        context = text_tokens(generations[0].request.prompt_tokens)
+        probs = choice_probs(engine, fields.probs, generations)
         return generations, OllamaTextReply(self._answering(body), answers[0], clock, probs, context)
 
     def _start_plain(

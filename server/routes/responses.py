@@ -39,7 +39,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return generations, make_reply(answers[0], count=count)
 
         try:
-            generations, reply = await asyncio.to_thread(start)
+            generations, reply = await service.media_gate.run(chat.messages, start)
         except ContextLengthError as error:
             if not body.stream:
                 raise

@@ -49,7 +49,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def apply_template(request: Request, body: ChatRequest) -> Response:
         """The prompt that a conversation becomes."""
-        return JSON(Prompt(prompt=(await asyncio.to_thread(render_chat, service, body)).prompt))
+        prompt = await service.media_gate.run(body.messages, lambda: render_chat(service, body).prompt)
+        return JSON(Prompt(prompt=prompt))
 
     add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens, needs=tokenizer)
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)

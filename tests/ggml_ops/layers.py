@@ -24,6 +24,7 @@ LAYERS = (
     ("target",),
     ("accept",),
     ("draft", "grammar"),
+    ("media",),
     ("files", "schema"),
     ("base",),
     ("llama", "modules"),

@@ -395,7 +395,7 @@ def test_bad_chat_requests(server: Live, native: FakeNative, body: dict[str, Any
         ({"prompt": [1, ["x"]]}, "prompt"),
         ({"prompt": [[]]}, "prompt"),
         ({"prompt": {"text": "x"}}, "prompt"),
-        ({"prompt": {"prompt_string": "x", "multimodal_data": ["aGk="]}}, "prompt"),
+        ({"prompt": {"prompt_string": "x", "multimodal_data": ["aGk="]}}, "prompt.multimodal_data[0]"),
         ({"prompt": {"prompt_string": "x", "other": 1}}, "prompt"),
         ({"prompt": "x", "t_max_predict_ms": -2}, "t_max_predict_ms"),
         ({"prompt": "x", "verbose": "yes"}, "verbose"),

@@ -253,7 +253,7 @@ def test_what_has_no_effect_is_named(server: Live) -> None:
         ("/api/chat", {"messages": HI, "top_logprobs": 2}, "top_logprobs needs logprobs"),
         ("/api/generate", {"prompt": 7}, "prompt must be a string"),
         ("/api/generate", {"prompt": "x", "template": "{{ .Prompt }}"}, "template: the server's template is used"),
-        ("/api/generate", {"prompt": "x", "images": ["aGk="]}, "images are not supported"),
+        ("/api/generate", {"prompt": "x", "images": ["aGk="]}, "images[0]: image input is not supported"),
         ("/api/generate", {"prompt": "x", "context": "y"}, "context must be a list"),
         ("/api/generate", {"prompt": "x", "context": [99999]}, "context"),
         ("/api/generate", {"prompt": "x", "context": [-1]}, "context"),

@@ -323,7 +323,7 @@ def test_tool_choice(choice: Any, expected: Any, tools: list[str]) -> None:
         ({"input": ["hi"]}, "input[0]"),
         ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": 3}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "novel"}]}]}, "input[0].content[0].type"),
         ({"input": [{"type": "novel"}]}, "input[0].type"),
@@ -334,7 +334,7 @@ def test_tool_choice(choice: Any, expected: Any, tools: list[str]) -> None:
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].id"),
         (
             {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image"}]}]},
-            "input[0].output[0].type",
+            "input[0].output[0].image_url",
         ),
         ({"input": "hi", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": "hi", "conversation": "conv_1"}, "conversation"),

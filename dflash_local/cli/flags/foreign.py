@@ -141,7 +141,6 @@ FOREIGN: tuple[Foreign, ...] = (
     # images
     _value("-mm --mmproj", REFUSED, _IMAGES, "MMPROJ"),
     _value("-mmu --mmproj-url", REFUSED, _IMAGES, "MMPROJ_URL"),
-    _value("--media-path", REFUSED, _IMAGES),
     Foreign(("-mmdev", "--mmproj-device"), NONE, _IMAGES, "MTMD_BACKEND_DEVICE", values=1),
     _pair("--mmproj-auto", "--no-mmproj --no-mmproj-auto", NONE, SAME, _IMAGES, "MMPROJ_AUTO"),
     _pair("--mmproj-offload", "--no-mmproj-offload", NONE, SAME, _IMAGES, "MMPROJ_OFFLOAD"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.values import count, json_object, read_text
 from dflash_local.errors import RequestError
+from dflash_local.media.media_hosts import MediaHosts
 
 if TYPE_CHECKING:
     from dflash_local.server.settings import Settings
@@ -26,6 +27,13 @@ def _hosts(text: str) -> tuple[str, ...]:
     if not hosts:
         raise argparse.ArgumentTypeError("needs at least one address")
     return hosts
+
+
+def _media_hosts(text: str) -> MediaHosts:
+    try:
+        return MediaHosts.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -123,6 +131,17 @@ class EndpointFlags(Flags, title="HTTP"):
     )
     slot_save_path: Path | None = flag(
         "--slot-save-path", "let POST /slots/ID save slots to files of this folder", metavar="DIR"
+    )
+    media_path: Path | None = flag(
+        "--media-path", "let requests name images and audio of this folder, by file:// URLs", metavar="DIR"
+    )
+    media_hosts: MediaHosts = flag(
+        "--media-hosts",
+        "hosts that images and audio may be fetched from, such as example.com or *.example.com, at public addresses "
+        "alone (default: none)",
+        type=_media_hosts,
+        default=MediaHosts(),
+        metavar="HOST[,HOST]",
     )
     metrics: bool = flag(
         "--metrics",
@@ -236,7 +255,8 @@ class RecordFlags(Flags, title="record", text="for 'dflash-local train'; off unl
 
     record: Path | None = flag(
         "--record",
-        "keep all prompts and answers, as token ids, in files of this folder that only you may read",
+        "keep all prompts and answers, as token ids, in files of this folder that only you may read; none with images "
+        "or audio",
         metavar="DIR",
     )
     record_limit: int = flag(
@@ -269,6 +289,7 @@ def http_settings(args: HttpFlags) -> Settings:
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
     """
+    from dflash_local.media.media_sources import MediaSources
     from dflash_local.server.security.api_keys import read_keys
     from dflash_local.server.security.limits import Limits
     from dflash_local.server.security.origins import Cors, default_origins, parse_origins
@@ -299,6 +320,7 @@ def http_settings(args: HttpFlags) -> Settings:
         ui_settings=_ui_settings(args),
         slots_endpoint=args.slots,
         slot_save_path=_folder(args.slot_save_path, "--slot-save-path", "for saved slots"),
+        media=MediaSources(args.media_hosts, _folder(args.media_path, "--media-path", "with images and audio")),
         metrics_endpoint=args.metrics,
         strict_fields=args.strict_fields,
         spm_infill=args.spm_infill,

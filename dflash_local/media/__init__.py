@@ -1,0 +1,1 @@
+"""Images and audio of prompts: fetched, checked, decoded. Nothing here knows a model."""

@@ -1,0 +1,13 @@
+"""How large media may be. All of it is checked before anything is decoded."""
+
+from __future__ import annotations
+
+MIB = 1 << 20
+
+MAX_MEDIA = 256  # of a prompt
+MAX_BYTES = 32 * MIB  # of a file
+MAX_SIDE = 32_768  # pixels
+MAX_PIXELS = 64 * MIB  # of an image: 192 MiB once it is decoded
+MAX_PROMPT_PIXELS = 2 * MAX_PIXELS  # of all images of a prompt
+MAX_SECONDS = 3600  # of audio
+MAX_CHANNELS = 8

@@ -1,0 +1,54 @@
+// Who computes: a step of the engine, or the encoder of media, which yields between two ops. So an encoder on the same
+// cores costs other slots no more than another step each.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace dflash {
+
+class encoder_turns {
+  public:
+    // While one is alive, a step computes.
+    class step {
+      public:
+        explicit step(encoder_turns & turns) : turns_(turns) { turns_.begin_step(); }
+        ~step() { turns_.end_step(); }
+        step(const step &) = delete;
+
+      private:
+        encoder_turns & turns_;
+    };
+    // The same for the encoding of a medium.
+    class encoding {
+      public:
+        explicit encoding(encoder_turns & turns) : turns_(turns) { turns_.begin_encoding(); }
+        ~encoding() { turns_.end_encoding(); }
+        encoding(const encoding &) = delete;
+
+      private:
+        encoder_turns & turns_;
+    };
+    // Between two ops of it: lets a step that waits go first, once it has computed as long as the last step did.
+    void yield();
+
+  private:
+    enum class turn { none, step, encoder };
+
+    void begin_step();
+    void end_step();
+    void begin_encoding();
+    void end_encoding();
+    void wait(std::unique_lock<std::mutex> & lock);
+
+    std::mutex              mutex_;
+    std::condition_variable changed_;
+    turn                    turn_ = turn::none;
+    bool                    step_waits_ = false, encoder_waits_ = false, encoder_is_next_ = false;
+    int64_t                 t_begin_us_ = 0;   // of this turn
+    int64_t                 step_us_    = 0;   // that the last step took
+};
+
+}   // namespace dflash

@@ -1,0 +1,161 @@
+#include "media/projector.h"
+
+#include "base/abort_guard.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include "mtmd-helper.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+namespace dflash {
+
+// ---- load ----
+
+// Nobody can guess it, so that no text of a client stands for a medium.
+static std::string random_marker() {
+    std::random_device random;
+    std::string        marker = "<__media_";
+    for (int32_t i = 0; i < 16; ++i) {
+        marker += "0123456789abcdef"[random() % 16];
+    }
+    return marker + "__>";
+}
+
+static void log_like_llama() {
+    ggml_log_callback callback = nullptr;
+    void *            user     = nullptr;
+    llama_log_get(&callback, &user);
+    mtmd_helper_log_set(callback, user);
+}
+
+projector::projector(const dflash_engine_params & params, const llama_model * model, int32_t n_rows) :
+    n_embd_(llama_model_n_embd_inp(model)), n_rows_(n_rows), marker_(random_marker()) {
+    log_like_llama();
+    mtmd_context_params cp = mtmd_context_params_default();
+    cp.use_gpu             = params.mmproj_offload;
+    cp.print_timings       = false;
+    cp.n_threads           = params.n_threads_batch;
+    cp.media_marker        = marker_.c_str();
+    cp.flash_attn_type     = params.flash_attn < 0 ? LLAMA_FLASH_ATTN_TYPE_AUTO
+                             : params.flash_attn   ? LLAMA_FLASH_ATTN_TYPE_ENABLED
+                                                   : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    cp.warmup              = params.warmup;
+    cp.image_min_tokens    = params.image_min_tokens > 0 ? params.image_min_tokens : -1;
+    cp.image_max_tokens    = params.image_max_tokens > 0 ? params.image_max_tokens : -1;
+    cp.cb_eval             = after_op;
+    cp.cb_eval_user_data   = this;
+    const abort_guard guard(abort_guard::phase::load);
+    logged_error();   // clear earlier errors
+    ctx_.reset(mtmd_init_from_file(params.mmproj, model, cp));
+    if (!ctx_) {
+        throw status_error(DFLASH_ERROR_MODEL, "mmproj ", params.mmproj, " could not be loaded: ", logged_error());
+    }
+}
+
+// ---- prompts ----
+
+mtmd::bitmap projector::bitmap_of(const dflash_media & medium, int32_t index) const {
+    refuse_if(medium.kind != DFLASH_IMAGE && medium.kind != DFLASH_AUDIO, "media[", index, "].kind is ", medium.kind,
+        ", must be an image or audio");
+    const bool is_image = medium.kind == DFLASH_IMAGE;
+    refuse_if(!medium.data || !medium.hash, "media[", index, "] has no data or no hash");
+    refuse_if(is_image && !sees(), "media[", index, "] is an image, which this model cannot read: it has no projector",
+        " of images");
+    refuse_if(!is_image && !hears(), "media[", index, "] is audio, which this model cannot read: it has no projector",
+        " of audio");
+    mtmd::bitmap bitmap;
+    if (is_image) {
+        const uint64_t n_pixels = (uint64_t) std::max(0, medium.width) * (uint64_t) std::max(0, medium.height);
+        refuse_if(n_pixels == 0 || medium.n_data != 3 * n_pixels, "media[", index, "] has ", medium.n_data,
+            " bytes, which are no ", medium.width, " x ", medium.height, " RGB pixels");
+        bitmap.ptr.reset(mtmd_bitmap_init((uint32_t) medium.width, (uint32_t) medium.height, medium.data));
+    } else {
+        const mtmd_helper_init_opt options = mtmd_helper_init_opt_default();
+        bitmap.ptr.reset(
+            mtmd_helper_bitmap_init_from_buf(ctx_.get(), medium.data, medium.n_data, false, options).bitmap);
+        refuse_if(!bitmap.ptr || !mtmd_bitmap_is_audio(bitmap.ptr.get()), "media[", index,
+            "] is no audio that can be read: give a wav, mp3 or flac file");
+    }
+    bitmap.set_id(std::to_string(index).c_str());   // which chunks are its
+    return bitmap;
+}
+
+medium_key projector::key_of(const mtmd_input_chunk * chunk, const dflash_media & medium, int32_t part) const {
+    medium_key key;
+    std::memcpy(key.hash.data(), medium.hash, key.hash.size());
+    key.part        = part;
+    key.size.n_rows = (int32_t) mtmd_input_chunk_get_n_tokens(chunk);
+    key.size.n_pos  = mtmd_input_chunk_get_n_pos(chunk);
+    const auto * image = mtmd_input_chunk_get_tokens_image(chunk);
+    if (image && mtmd_decode_use_mrope(ctx_.get()) && key.size.n_rows > 1) {
+        const mtmd_decoder_pos second = mtmd_image_tokens_get_decoder_pos(image, 0, 1);
+        key.size.advances             = second.t > 0;
+        key.order                     = second.t == second.z ? 0 : (int32_t) second.z;   // HunyuanVL counts images
+    }
+    return key;
+}
+
+media_prompt projector::tokenize(const std::string & text, bool add_special, const dflash_media * media,
+    int32_t n_media, media_table & table) const {
+    std::vector<mtmd::bitmap>        bitmaps;
+    std::vector<const mtmd_bitmap *> pointers;
+    for (int32_t i = 0; i < n_media; ++i) {
+        bitmaps.push_back(bitmap_of(media[i], i));
+        pointers.push_back(bitmaps.back().ptr.get());
+    }
+    const mtmd_input_text input = { text.data(), text.size(), add_special, true };
+    mtmd::input_chunks    chunks(mtmd_input_chunks_init());
+    const abort_guard     guard(abort_guard::phase::load);
+    logged_error();
+    const int32_t rc = mtmd_tokenize(ctx_.get(), chunks.ptr.get(), &input, pointers.data(), pointers.size());
+    refuse_if(rc == 1, "the text's markers are another number than the media (", n_media, ")");
+    refuse_if(rc != 0, "the media could not be prepared: ", logged_error());
+
+    media_prompt         prompt;
+    std::vector<int32_t> n_parts(n_media);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+        if (mtmd_input_chunk_get_type(chunks[i]) == MTMD_INPUT_CHUNK_TYPE_TEXT) {
+            size_t        n      = 0;
+            const auto *  tokens = mtmd_input_chunk_get_tokens_text(chunks[i], &n);
+            prompt.tokens.insert(prompt.tokens.end(), tokens, tokens + n);
+            continue;
+        }
+        const int32_t         of  = std::atoi(mtmd_input_chunk_get_id(chunks[i]));
+        const medium_key      key = key_of(chunks[i], media[of], n_parts[of]++);
+        const medium::reading how = { mtmd_decode_use_non_causal(ctx_.get(), chunks[i]),
+            mtmd_decode_use_mrope(ctx_.get()) };
+        refuse_if(how.non_causal && key.size.n_rows > n_rows_, "media[", of, "] takes ", key.size.n_rows,
+            " rows that see each other, more than one pass has (", n_rows_, "): start with -b and -ub ",
+            key.size.n_rows);
+        prompt.media.push_back(table.add(key, mtmd::input_chunk_ptr(mtmd_input_chunk_copy(chunks[i])), how));
+        prompt.tokens.insert(prompt.tokens.end(), key.size.n_rows, prompt.media.back()->token());
+    }
+    return prompt;
+}
+
+// ---- rows ----
+
+// Called by ggml's scheduler: asked whether it should stop after an op, then, if so, after that. Products take nearly
+// all of the time.
+bool projector::after_op(ggml_tensor * op, bool ask, void * self) {
+    if (ask) {
+        return op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_FLASH_ATTN_EXT;
+    }
+    ((projector *) self)->turns_.yield();
+    return !((projector *) self)->cancelled_;
+}
+
+std::vector<float> projector::encode(const medium & m) {
+    const encoder_turns::encoding turn(turns_);
+    const abort_guard             guard(abort_guard::phase::pass);
+    logged_error();
+    fail_if(mtmd_encode_chunk(ctx_.get(), m.chunk()) != 0, "a medium could not be encoded: ", logged_error());
+    const float * rows = mtmd_get_output_embd(ctx_.get());
+    return { rows, rows + (size_t) m.key.size.n_rows * n_embd_ };
+}
+
+}   // namespace dflash
