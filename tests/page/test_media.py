@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 from playwright.sync_api import expect
 
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.settings import Settings
+from tests.fake_native import MARKER, SEES_AND_HEARS
+from tests.media.samples import mp3, wav
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
-from tests.page.modalities import ORIENTATION, Senses, beep, opened, saved, scene
+from tests.page.scenes import saved, scene
 from tests.patience import wait_until
 
 PICTURES = "input[accept='image/*'][multiple]"
@@ -39,14 +42,23 @@ KEPT = """new Promise((resolve) => {
 })"""
 
 
-@pytest.fixture
-def senses() -> Senses:
-    return Senses()
+@pytest.fixture(scope="module")
+def shared_sighted() -> Iterator[Served]:
+    with serve(info=SEES_AND_HEARS) as served:
+        yield served
 
 
 @pytest.fixture
-def seeing(open_tab: OpenTab, served: Served, senses: Senses) -> Tab:
-    return open_tab(served.url, senses=senses)
+def sighted(shared_sighted: Served) -> Iterator[Served]:
+    """A server whose model sees and hears."""
+    yield shared_sighted
+    shared_sighted.pace.free()
+    shared_sighted.native.media.clear()
+
+
+@pytest.fixture
+def seeing(open_tab: OpenTab, sighted: Served) -> Tab:
+    return open_tab(sighted.url)
 
 
 def attach(tab: Tab, *files: Path, to: str = PICTURES) -> None:
@@ -68,6 +80,13 @@ def as_pasted(path: Path, kind: str = "image/png") -> dict[str, str]:
     return {"name": path.name, "type": kind, "base64": base64.b64encode(path.read_bytes()).decode()}
 
 
+def written(folder: Path, files: dict[str, bytes]) -> list[Path]:
+    """Files of these names with these bytes."""
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return [folder / name for name in files]
+
+
 def thumbnails(tab: Tab) -> Any:
     return tab.page.locator(".composer .thumbnail img")
 
@@ -80,7 +99,12 @@ def picture_of(part: dict[str, Any]) -> tuple[str, Image.Image]:
     """The type and the pixels of an `image_url`."""
     assert part["type"] == "image_url"
     head, data = part["image_url"]["url"].split(",")
-    return head, opened(base64.b64decode(data))
+    return head, Image.open(io.BytesIO(base64.b64decode(data)))
+
+
+def content(tab: Tab) -> Any:
+    """Of the last message that was sent."""
+    return tab.asked[-1]["messages"][-1]["content"]
 
 
 def is_shown(tab: Tab, picture: Any) -> None:
@@ -92,7 +116,7 @@ def is_shown(tab: Tab, picture: Any) -> None:
 # ---- what is attached and sent ----
 
 
-def test_pictures_go_with_the_question_as_they_are(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_pictures_go_with_the_question_as_they_are(seeing: Tab, sighted: Served, tmp_path: Path) -> None:
     house, tall = saved(scene(), tmp_path / "house.png"), saved(scene(300, 500), tmp_path / "tall.jpg")
     attach(seeing, house, tall)
     expect(thumbnails(seeing)).to_have_count(2)
@@ -100,46 +124,47 @@ def test_pictures_go_with_the_question_as_they_are(seeing: Tab, senses: Senses, 
     is_shown(seeing, thumbnails(seeing).first)
     seeing.ask("What is this?")
     assert seeing.done() == "You said: What is this?"
-    first, second, text = senses.content
+    first, second, text = content(seeing)
     assert first["image_url"]["url"] == "data:image/png;base64," + base64.b64encode(house.read_bytes()).decode()
     assert second["image_url"]["url"] == "data:image/jpeg;base64," + base64.b64encode(tall.read_bytes()).decode()
     assert text == {"type": "text", "text": "What is this?"}
+    assert [(medium.width, medium.height) for medium in sighted.native.media] == [(640, 400), (300, 500)]
     expect(seeing.page.locator(".chips")).to_have_count(0)
     shown = seeing.page.locator(".question .picture img")
     expect(shown).to_have_count(2)
     is_shown(seeing, shown.last)
     seeing.ask("And the sun?")
     seeing.done(2)
-    assert senses.asked[1]["messages"][0] == senses.asked[0]["messages"][0]
-    assert senses.content == "And the sun?"
+    assert seeing.asked[1]["messages"][0] == seeing.asked[0]["messages"][0]
+    assert content(seeing) == "And the sun?"
 
 
-def test_a_picture_alone_is_a_question(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_a_picture_alone_is_a_question(seeing: Tab, tmp_path: Path) -> None:
     attach(seeing, saved(scene(), tmp_path / "house.png"))
     seeing.button("Send").click()
     seeing.done()
-    assert [part["type"] for part in senses.content] == ["image_url"]
+    assert [part["type"] for part in content(seeing)] == ["image_url"]
     expect(seeing.page.locator(".conversations .title")).to_have_text("house.png")
 
 
-def test_one_of_several_is_removed_again(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_one_of_several_is_removed_again(seeing: Tab, tmp_path: Path) -> None:
     attach(seeing, saved(scene(), tmp_path / "one.png"), saved(scene(50, 60), tmp_path / "two.png"))
     seeing.button("Remove one.png").click()
     expect(thumbnails(seeing)).to_have_count(1)
     seeing.ask("which?")
     seeing.done()
-    assert [picture_of(part)[1].size for part in senses.content[:-1]] == [(50, 60)]
+    assert [picture_of(part)[1].size for part in content(seeing)[:-1]] == [(50, 60)]
 
 
 @pytest.mark.parametrize("event", ["paste", "drop"])
-def test_pictures_are_pasted_and_dropped(seeing: Tab, senses: Senses, tmp_path: Path, event: str) -> None:
+def test_pictures_are_pasted_and_dropped(seeing: Tab, tmp_path: Path, event: str) -> None:
     expect(seeing.page.locator(PICTURES)).to_have_count(1)
     files = [as_pasted(saved(scene(40, 30), tmp_path / "a.png")), as_pasted(saved(scene(30, 40), tmp_path / "b.png"))]
     fire(seeing, event, "#message" if event == "paste" else ".thread", *files)
     expect(thumbnails(seeing)).to_have_count(2)
     seeing.ask("these")
     seeing.done()
-    assert [picture_of(part)[1].size for part in senses.content[:-1]] == [(40, 30), (30, 40)]
+    assert [picture_of(part)[1].size for part in content(seeing)[:-1]] == [(40, 30), (30, 40)]
 
 
 def test_a_drop_says_where_it_goes(seeing: Tab) -> None:
@@ -165,30 +190,29 @@ def test_a_pasted_table_is_text_though_it_has_a_picture(seeing: Tab, tmp_path: P
     expect(thumbnails(seeing)).to_have_attribute("alt", "real.png")
 
 
-def test_audio_where_the_model_hears(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
-    voice = beep(tmp_path / "voice.wav")
-    (tmp_path / "song.mp3").write_bytes(song := b"ID3\x04" + bytes(60))
-    attach(seeing, voice, tmp_path / "song.mp3", to=ANY)
+def test_audio_where_the_model_hears(seeing: Tab, sighted: Served, tmp_path: Path) -> None:
+    files = {"voice.wav": wav(3200), "song.mp3": mp3()}
+    attach(seeing, *written(tmp_path, files), to=ANY)
     expect(seeing.page.locator(".chips li")).to_have_text(["voice.wav", "song.mp3"])
     seeing.ask("what does it say?")
     seeing.done()
-    assert [part.get("input_audio") for part in senses.content] == [
-        {"data": base64.b64encode(voice.read_bytes()).decode(), "format": "wav"},
-        {"data": base64.b64encode(song).decode(), "format": "mp3"},
+    assert [part.get("input_audio") for part in content(seeing)] == [
+        *({"data": base64.b64encode(data).decode(), "format": name[-3:]} for name, data in files.items()),
         None,
     ]
+    assert [medium.kind for medium in sighted.native.media] == ["audio", "audio"]
     player = seeing.page.locator(".question audio").first
     wait_until(lambda: abs(player.evaluate("(player) => player.duration || 0") - 0.2) < 0.01)
     assert player.get_attribute("aria-label") == "voice.wav"
 
 
-def test_text_files_come_after_pictures(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_text_files_come_after_pictures(seeing: Tab, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("a note\n")
     attach(seeing, tmp_path / "notes.md", saved(scene(), tmp_path / "house.png"), to=ANY)
     seeing.ask("compare")
     seeing.done()
-    assert [part["type"] for part in senses.content] == ["image_url", "text"]
-    assert senses.content[1]["text"] == "File notes.md:\n```\na note\n```\n\ncompare"
+    assert [part["type"] for part in content(seeing)] == ["image_url", "text"]
+    assert content(seeing)[1]["text"] == "File notes.md:\n```\na note\n```\n\ncompare"
 
 
 # ---- what becomes of a picture before it is sent ----
@@ -209,7 +233,7 @@ def noise() -> Image.Image:
 def turned() -> Image.Exif:
     """Held by its side: to be turned by 90 degrees."""
     exif = Image.Exif()
-    exif[ORIENTATION] = 6
+    exif[ExifTags.Base.Orientation] = 6
     return exif
 
 
@@ -230,18 +254,18 @@ CHANGES: dict[str, tuple[Callable[[Path], Path], str, tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_picture_is_made_one_that_any_server_reads(seeing: Tab, senses: Senses, tmp_path: Path, what: str) -> None:
+def test_a_picture_is_made_one_that_any_server_reads(seeing: Tab, tmp_path: Path, what: str) -> None:
     make, format_, size = CHANGES[what]
     attach(seeing, make(tmp_path))
     seeing.ask("look")
     seeing.done()
-    head, picture = picture_of(senses.content[0])
+    head, picture = picture_of(content(seeing)[0])
     assert head == f"data:image/{format_.lower()};base64"
     assert (picture.format, picture.size) == (format_, size)
     if "hole" in what:
         assert picture.convert("RGBA").getpixel((size[0] // 3, size[1] // 3))[3] == 0
     if what == "one held by its side":  # the sky was above, so it is at the right now
-        assert picture.getexif().get(ORIENTATION, 1) == 1
+        assert ExifTags.Base.Orientation not in picture.getexif()
         red, _, blue = picture.convert("RGB").getpixel((size[0] - 10, size[1] // 3))
         assert blue > red
 
@@ -288,24 +312,25 @@ def test_a_model_that_reads_text_only(tab: Tab, tmp_path: Path) -> None:
     for event, target in (("paste", "#message"), ("drop", ".thread")):
         fire(tab, event, target, {**picture, "name": f"{event}.png"})
         expect(notice(tab)).to_have_text(f"{event}.png: this model does not see pictures.")
-    fire(tab, "drop", ".thread", as_pasted(beep(tmp_path / "voice.wav"), "audio/wav"))
+    fire(tab, "drop", ".thread", as_pasted(*written(tmp_path, {"voice.wav": wav()}), "audio/wav"))
     expect(notice(tab)).to_have_text("voice.wav: this model does not hear audio.")
     expect(tab.page.locator(".chips")).to_have_count(0)
 
 
-def test_a_model_that_only_hears(open_tab: OpenTab, served: Served, tmp_path: Path) -> None:
-    tab = open_tab(served.url, senses=Senses(vision=False))
-    expect(tab.page.locator(".welcome")).to_contain_text("It hears audio.")
-    expect(tab.button("Attach text files and audio files")).to_be_visible()
-    expect(tab.button("Add pictures")).to_have_count(0)
-    fire(tab, "drop", ".thread", as_pasted(saved(scene(4, 3), tmp_path / "a.png")))
-    expect(notice(tab)).to_have_text("a.png: this model does not see pictures.")
+def test_a_model_that_only_hears(open_tab: OpenTab, sighted: Served, tmp_path: Path) -> None:
+    with serve(info={"media": {"vision": False, "audio": True, "marker": MARKER}}) as served:
+        tab = open_tab(served.url)
+        expect(tab.page.locator(".welcome")).to_contain_text("It hears audio.")
+        expect(tab.button("Attach text files and audio files")).to_be_visible()
+        expect(tab.button("Add pictures")).to_have_count(0)
+        fire(tab, "drop", ".thread", as_pasted(saved(scene(4, 3), tmp_path / "a.png")))
+        expect(notice(tab)).to_have_text("a.png: this model does not see pictures.")
 
 
 # ---- the conversation ----
 
 
-def test_pictures_are_kept_and_sent_again_after_a_reload(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_pictures_are_kept_and_sent_again_after_a_reload(seeing: Tab, tmp_path: Path) -> None:
     attach(seeing, saved(scene(), tmp_path / "house.png"))
     seeing.ask("one")
     seeing.done()
@@ -313,14 +338,14 @@ def test_pictures_are_kept_and_sent_again_after_a_reload(seeing: Tab, senses: Se
     is_shown(seeing, seeing.page.locator(".question .picture img"))
     seeing.ask("two")
     seeing.done(2)
-    assert senses.asked[1]["messages"][0] == senses.asked[0]["messages"][0]
+    assert seeing.asked[1]["messages"][0] == seeing.asked[0]["messages"][0]
     seeing.button("Answer again").last.click()
     expect(seeing.answers().last.locator(".branches")).to_contain_text("2 / 2")
     seeing.done(2)
-    assert senses.asked[2]["messages"] == senses.asked[1]["messages"]
+    assert seeing.asked[2]["messages"] == seeing.asked[1]["messages"]
 
 
-def test_an_edited_question_keeps_its_pictures_or_not(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_an_edited_question_keeps_its_pictures_or_not(seeing: Tab, tmp_path: Path) -> None:
     attach(seeing, saved(scene(), tmp_path / "house.png"), saved(scene(50, 60), tmp_path / "small.png"))
     seeing.ask("one")
     seeing.done()
@@ -336,7 +361,7 @@ def test_an_edited_question_keeps_its_pictures_or_not(seeing: Tab, senses: Sense
     seeing.button("Ask again").click()
     seeing.sees("You said: two")
     seeing.done()
-    assert [picture_of(part)[1].size for part in senses.content[:-1]] == [(50, 60), (70, 80)]
+    assert [picture_of(part)[1].size for part in content(seeing)[:-1]] == [(50, 60), (70, 80)]
     expect(seeing.page.locator(".question .picture")).to_have_count(2)
     seeing.page.locator(".question").get_by_label("Previous branch").click()
     seeing.sees("You said: one")
@@ -356,8 +381,8 @@ def test_conversations_are_found_by_the_names_of_their_files(seeing: Tab, tmp_pa
     expect(seeing.page.locator(".nothing")).to_be_visible()
 
 
-def test_export_and_import(seeing: Tab, open_tab: OpenTab, served: Served, senses: Senses, tmp_path: Path) -> None:
-    attach(seeing, saved(scene(), tmp_path / "house.png"), beep(tmp_path / "voice.wav"), to=ANY)
+def test_export_and_import(seeing: Tab, open_tab: OpenTab, sighted: Served, tmp_path: Path) -> None:
+    attach(seeing, saved(scene(), tmp_path / "house.png"), *written(tmp_path, {"voice.wav": wav()}), to=ANY)
     seeing.ask("keep this")
     seeing.done()
     with seeing.page.expect_download() as download:
@@ -369,14 +394,14 @@ def test_export_and_import(seeing: Tab, open_tab: OpenTab, served: Served, sense
         seeing.button("Save this chat as Markdown").click()
     markdown = Path(download.value.path()).read_text(encoding="utf-8")
     assert "## You\n\n(Attached: house.png, voice.wav)\n\nkeep this\n" in markdown
-    other = open_tab(served.url, senses=(others := Senses()))
+    other = open_tab(sighted.url)
     other.page.set_input_files("input[accept='.json']", file)
     other.page.locator(".conversations .title").click()
     other.page.reload()
     is_shown(other, other.page.locator(".question .picture img"))
     other.ask("and now?")
     other.done(2)
-    assert others.asked[0]["messages"][0] == senses.asked[0]["messages"][0]
+    assert other.asked[0]["messages"][0] == seeing.asked[0]["messages"][0]
 
 
 def test_an_import_takes_only_pictures_and_audio(seeing: Tab, tmp_path: Path) -> None:
@@ -419,7 +444,7 @@ def test_undo_brings_pictures_back_and_a_removal_frees_them(seeing: Tab, tmp_pat
     wait_until(lambda: seeing.page.evaluate(KEPT) == [])
 
 
-def test_a_picture_that_the_browser_lost(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_a_picture_that_the_browser_lost(seeing: Tab, tmp_path: Path) -> None:
     attach(seeing, saved(scene(), tmp_path / "house.png"))
     seeing.ask("one")
     seeing.done()
@@ -435,13 +460,13 @@ def test_a_picture_that_the_browser_lost(seeing: Tab, senses: Senses, tmp_path: 
     expect(seeing.page.locator(".question .lost")).to_have_text("house.png is not kept in this browser.")
     seeing.ask("two")
     expect(seeing.answers().last.locator(".error")).to_have_text("house.png is not kept in this browser.")
-    assert len(senses.asked) == 1
+    assert len(seeing.asked) == 1
 
 
 def test_without_a_database_pictures_stay_as_long_as_the_page(
-    open_tab: OpenTab, served: Served, senses: Senses, tmp_path: Path
+    open_tab: OpenTab, sighted: Served, tmp_path: Path
 ) -> None:
-    tab = open_tab(served.url, init="indexedDB.open = () => { throw new Error('none here'); };", senses=senses)
+    tab = open_tab(sighted.url, init="indexedDB.open = () => { throw new Error('none here'); };")
     expect(tab.page.locator(".trouble")).to_contain_text("none here")
     attach(tab, saved(scene(), tmp_path / "house.png"))
     tab.ask("one")
@@ -449,7 +474,7 @@ def test_without_a_database_pictures_stay_as_long_as_the_page(
     is_shown(tab, tab.page.locator(".question .picture img"))
     tab.ask("two")
     tab.done(2)
-    assert senses.asked[1]["messages"][0] == senses.asked[0]["messages"][0]
+    assert tab.asked[1]["messages"][0] == tab.asked[0]["messages"][0]
 
 
 def test_conversations_of_an_older_page_are_as_they_were(seeing: Tab) -> None:
@@ -483,21 +508,19 @@ def test_conversations_of_an_older_page_are_as_they_were(seeing: Tab) -> None:
     expect(seeing.page.locator(".question .bubble")).to_have_text("hello")
 
 
-def test_the_proof_asks_with_the_same_pictures(seeing: Tab, senses: Senses, tmp_path: Path) -> None:
+def test_the_proof_asks_with_the_same_pictures(seeing: Tab, tmp_path: Path) -> None:
     seeing.button("Show drafts").click()
     attach(seeing, saved(scene(), tmp_path / "house.png"))
     seeing.ask("show drafts")
     expect(seeing.button("Prove it")).to_be_visible()
     seeing.button("Prove it").click()
     expect(seeing.page.locator(".verdict")).to_contain_text("Identical")
-    drafted, plain = senses.asked
+    drafted, plain = seeing.asked
     assert plain["draft"] == "off" and plain["messages"] == drafted["messages"]
     assert plain["messages"][0]["content"][0]["type"] == "image_url"
 
 
-def test_unanswered_questions_are_joined_with_their_pictures(
-    seeing: Tab, senses: Senses, served: Served, tmp_path: Path
-) -> None:
+def test_unanswered_questions_are_joined_with_their_pictures(seeing: Tab, tmp_path: Path) -> None:
     seeing.expected = ("400",)
     refusal = {"error": {"message": "no"}}
     seeing.page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, json=refusal))
@@ -505,10 +528,9 @@ def test_unanswered_questions_are_joined_with_their_pictures(
     seeing.ask("one")
     expect(seeing.answers().locator(".error")).to_have_text("no")
     seeing.page.unroute("**/v1/chat/completions")
-    senses.attend(seeing.page)
     seeing.ask("two")
     seeing.done(2)
-    (message,) = senses.asked[-1]["messages"]
+    (message,) = seeing.asked[-1]["messages"]
     assert [part.get("text") for part in message["content"]] == [None, "one", "two"]
 
 
@@ -535,13 +557,13 @@ def test_a_picture_is_enlarged_by_keyboard(seeing: Tab, tmp_path: Path) -> None:
     expect(seeing.page.get_by_role("button", name="Enlarge house.png")).to_be_focused()
 
 
-def test_a_phone_takes_photographs(open_tab: OpenTab, served: Served, senses: Senses, tmp_path: Path) -> None:
-    tab = open_tab(served.url, senses=senses, **PHONE)
+def test_a_phone_takes_photographs(open_tab: OpenTab, sighted: Served, tmp_path: Path) -> None:
+    tab = open_tab(sighted.url, **PHONE)
     expect(tab.button("Take a photo")).to_be_visible()
     attach(tab, saved(scene(3000, 4000), tmp_path / "photo.jpg"), to="input[capture='environment']")
     tab.ask("what is it?")
     tab.done()
-    assert picture_of(senses.content[0])[1].size == (1536, 2048)
+    assert picture_of(content(tab)[0])[1].size == (1536, 2048)
     assert tab.page.evaluate("document.documentElement.scrollWidth") == 360
     assert tab.page.evaluate("document.querySelector('.thread').scrollWidth") == 360
 
@@ -552,11 +574,11 @@ def test_a_camera_is_for_phones(seeing: Tab) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility(open_tab: OpenTab, served: Served, senses: Senses, tmp_path: Path, scheme: str) -> None:
+def test_accessibility(open_tab: OpenTab, sighted: Served, tmp_path: Path, scheme: str) -> None:
     """axe finds nothing while pictures are attached, shown, enlarged and edited, and on a phone."""
-    tab = open_tab(served.url, senses=senses, color_scheme=scheme, reduced_motion="reduce")
+    tab = open_tab(sighted.url, color_scheme=scheme, reduced_motion="reduce")
     pictures = [saved(scene(), tmp_path / "house.png"), saved(scene(300, 500), tmp_path / "tall.jpg")]
-    files = [*pictures, beep(tmp_path / "a.wav")]
+    files = [*pictures, *written(tmp_path, {"a.wav": wav()})]
     attach(tab, *files, to=ANY)
     expect(tab.page.locator(".composer .chips li")).to_have_count(3)
     assert faults(tab.page) == []
@@ -575,9 +597,8 @@ def test_accessibility(open_tab: OpenTab, served: Served, senses: Senses, tmp_pa
 
 
 def test_more_pictures_than_a_server_reads(open_tab: OpenTab, tmp_path: Path) -> None:
-    with serve(Settings(alias="small", limits=Limits(body=2**21))) as served:
-        tab = open_tab(served.url, senses=Senses())
-        tab.page.unroute("**/v1/chat/completions")
+    with serve(Settings(alias="small", limits=Limits(body=2**21)), info=SEES_AND_HEARS) as served:
+        tab = open_tab(served.url)
         tab.expected = ("413",)
         attach(tab, saved(noise(), tmp_path / "noise.png"))
         tab.ask("look")
