@@ -230,6 +230,11 @@ def noise() -> Image.Image:
     return Image.effect_noise((2048, 2048), 90).convert("RGB")
 
 
+def pixel(picture: Image.Image, x: int, y: int) -> tuple[int, ...]:
+    """The colour there."""
+    return tuple(picture.crop((x, y, x + 1, y + 1)).tobytes())
+
+
 def turned() -> Image.Exif:
     """Held by its side: to be turned by 90 degrees."""
     exif = Image.Exif()
@@ -263,10 +268,10 @@ def test_a_picture_is_made_one_that_any_server_reads(seeing: Tab, tmp_path: Path
     assert head == f"data:image/{format_.lower()};base64"
     assert (picture.format, picture.size) == (format_, size)
     if "hole" in what:
-        assert picture.convert("RGBA").getpixel((size[0] // 3, size[1] // 3))[3] == 0
+        assert pixel(picture.convert("RGBA"), size[0] // 3, size[1] // 3)[3] == 0
     if what == "one held by its side":  # the sky was above, so it is at the right now
         assert ExifTags.Base.Orientation not in picture.getexif()
-        red, _, blue = picture.convert("RGB").getpixel((size[0] - 10, size[1] // 3))
+        red, _, blue = pixel(picture.convert("RGB"), size[0] - 10, size[1] // 3)
         assert blue > red
 
 
@@ -312,7 +317,7 @@ def test_a_model_that_reads_text_only(tab: Tab, tmp_path: Path) -> None:
     for event, target in (("paste", "#message"), ("drop", ".thread")):
         fire(tab, event, target, {**picture, "name": f"{event}.png"})
         expect(notice(tab)).to_have_text(f"{event}.png: this model does not see pictures.")
-    fire(tab, "drop", ".thread", as_pasted(*written(tmp_path, {"voice.wav": wav()}), "audio/wav"))
+    fire(tab, "drop", ".thread", as_pasted(written(tmp_path, {"voice.wav": wav()})[0], "audio/wav"))
     expect(notice(tab)).to_have_text("voice.wav: this model does not hear audio.")
     expect(tab.page.locator(".chips")).to_have_count(0)
 
