@@ -139,8 +139,8 @@ class EngineBase:
     def _check_slot(self, slot: int, param: str = "slot") -> None:
         check_between(param, slot, 0, self.n_slots - 1)
 
-    def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
-        """`tokens` as int32, all of them in the vocabulary."""
+    def _token_array(self, tokens: Sequence[int], param: str, *, media: bool = False) -> array[int]:
+        """`tokens` as int32, all of them in the vocabulary or, if `media` may be among them, below -1."""
         self._raise_if_closed()
         try:
             ids = array("i", tokens)
@@ -148,7 +148,7 @@ class EngineBase:
             raise RequestError(f"{param} must be token ids", param=param) from None
         if bool in set(map(type, tokens)):
             raise RequestError(f"{param} must be token ids, not True or False", param=param)
-        check_vocabulary(param, ids, self.n_vocab)
+        check_vocabulary(param, [token for token in ids if token >= -1] if media else ids, self.n_vocab)
         return ids
 
 

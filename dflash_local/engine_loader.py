@@ -36,8 +36,12 @@ class EngineLoader:
     cost_file: Path | None = None
 
     def __init__(self, options: EngineOptions) -> None:
+        if options.mmproj is not None:
+            from dflash_local.diagnose import projector  # a slow import, and plain decoding of text needs none of it
+
+            projector.check_options(options)
         if options.drafter is not None or options.accept == "block":
-            from dflash_local.diagnose import pair  # a slow import, and plain decoding needs none of it
+            from dflash_local.diagnose import pair  # likewise
 
             pair.check_options(options)
         self.options = fitted(options)

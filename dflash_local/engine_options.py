@@ -571,6 +571,12 @@ class EngineOptions:
             raise RequestError(
                 "lookup_corpus is for lookup, which is off", param="lookup_corpus", hint="leave one of them out"
             )
+        if 0 < self.image_max_tokens < self.image_min_tokens:
+            raise RequestError(
+                f"image_min_tokens is {self.image_min_tokens}, more than image_max_tokens, {self.image_max_tokens}",
+                param="image_min_tokens",
+                hint="raise image_max_tokens, or lower image_min_tokens",
+            )
         if self.bit_exact:  # a smaller cache reuses its cells in another order
             object.__setattr__(self, "swa_full", True)
         for name, option in OPTIONS.items():

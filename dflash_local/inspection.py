@@ -89,11 +89,12 @@ class Inspection(EngineBase):
     def tap(self, tokens: Sequence[int], layers: Sequence[int], top_k: int = 0, first: int = 0) -> Taps:
         """What drafters are trained from: the inputs of the target's `layers` for each token (`drafting.FINAL_STATE`:
         what MTP layers read), and for those from `first` on the `top_k` likeliest next tokens; waits for an idle slot.
+        The tokens may have rows of media in them, of a MediaPrompt that lives.
 
         Raises:
             RequestError: a layer cannot be tapped, or the engine drafts with more than lookup.
         """
-        ids = self._token_array(tokens, "tokens")
+        ids = self._token_array(tokens, "tokens", media=True)
         if not ids:
             raise RequestError("tokens must be at least 1", param="tokens")
         self._check_length(ids)

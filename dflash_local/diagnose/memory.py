@@ -36,7 +36,8 @@ def look_at_memory(
     """Compare the memory of weights and caches with what is free. An estimate: compute buffers come on top."""
     on_gpu = bool(gpus(info)) and options.n_gpu_layers != 0
     free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
-    weights = model_size(target) + (model_size(drafter) if drafter else 0)
+    projector = model_size(Path(options.mmproj)) if options.mmproj else 0
+    weights = model_size(target) + (model_size(drafter) if drafter else 0) + projector
     sizes = Sizes(target)
     n_ctx = options.n_ctx or default_context(options, sizes, max(free - weights, 0) if free else 0)
     parts = {
@@ -46,12 +47,14 @@ def look_at_memory(
     if drafter:
         parts["drafter"] = model_size(drafter)
         parts["drafter context"] = _drafter_context(options, sizes, Sizes(drafter), n_ctx)
+    if projector:
+        parts["projector"] = projector
     need = sum(parts.values())
     listed = ", ".join(f"{name} {memory_text(size)}" for name, size in parts.items())
     text = f"about {memory_text(need)} ({listed}); {memory_text(free)} free"
     if not free or need < 0.9 * free:
         yield ok("memory", text)
-    elif parts["weights"] + parts.get("drafter", 0) < 0.9 * free:
+    elif weights < 0.9 * free:
         yield warn(
             "memory", text, "use a smaller context (-c), fewer slots (-np) or a quantized cache (-ctk q8_0 -ctv q8_0)"
         )

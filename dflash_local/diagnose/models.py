@@ -1,4 +1,4 @@
-"""Checks a target and its drafter, if any: are the files sound, do they fit each other and this machine?"""
+"""Checks a target, its drafter and its projector: are the files sound, do they fit each other and this machine?"""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_c
 from dflash_local.diagnose.memory import look_at_memory
 from dflash_local.diagnose.mtp_layers import unused_layers
 from dflash_local.diagnose.pair import block_refusal, compare_files, read_drafter, refuse_foreign
+from dflash_local.diagnose.projector import refuse_swapped
+from dflash_local.diagnose.projector_findings import look_at_projector
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
 from dflash_local.machine.hardware import Machine
@@ -23,10 +25,12 @@ from dflash_local.words import file_size_text
 
 
 def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:
-    """The findings about the target and its drafter, if any."""
+    """The findings about the target, its drafter and its projector, if any."""
     drafter_file = options.drafter if options.draft_kind != "lookup" else None
     target_path, drafter_path = Path(options.model), Path(drafter_file) if drafter_file else None
     try:
+        if options.mmproj is not None:
+            refuse_swapped(target_path, Path(options.mmproj))
         for path in filter(None, (target_path, drafter_path)):
             size = model_size(path)
             if path == drafter_path:
@@ -45,6 +49,7 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
             yield from compare_files(target, drafter)
         if options.accept == "block" and (why := block_refusal(drafter)):
             yield fail("accept", why, "leave --accept out")
+        yield from look_at_projector(options, info)
         yield from look_at_memory(options, target_path, drafter_path, machine, info)
         yield from look_at_kernels(options, target_path, info)
         if info and (drafter_path or (options.draft_kind in ("auto", "mtp") and not unused_layers(target))):

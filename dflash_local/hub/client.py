@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 _CHUNK = 1 << 20
 _WORTH_A_LINE = 10**6  # bytes
 _ON = ("1", "on", "yes", "true")
-_GO_ONLINE = "run it once without --offline and HF_HUB_OFFLINE"
+GO_ONLINE = "run it once without --offline and HF_HUB_OFFLINE"
 
 
 def is_offline() -> bool:
@@ -81,7 +81,7 @@ class Hub:
         if files := self.cache.files(repo, revision):
             return files
         name = repo + (f"@{revision}" if revision else "")
-        raise HubError(f"{name} is not in the cache {self.cache.root}, and offline mode is on", hint=_GO_ONLINE)
+        raise HubError(f"{name} is not in the cache {self.cache.root}, and offline mode is on", hint=GO_ONLINE)
 
     def _listed(self, repo: str, revision: str | None) -> list[HubFile]:
         commit = self._commit(repo, revision)
@@ -155,7 +155,7 @@ class Hub:
 
     def _absent(self, file: HubFile) -> HubError:
         return HubError(
-            f"{file.path} of {file.repo} is not in the cache {self.cache.root}, and offline mode is on", hint=_GO_ONLINE
+            f"{file.path} of {file.repo} is not in the cache {self.cache.root}, and offline mode is on", hint=GO_ONLINE
         )
 
     def _part(self, file: HubFile) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dflash_local.convert.gguf_parts import Parts
 from dflash_local.errors import HubError
 from dflash_local.hub import selection
 from dflash_local.hub.cache import Cache, is_repository
@@ -14,21 +15,23 @@ from dflash_local.hub.selection import Name
 
 @dataclass(frozen=True)
 class Entry:
-    """A cached model: USER/NAME:QUANT, and its file or first part."""
+    """A cached model: USER/NAME:QUANT, its file or first part, and the projector that is cached beside it."""
 
     name: str
     path: Path
+    projector: Path | None = None
 
 
 def entries(cache: Cache) -> Iterator[Entry]:
     """All models with a quantization in their name, without drafters."""
     for repo in _repositories(cache):
-        seen = set()
-        for file in selection.models(cache.files(repo)):
-            tag = selection.Parts.of(file.path).tag
+        seen, files = set(), cache.files(repo)
+        for file in selection.models(files):
+            tag = Parts.of(file.path).tag
             if tag and tag not in seen:
                 seen.add(tag)
-                yield Entry(f"{repo}:{tag}", cache.snapshot(file))
+                projector = selection.projector(files, file.path)
+                yield Entry(f"{repo}:{tag}", cache.snapshot(file), cache.snapshot(projector) if projector else None)
 
 
 def path_of(cache: Cache, name: str, file: str | None = None) -> Path | None:

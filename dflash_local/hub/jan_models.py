@@ -1,6 +1,6 @@
 """Jan's models: a folder with a model.yml for each, or, from before that, files below models/.
 
-    llamacpp/models/NAME/model.yml      model_path, size_bytes, embedding and more; NAME may have slashes
+    llamacpp/models/NAME/model.yml      model_path, mmproj_path, size_bytes, embedding and more; NAME may have slashes
     llamacpp/models/NAME/model.gguf     where model_path says; an imported file lies anywhere
 
 Source: extensions/llamacpp-extension/src/index.ts and src-tauri/src/core/app/commands.rs of Jan.
@@ -42,8 +42,12 @@ def _file(folder: Path, name: str, path: Path) -> StoredFile:
     if size is None and "mmproj_path" not in keys:  # else it counts both files
         size = keys.get("size_bytes")
     refused = _EMBEDDING if keys.get("embedding") is True else ""
+    projector = keys.get("mmproj_path")
     # An absolute path stays itself.
-    return StoredFile(JAN, folder / where, (name,), size=size if type(size) is int else None, refused=refused)
+    return StoredFile(
+        JAN, folder / where, (name,), size=size if type(size) is int else None, refused=refused,
+        projector=folder / projector if isinstance(projector, str) and projector else None,
+    )  # fmt: skip
 
 
 def _read(path: Path) -> Mapping[str, Any]:

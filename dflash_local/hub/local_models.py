@@ -16,6 +16,7 @@ from pathlib import Path
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_parts import SPLIT_NAME
+from dflash_local.diagnose.companions import projector_beside
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub import inventory
 from dflash_local.hub.cache import Cache, cache_root
@@ -52,6 +53,7 @@ class LocalModel:
         size: bytes, all parts together.
         quantization: "" if unknown.
         is_named: does `-hf` accept its name?
+        projector: the file of the projector that it came with.
     """
 
     name: str
@@ -62,6 +64,7 @@ class LocalModel:
     is_named: bool = False
     also: tuple[str, ...] = ()
     glance: Glance = field(default_factory=lambda: Glance(0), repr=False)
+    projector: Path | None = None
 
     @property
     def flags(self) -> tuple[str, str]:
@@ -126,6 +129,8 @@ def find_models(system: System | None = None) -> LocalModels:
             is_gone = isinstance(error, FileNotFoundError)
             found.left_out.append(_left_out(file, "its file is missing" if is_gone else _unreadable(error)))
     _separate(found.models)
+    used = {model.projector for model in found.models}
+    found.left_out = [one for one in found.left_out if one.path not in used]
     return found
 
 
@@ -148,8 +153,11 @@ def _sort_in(found: LocalModels, file: StoredFile) -> None:
         quantization = _quantization(file, glance)
         size, is_named = file.n_bytes(), file.program is HUB
         found.models.append(
-            LocalModel(name, file.program.title, file.path, size, quantization, is_named, tuple(also), glance)
-        )
+            LocalModel(
+                name, file.program.title, file.path, size, quantization, is_named, tuple(also), glance,
+                file.own_projector(),
+            )
+        )  # fmt: skip
 
 
 def _names(file: StoredFile) -> list[str]:
@@ -215,7 +223,7 @@ def _files(system: System, left_out: list[LeftOut]) -> Iterator[StoredFile]:
 def _hub_files() -> Iterator[StoredFile]:
     with suppress(OSError):
         for entry in inventory.entries(Cache(cache_root())):
-            yield StoredFile(HUB, entry.path, (entry.name,))
+            yield StoredFile(HUB, entry.path, (entry.name,), projector=entry.projector)
 
 
 def _in_folder(program: Program, folder: Path, left_out: list[LeftOut]) -> Iterator[StoredFile]:
@@ -243,7 +251,8 @@ def _gguf_files(program: Program, folder: Path) -> Iterator[StoredFile]:
     for path in first:
         long = (path.parent.relative_to(folder) / _stem(path)).as_posix()
         names = (_stem(path),) if stems[_stem(path)] == 1 else (long,)
-        yield StoredFile(program, path, (path.as_posix(),) if program is HERE else names)
+        projector = projector_beside(path) if program is LM_STUDIO else None
+        yield StoredFile(program, path, (path.as_posix(),) if program is HERE else names, projector=projector)
 
 
 def _stem(path: Path) -> str:

@@ -62,9 +62,11 @@ def _file(folder: Path, path: Path, names: tuple[str, ...], manifest: Mapping[st
     elif any(layer["mediaType"] == _MEDIA + "adapter" for layer in layers):
         refused = "it is another model with an adapter (LoRA), which is not supported"
     size = models[0].get("size")
+    projectors = [_blob(folder, layer["digest"]) for layer in layers if layer["mediaType"] == _MEDIA + "projector"]
     return StoredFile(
         OLLAMA, _blob(folder, models[0]["digest"]), names,
         size=size if type(size) is int else None, quantization=_quantization(folder, manifest), refused=refused,
+        projector=next(iter(projectors), None),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Finds a target by name and its drafter: their files, whether they fit, and their paths after download."""
+"""Finds a target by name, its drafter and its projector: their files, if they fit, and their paths after download."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dflash_local.convert.target import Target
 from dflash_local.diagnose.architectures import no_drafting, no_mtp
 from dflash_local.diagnose.mtp_layers import is_split_off
 from dflash_local.diagnose.pair import compare_files, read_drafter, refuse_misfit
+from dflash_local.diagnose.projector import check_projector
 from dflash_local.drafting import DraftKind
 from dflash_local.errors import DFlashError, HubError, PairError
 from dflash_local.hub import conversions, registry, selection
@@ -46,12 +47,14 @@ class Source:
 
 @dataclass
 class Pairing:
-    """Finds a target and its drafter, kept in `target` and `drafter`; `fetch()` returns their paths."""
+    """Finds a target, its drafter and its projector, kept in the fields of these names; `fetch()` returns the paths of
+    the first two, `fetch_projector()` that of the third."""
 
     hub: Hub
     outtype: str | None = None  # type of a conversion; None: any kept one, else f16
     target: Source = field(default_factory=Source)
     drafter: Source | None = None
+    projector: HubFile | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _listing: Sequence[HubFile] = ()
     _name: Name | None = None
@@ -193,13 +196,33 @@ class Pairing:
             return f"a drafter is known for {usable[0][0]}: add -hfd {usable[0][1]}"
         return "drafters are known for models of this shape: " + ", ".join(f"-hfd {d} ({name})" for name, d in usable)
 
+    # -- its projector
+
+    def find_projector(self) -> None:
+        """Choose the projector in the target's own repository; `projector` stays None if there is none, or, with a
+        note, if it cannot be used."""
+        assert self.target.files
+        first = self.target.files[0]
+        file = selection.projector(self._listing, first.path)
+        if file is None:
+            return
+        try:
+            with gguf_header(self.hub, file) as path:
+                check_projector(self.header().path, path)
+        except DFlashError as error:
+            self.hub.note(f"{file.repo}/{file.path} cannot be used: {error}; the model reads text only")
+            return
+        self.projector = file
+
     # -- paths
 
     def missing(self) -> list[HubFile]:
-        """The files that `fetch` will download."""
-        files = [*self.target.files, *(self.drafter.files if self.drafter else ())]
-        if self.drafter and self._converted():
-            files = list(self.target.files)
+        """The files that `fetch` and `fetch_projector` will download."""
+        files = list(self.target.files)
+        if self.drafter and not self._converted():
+            files += self.drafter.files
+        if self.projector:
+            files.append(self.projector)
         return [file for file in files if not self.hub.find(file)]
 
     def _converted(self) -> Path | None:
@@ -212,6 +235,10 @@ class Pairing:
         and drafter (None: there is none). Raises DFlashError."""
         drafter = self._fetch_drafter()
         return self.target.path or self.hub.download(self.target.files)[0], drafter
+
+    def fetch_projector(self) -> Path | None:
+        """Download the projector, unless it is cached. Returns its path (None: there is none). Raises DFlashError."""
+        return self.hub.download([self.projector])[0] if self.projector else None
 
     def _fetch_drafter(self) -> Path | None:
         if self.drafter is None:

@@ -1,4 +1,4 @@
-"""Resolves USER/NAME[:QUANT] to files of a repository: the model, its parts, and drafters beside it.
+"""Resolves USER/NAME[:QUANT] to files of a repository: the model, its parts, and the drafters and projectors beside it.
 
 The rules are upstream's (common/download.cpp of the pinned llama.cpp), so a name means the same as in llama-server.
 Extensions are marked "beyond upstream".
@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dflash_local.convert.gguf_parts import SPLIT_NAME
+from dflash_local.convert.gguf_parts import Parts, bits_of
 from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile, is_repository
 
-_TAG = re.compile(r"[-.]([A-Za-z0-9_]+)$")
 # A base name with one of these is not a model. Includes drafters of a kind that we do not run (eagle3-).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 # Sidecars that we can run, best first: DSpark is DFlash with a Markov head.
@@ -47,37 +46,6 @@ class Name:
 
     def __str__(self) -> str:
         return self.repo + (f"@{self.revision}" if self.revision else "") + (f":{self.tag}" if self.tag else "")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a GGUF's name; `prefix` includes the tag but not the number of the part."""
-
-    prefix: str = ""
-    tag: str = ""
-    index: int = 0
-    count: int = 0
-
-    @classmethod
-    def of(cls, path: str) -> Parts:
-        """Empty for a path that is not a GGUF."""
-        if not path.endswith(".gguf"):
-            return cls()
-        prefix, index, count = path.removesuffix(".gguf"), 1, 1
-        if match := SPLIT_NAME.fullmatch(prefix):
-            prefix, index, count = match[1], int(match[2]), int(match[3])
-        tag = _TAG.search(prefix)
-        return cls(prefix, tag[1].upper() if tag else "", index, count)
-
-    @property
-    def bits(self) -> int:
-        return _bits(self.tag)
-
-
-def _bits(tag: str) -> int:
-    """The first number in a tag: Q4_0 -> 4, BF16 -> 16; 0 if there is none."""
-    number = re.search(r"\d+", tag)
-    return int(number[0]) if number else 0
 
 
 def model(files: Sequence[HubFile], tag: str = "") -> HubFile | None:
@@ -134,7 +102,8 @@ def all_parts(files: Sequence[HubFile], first: HubFile) -> list[HubFile]:
 def sidecar(files: Sequence[HubFile], beside: str, keyword: str, tag: str = "") -> HubFile | None:
     """The best GGUF with `keyword` in its path, in the model's folder or above: the deepest, then the one with the tag,
     then the nearest in bits to the tag or to the model `beside` ("" if there is none)."""
-    return _nearest([file for file in files if keyword in file.path], beside, tag, _bits(tag) or Parts.of(beside).bits)
+    named = [file for file in files if keyword in file.path]
+    return _nearest(named, beside, tag, bits_of(tag) or Parts.of(beside).bits)
 
 
 def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Iterator[HubFile]:
@@ -146,7 +115,7 @@ def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Itera
     named = [file for file in files if is_drafter(file)]
     for file in (
         *(sidecar(files, beside, keyword, tag) for keyword in SIDECARS),
-        _nearest(named, beside, tag, _bits(tag) or _DRAFTER_BITS),
+        _nearest(named, beside, tag, bits_of(tag) or _DRAFTER_BITS),
     ):
         if file and file.path not in seen:
             seen.add(file.path)
@@ -157,6 +126,11 @@ def layers(files: Sequence[HubFile], beside: str = "", tag: str = "") -> HubFile
     """The file with next-token (MTP) layers for the model `beside`. Upstream prefers them to other sidecars, we any
     DFlash drafter, which brings more."""
     return sidecar(files, beside, "mtp-", tag)
+
+
+def projector(files: Sequence[HubFile], beside: str) -> HubFile | None:
+    """The projector of the model `beside`: a GGUF with mmproj in its path."""
+    return sidecar(files, beside, "mmproj")
 
 
 def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubFile | None:

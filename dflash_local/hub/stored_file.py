@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_parts import SPLIT_NAME, part_paths
-from dflash_local.diagnose.companions import companion, is_mtp_file
+from dflash_local.diagnose.companions import PROJECTOR, companion, is_mtp_file, is_projector
 from dflash_local.errors import ModelError
 from dflash_local.hub.model_programs import Program
 
@@ -31,6 +32,7 @@ class StoredFile:
         size: bytes that it must have; None: unknown.
         quantization: what its program says of it.
         refused: why it cannot be served, if its program's records show that already.
+        projector: the file that its program keeps as its projector.
     """
 
     program: Program
@@ -39,6 +41,7 @@ class StoredFile:
     size: int | None = None
     quantization: str = ""
     refused: str = ""
+    projector: Path | None = None
 
     def identity(self) -> tuple[object, ...]:
         """The same for two names of one file. Raises OSError, also for a link without a target."""
@@ -70,6 +73,13 @@ class StoredFile:
         found = Glance.of(self.path)
         return found, _not_a_model(found, is_part=SPLIT_NAME.fullmatch(self.path.stem) is not None)
 
+    def own_projector(self) -> Path | None:
+        """Its projector, if that is on this disk and one by its header."""
+        with suppress(ModelError):
+            if self.projector and is_projector(Glance.of(self.projector)):
+                return self.projector
+        return None
+
     def is_drafter(self, glance: Glance) -> bool:
         """Whether its architecture is that of a drafter, of any kind, or it has MTP layers that were split off."""
         if any(word in glance.architecture for word in ("dflash", "dspark", "eagle", "assistant")):
@@ -81,8 +91,8 @@ def _not_a_model(glance: Glance, *, is_part: bool) -> str:
     arch, kind = glance.architecture, glance.text("general.type") or "model"
     if not arch:
         return "its header names no architecture"
-    if arch in ("clip", "mmproj") or kind == "mmproj":
-        return "a projector of images or audio, which are not supported"
+    if is_projector(glance):
+        return PROJECTOR
     if kind == "adapter" or "adapter.type" in glance.keys:
         return "an adapter (LoRA), not a model"
     if kind != "model":

@@ -113,7 +113,7 @@ class Transport:
             before = progress()
             try:
                 return action()
-            except (self._transport_error, _Retry) as error:
+            except (transport_error(self._session), _Retry) as error:
                 failures = 0 if progress() > before else failures + 1
                 reason = str(error) or type(error).__name__
                 if failures > most:
@@ -149,13 +149,6 @@ class Transport:
 
         self.token = self.token or get_token()
         return dict(build_hf_headers(token=self.token or False, library_name="dflash-local"))
-
-    @cached_property
-    def _transport_error(self) -> type[Exception]:
-        """The session's class of network faults: httpx's, or since huggingface_hub 2 httpx2's."""
-        modules = (base.__module__.partition(".")[0] for base in type(self._session).__mro__)
-        package = next(name for name in modules if name.startswith("httpx"))
-        return import_module(package).TransportError
 
     def _refusal(self, repo: str, response: Any) -> Exception:
         status, code = response.status_code, response.headers.get("X-Error-Code", "")
@@ -197,6 +190,14 @@ class Transport:
                 f"the Hub limits requests and asks to wait {wait:.0f} s", hint=f"try again then{more}", status=429
             )
         return _Retry("the Hub limits requests" + (f" for {wait:.0f} s" if wait else ""), wait)
+
+
+def transport_error(session: Any) -> type[Exception]:
+    """A session's class of network faults: httpx's, or since huggingface_hub 2 httpx2's."""
+    modules = (base.__module__.partition(".")[0] for base in type(session).__mro__)
+    package = next(name for name in modules if name.startswith("httpx"))
+    error: type[Exception] = import_module(package).TransportError
+    return error
 
 
 def _seconds(headers: Any) -> float | None:

@@ -10,7 +10,8 @@ from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOptions
 # The options of a plan, shown as flags unless they have the default.
 _PLACES = (
     "device", "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "n_cpu_moe", "cpu_moe", "n_cpu_ffn",
-    "override_tensor", "device_draft", "n_gpu_layers_draft", "override_tensor_draft", "kv_offload", "rpc", "n_ctx",
+    "override_tensor", "device_draft", "n_gpu_layers_draft", "override_tensor_draft", "kv_offload", "rpc",
+    "mmproj_offload", "image_max_tokens", "n_ctx",
     "n_slots", "n_ctx_slot", "n_batch", "n_ubatch", "cache_type_k", "cache_type_v", "cache_type_k_draft",
     "cache_type_v_draft", "draft_ctx", "draft_vocab", "draft_kind", "swa_full", "flash_attn",
 )  # fmt: skip

@@ -19,6 +19,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "tapes": ("tapes",),
     "drafter": ("drafter", "drafter_context"),
     "taps": ("taps",),
+    "projector": ("projector",),
     "buffers": ("compute", "drafter_compute", "output"),
 }
 _WEIGHTS = ("target", "drafter")

@@ -87,4 +87,4 @@ def _submit(engine: Engine, example: Example, number: int, settings: TrainSettin
     seed = (int(example.key[:8], 16) + 7919 * number + settings.seed) % (1 << 31)
     n_most = min(settings.n_predict, settings.length - len(example.tokens))
     sampling = SamplingParams(temperature=temperature, seed=seed)
-    return temperature, engine.submit(example.tokens, sampling, max_tokens=n_most)
+    return temperature, engine.submit(example.tokens_for(engine), sampling, max_tokens=n_most)

@@ -12,21 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.bench import read_prompts
 from dflash_local.errors import RequestError
-from dflash_local.train.written_texts import Text, read_texts
+from dflash_local.train.written_texts import Text, read_texts, shows_media
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
+    from dflash_local.media.medium import Medium
 
 _SUFFIXES = (".jsonl", ".txt")
 
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt as typed and as tokens. `key` is the same for the same tokens in every run."""
+    """A prompt as typed and as tokens: rows of its media are -2, -3, ..., one number for each medium. `key` is the same
+    for the same tokens and media in every run."""
 
     key: str
     prompt: dict[str, Any]
     tokens: list[int]
+
+    def tokens_for(self, engine: Engine) -> Sequence[int]:
+        """The tokens as this engine numbers media. They mean something as long as the result lives."""
+        if shows_media(self.tokens):
+            return engine.chat_tokens(engine.apply_chat(self.prompt))
+        return self.tokens
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ def read_data(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[Text]]:
     texts: list[Text] = []
     for path in _files(paths):
         if _is_record(path):
-            texts += read_texts(path)
+            texts += _without_media(path, read_texts(path))
         else:
             prompts += map(_without_answer, read_prompts(path))
     return prompts, texts
@@ -77,6 +85,17 @@ def _is_record(path: Path) -> bool:
     return isinstance(data, dict) and data.keys() >= {"prompt", "answer", "key"}
 
 
+def _without_media(path: Path, texts: Iterable[Text]) -> Iterator[Text]:
+    for text in texts:
+        if shows_media(text.prompt):
+            raise RequestError(
+                f"{path} holds an answer about images or audio, without them",
+                param="--data",
+                hint="give the prompts with their media instead",
+            )
+        yield text
+
+
 def _without_answer(prompt: dict[str, Any]) -> dict[str, Any]:
     messages = prompt.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
@@ -92,12 +111,13 @@ def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int) ->
     for number, prompt in enumerate(prompts, 1):
         try:
             if "messages" in prompt:
-                tokens = engine.tokenize(engine.apply_chat(prompt).prompt)
+                chat = engine.apply_chat(prompt)
+                tokens, media = _numbered(engine.chat_tokens(chat)), chat.media
             else:
-                tokens = engine.tokenize(prompt["prompt"])
+                tokens, media = engine.tokenize(prompt["prompt"]), ()
         except RequestError as error:
             raise RequestError(f"prompt {number}: {error.message}", param="--data", hint=error.hint) from None
-        key = key_of(tokens)
+        key = key_of(tokens, media)
         if 0 < len(tokens) <= n_most:
             examples.setdefault(key, Example(key, prompt, tokens))
     if not examples:
@@ -126,9 +146,18 @@ def check_targets(texts: Sequence[Text], target: str) -> None:
             )
 
 
-def key_of(tokens: Sequence[int]) -> str:
+def key_of(tokens: Sequence[int], media: Sequence[Medium] = ()) -> str:
     """A prompt's name."""
-    return hashlib.sha256(array("i", tokens).tobytes()).hexdigest()[:16]
+    digest = hashlib.sha256(array("i", tokens).tobytes())
+    for medium in media:
+        digest.update(medium.hash)
+    return digest.hexdigest()[:16]
+
+
+def _numbered(tokens: Sequence[int]) -> list[int]:
+    """Tokens whose media have the numbers of `Example`, whatever those of this engine are."""
+    numbers: dict[int, int] = {}
+    return [token if token >= 0 else numbers.setdefault(token, -2 - len(numbers)) for token in tokens]
 
 
 def hold_out(examples: Sequence[Example], n: int, known: Sequence[str]) -> tuple[list[Example], list[Example]]:

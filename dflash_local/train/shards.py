@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dflash_local.errors import ConvertError
 from dflash_local.train.tensors_file import map_tensors, read_notes, write_tensors
-from dflash_local.train.written_texts import Text
+from dflash_local.train.written_texts import Text, shows_media
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ def _digest(texts: Sequence[Text], layout: Layout) -> str:
     digest = hashlib.sha256(json.dumps([layout.layers, layout.n_embd, layout.top_k]).encode())
     for text in texts:
         digest.update(array("i", [len(text.prompt), len(text.answer), *text.tokens]).tobytes())
+        if shows_media(text.prompt):
+            digest.update(text.key.encode())
     return digest.hexdigest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,30 +11,36 @@ import numpy as np
 from dflash_local.train.shards import Layout, Shard, TappedText, bfloat16, plan_shards, write_shard
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace
-from dflash_local.train.written_texts import Text
+from dflash_local.train.written_texts import Text, shows_media
 from dflash_local.words import file_size_text
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
+    from dflash_local.train.examples import Example
 
 _SHORTEST = 4  # tokens of an answer that has anchors
 _LIKELY_ENDS = 8  # likeliest tokens after an answer, among which its end is looked for
 
 
-def usable(texts: Sequence[Text]) -> list[Text]:
-    """The texts whose answers are long enough to learn from."""
-    return [text for text in texts if len(text.answer) >= _SHORTEST]
+def usable(texts: Sequence[Text], prompts: Mapping[str, Example]) -> list[Text]:
+    """The texts whose answers are long enough to learn from, and whose media are at hand: their `prompts` by key."""
+    return [
+        text for text in texts
+        if len(text.answer) >= _SHORTEST and (text.key in prompts or not shows_media(text.prompt))
+    ]  # fmt: skip
 
 
 def tap_all(
     engine: Engine,
     texts: Sequence[Text],
+    prompts: Mapping[str, Example],
     layout: Layout,
     workspace: Workspace,
     settings: TrainSettings,
     watcher: Watcher,
 ) -> list[Shard]:
-    """Write all shards that are missing; says first what they take. Raises DFlashError if the disk is too small."""
+    """Write all shards that are missing; says first what they take. `prompts` by key: those of texts about media.
+    Raises DFlashError if the disk is too small."""
     shards = plan_shards(workspace.taps, texts, layout, settings.shard_mib << 20)
     missing = [shard for shard in shards if not shard.is_there()]
     n_tokens = sum(len(text.tokens) for shard in missing for text in texts[shard.first : shard.last])
@@ -51,17 +57,19 @@ def tap_all(
     for shard in missing:
         tapped = []
         for text in texts[shard.first : shard.last]:
-            tapped.append(_tap(engine, text, layout, ends))
+            given = prompts[text.key].tokens_for(engine) if shows_media(text.prompt) else text.prompt
+            tapped.append(_tap(engine, text, given, layout, ends))
             done += len(text.tokens)
             watcher.progress(done, n_tokens, f"{done} tokens, {done / max(time.monotonic() - begin, 1e-3):.0f} tok/s")
         write_shard(shard, tapped)
     return shards
 
 
-def _tap(engine: Engine, text: Text, layout: Layout, ends: frozenset[int]) -> TappedText:
+def _tap(engine: Engine, text: Text, given: Sequence[int], layout: Layout, ends: frozenset[int]) -> TappedText:
+    """`given`: the prompt as this engine numbers media."""
     tokens = text.tokens
     first = 0 if layout.top_k else len(tokens) - 1
-    hidden, ids, log_probs = engine.tap(tokens, layout.layers, max(layout.top_k, _LIKELY_ENDS), first)
+    hidden, ids, log_probs = engine.tap([*given, *text.answer], layout.layers, max(layout.top_k, _LIKELY_ENDS), first)
     if text.ended:  # by the likeliest of the tokens that end answers, which is not among them
         end = next((token for token in ids[-1].tolist() if token in ends), None)
         tokens = tokens if end is None else [*tokens, end]

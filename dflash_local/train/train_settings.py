@@ -54,6 +54,9 @@ class TrainSettings:
     )
     output: Path = _option("the drafter to write", MISSING, "OUT.gguf", names=("-o", "--output"))
     init: Path | None = _option("drafter to continue: a GGUF, or a Hugging Face folder", metavar="DRAFTER")
+    mmproj: Path | None = _option(
+        "the model's projector, with which prompts may show images", metavar="GGUF", names=("-mm", "--mmproj")
+    )
     only: Literal["fc", "heads", "lora"] | None = _option(
         "train only a part of it: fc (how hidden states are read), heads (what its kind adds), lora (small changes "
         "everywhere, with little memory)"
@@ -169,6 +172,12 @@ class TrainSettings:
             if self.merge:
                 raise RequestError("--merge writes a target with its MTP layer", param="--merge", hint="add --kind mtp")
             return
+        if self.mmproj:
+            raise RequestError(
+                "an MTP layer is trained on text alone",
+                param="--mmproj",
+                hint="leave out --mmproj and prompts with images",
+            )
         unfit = {"layers": self.layers, "taps": self.taps, "hf": self.hf, "draft_vocab": self.draft_vocab}
         for name in (name for name, value in unfit.items() if value):
             raise RequestError(

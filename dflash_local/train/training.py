@@ -177,6 +177,8 @@ class _Run:
             "model": identity(s.model), "temperatures": s.temperatures, "n_predict": s.n_predict, "seed": s.seed,
             "length": s.length,
         }  # fmt: skip
+        if s.mmproj:
+            begin_settings["mmproj"] = identity(s.mmproj)
         workspace.begin("answer", begin_settings)
         prompts, recorded = read_data(s.data)
         check_targets(recorded, identity(s.model))
@@ -216,7 +218,8 @@ class _Run:
         held_out = {example.key for example in self.examples.held_out}
         written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
         recorded = [_cut(text, s.length) for text in self.examples.recorded]
-        texts = usable([text for text in (*recorded, *written) if text.key not in held_out])
+        prompts = {example.key: example for example in self.examples.learned}
+        texts = usable([text for text in (*recorded, *written) if text.key not in held_out], prompts)
         if not texts:
             raise DFlashError(
                 "there is no answer to learn from: all are too short, or there was no time to write them",
@@ -225,7 +228,7 @@ class _Run:
         n_tokens = sum(len(text.answer) for text in texts)
         self.watcher.stage("tap", f"{len(texts)} answers of {n_tokens} tokens pass through {s.model.name}")
         with self._engine(None, n_slots=1, length=s.length + 1, warmup=False) as engine, workspace.timed("tap"):
-            shards = tap_all(engine, texts, layout, workspace, s, self.watcher)
+            shards = tap_all(engine, texts, prompts, layout, workspace, s, self.watcher)
         return texts, shards
 
     def _fit(self, texts: Sequence[Text], shards: Sequence[Shard]) -> Result:
@@ -440,8 +443,8 @@ class _Run:
         kind: DraftKind = "lookup" if drafter is None else "mtp" if s.kind == "mtp" else "dflash"
         # In a KV cache of its own, a slot's row attends to no other slot's cells.
         return Engine(
-            s.model, drafter, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, kv_unified=False, n_threads=s.threads,
-            cost_cache=False, cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=warmup, draft_kind=kind, **s.engine,
+            s.model, drafter, mmproj=s.mmproj, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, kv_unified=False,
+            n_threads=s.threads, cost_cache=False, cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=warmup, draft_kind=kind, **s.engine,
         )  # fmt: skip
 
     def _init_gguf(self) -> Path | None:

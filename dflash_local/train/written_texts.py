@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +16,8 @@ from dflash_local.train.workspace import disk_errors
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids of a prompt and of an answer to it, without the token that ended it. `key` names the prompt."""
+    """Token ids of a prompt and of an answer to it, without the token that ended it. `key` names the prompt. Rows of
+    media are numbers below -1, which say which rows are of one medium, and not of which one."""
 
     key: str
     round: int
@@ -38,7 +39,7 @@ class Text:
         """Raises RequestError for anything else than `to_json` writes."""
         if isinstance(data, dict) and data.keys() >= cls.__annotations__.keys() - {"target"}:
             text = cls(**{name: data[name] for name in cls.__annotations__ if name in data})
-            if _is_tokens(text.prompt) and _is_tokens(text.answer) and text.prompt:
+            if _is_tokens(text.prompt, media=True) and _is_tokens(text.answer) and text.prompt:
                 return text
         raise RequestError(f"{where} is not an answer of a target", param="--data", hint="remove the line, or the file")
 
@@ -56,8 +57,15 @@ def identity(model: Path) -> str:
     return f"{model.name} ({digest.hexdigest()[:12]})"
 
 
-def _is_tokens(value: Any) -> bool:
-    return isinstance(value, list) and all(type(token) is int and token >= 0 for token in value)
+def shows_media(tokens: Sequence[int]) -> bool:
+    """Are some of these rows of media?"""
+    return min(tokens, default=0) < 0
+
+
+def _is_tokens(value: Any, *, media: bool = False) -> bool:
+    return isinstance(value, list) and all(
+        type(token) is int and (token >= 0 or (media and token < -1)) for token in value
+    )
 
 
 def read_texts(path: Path) -> Iterator[Text]:

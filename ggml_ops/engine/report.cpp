@@ -7,6 +7,7 @@
 #include "engine/drafter_load.h"
 #include "llama/access.h"
 #include "llama/mtp_layers.h"
+#include "media/projector_memory.h"
 #include "mtp/mtp_drafter.h"
 #include "plan/planned_buffer.h"
 #include "target/memory_table.h"
@@ -97,6 +98,7 @@ memory_table allocated(const model_pair & models, const target & target, const d
     if (const tap_store * taps = target.taps()) {
         table.add("taps", { { ggml_backend_dev_buffer_type(taps->device()), taps->memory_bytes() } });
     }
+    table.add("projector", projector_memory(target.params(), models.target()));
     return table;
 }
 

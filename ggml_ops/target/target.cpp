@@ -224,6 +224,7 @@ int target::process() {
         taps_->set_pass(taps_->take(batch_.n_rows() - batch_.n_padding()));
     }
     const abort_guard guard(abort_guard::phase::pass);
+    const log_silence silence("non-consecutive token position");   // so is M-RoPE behind an image
     const int32_t     n_reused = llama_perf_context(ctx_.get()).n_reused;
     const int         rc       = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());
     llama_synchronize(ctx_.get());

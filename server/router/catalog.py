@@ -58,8 +58,7 @@ class Catalog:
         cached = [*self.cached()]
         found = {entry.name: (CACHE, entry.options) for entry in cached}
         for model in self.folder.read() if self.folder else ():
-            drafter = str(model.drafter) if model.drafter else None
-            found[model.name] = (FOLDER, self.flags.with_files(str(model.path), drafter))
+            found[model.name] = (FOLDER, self.flags.with_files(model.path, model.drafter, model.projector))
         models = {
             name: Model(name, source, {**common, **options})
             for name, (source, options) in found.items()
@@ -98,9 +97,12 @@ class Catalog:
         aliases, tags = names_of(options, "alias"), names_of(options, "tags")
         options = {key: words for key, words in options.items() if key not in ("alias", "tags")}
         named = value_of(options, "model")
+        options |= self.typed
+        if options.get("mmproj_auto", ("",))[0].startswith("--no-"):
+            options.pop("mmproj", None)  # that of the folder, which an instance would take for one that is wanted
         return replace(
             model,
-            options={**options, **self.typed},
+            options=options,
             aliases=aliases,
             tags=tags,
             hidden=model.name in hidden,

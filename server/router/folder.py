@@ -1,4 +1,4 @@
-"""Folder: the models of --models-dir, each with the drafter of the folder that fits it."""
+"""Folder: the models of --models-dir, each with the drafter and the projector of the folder that fit it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from dflash_local.convert.gguf_parts import SPLIT_NAME
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.architectures import ASSISTANTS
-from dflash_local.diagnose.companions import companion, is_mtp_file
+from dflash_local.diagnose.companions import companion, is_mtp_file, is_projector_file, projector_beside
 from dflash_local.diagnose.finding import Level
 from dflash_local.diagnose.mtp_layers import unused_layers
 from dflash_local.diagnose.pair import Drafter, compare_files, convert_command, read_drafter
-from dflash_local.errors import ModelError, RequestError
+from dflash_local.diagnose.projector import check_projector
+from dflash_local.errors import DFlashError, ModelError, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Found:
     name: str
     path: Path
     drafter: Path | None = None
+    projector: Path | None = None
 
 
 class Folder:
@@ -43,6 +45,7 @@ class Folder:
         self.path = path
         self._kinds: dict[Stamp, str] = {}
         self._drafters: dict[tuple[Stamp, ...], Path | None] = {}
+        self._projectors: dict[tuple[Stamp, ...], Path | None] = {}
 
     def read(self) -> list[Found]:
         """Every model, in the order of their names.
@@ -62,7 +65,8 @@ class Folder:
         drafters = [path for path in self._files() if self._kind(path) == "drafter"]
         names = _names(self.path, files)
         return [
-            Found(names[path], path, self._drafter(path, drafters)) for path in sorted(files, key=names.__getitem__)
+            Found(names[path], path, self._drafter(path, drafters), self._projector(path))
+            for path in sorted(files, key=names.__getitem__)
         ]
 
     def _files(self) -> Iterator[Path]:
@@ -75,7 +79,7 @@ class Folder:
                     yield path
 
     def _kind(self, path: Path) -> str:
-        """model, drafter or neither, which is logged once."""
+        """model, drafter, projector or neither, which is logged once."""
         stamp = _stamp(path)
         if stamp not in self._kinds:
             kind, why = _look(path)
@@ -92,6 +96,22 @@ class Folder:
             self._drafters[key] = found = best_drafter(target, drafters)
             log.info("%s: %s", target.name, f"drafter {found.name}" if found else "no drafter of the folder fits")
         return self._drafters[key]
+
+    def _projector(self, target: Path) -> Path | None:
+        """That of a model with a folder of its own, as in llama-server's router."""
+        found = projector_beside(target) if target.parent != self.path else None
+        if found is None:
+            return None
+        key = (_stamp(target), _stamp(found))
+        if key not in self._projectors:
+            try:
+                check_projector(target, found)
+                self._projectors[key] = found
+                log.info("%s: projector %s", target.name, found.name)
+            except DFlashError as error:
+                log.warning("%s: %s cannot be used: %s", target.name, found.name, error.message)
+                self._projectors[key] = None
+        return self._projectors[key]
 
 
 def best_drafter(target: Path, drafters: Sequence[Path]) -> Path | None:
@@ -132,6 +152,8 @@ def _n_same(one: str, other: str) -> int:
 
 def _look(path: Path) -> tuple[str, str]:
     """What a file is, and why it is left out."""
+    if is_projector_file(path.name):
+        return "projector", ""
     if what := companion(path.name):
         return "", what
     try:

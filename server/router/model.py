@@ -71,5 +71,7 @@ class Flags(Protocol):
     def has_model(self, options: Options) -> bool:
         """Whether they say which model is meant."""
 
-    def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
-        """Flags that name a target and its drafter."""
+    def with_files(
+        self, model: Path, drafter: Path | None = None, projector: Path | None = None
+    ) -> dict[str, tuple[str, ...]]:
+        """Flags that name a target, its drafter and its projector."""

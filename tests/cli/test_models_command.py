@@ -60,7 +60,7 @@ def test_each_model_has_its_line(home: Path, capsys: pytest.CaptureFixture[str])
         assert parse(line)
     assert "left out: 1; --all says why" in text
     text = listed(capsys, "--all")
-    assert "(GPT4All): a projector of images or audio" in text
+    assert "(GPT4All): a projector, with which its model reads images or audio (--mmproj)" in text
     assert "\x1b" not in text
 
 
@@ -81,6 +81,7 @@ def test_as_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "drafter": "z-lab/Qwen3-8B-DFlash-b16",
         "drafter_is_here": False,
         "next_token_layers": 0,
+        "projector": None,
         "serve": "dflash-local serve -m ollama:qwen3:8b -hfd z-lab/Qwen3-8B-DFlash-b16",
     }
     (left,) = found["left_out"]
@@ -94,6 +95,23 @@ def test_nothing_here(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def taken(*words: str) -> str:
     return take_models(parse(["serve", *words])[1]).target
+
+
+def test_a_name_brings_its_projector(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless another is named, or none is wanted."""
+    folder = home / ".lmstudio/models/a/S-GGUF"
+    gguf(folder / "S-Q8_0.gguf")
+    own = gguf(folder / "mmproj-S-F16.gguf", header("clip", 0))
+    other = gguf(home / "other.gguf", header("clip", 0))
+
+    def projector(*words: str) -> str | None:
+        return take_models(parse(["serve", "-m", "lmstudio:S-Q8_0", *words])[1]).projector
+
+    assert projector() == str(own)
+    assert f"note: projector: {own}" in capsys.readouterr().err
+    assert projector("--no-mmproj") is None
+    assert projector("--mmproj", str(other)) == str(other)
+    assert json.loads(listed(capsys, "--json"))["models"][0]["projector"] == str(own)
 
 
 def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def levels(findings: list[Finding], subject: str) -> list[Level]:
 def parsed(*argv: str) -> EngineOptions:
     """What the flags say, for a target that the flags may name too."""
     args: ModelFlags = parse(["doctor", "-m", str(bundled_pair().target), *argv])[1]
-    return EngineOptions(**engine_options(args, Models(args.model or "", args.drafter)))
+    return EngineOptions(**engine_options(args, Models(args.model or "", args.drafter, args.mmproj)))
 
 
 @pytest.fixture

@@ -286,6 +286,45 @@ def test_ollama_s_other_models(home: Path) -> None:
     assert said["ollama:mlx:8b"] == "its weights are not in a GGUF"
 
 
+def test_models_that_came_with_a_projector(home: Path) -> None:
+    """As their programs note it, or as it lies beside them; each is served with it, and it is not left out."""
+    seeing = header("clip", 0)
+    root = home / ".ollama/models"
+    blob = root / "blobs" / ("sha256-" + "2" * 64)
+    layer = {"mediaType": PROJECTOR, "digest": "sha256:" + "2" * 64, "size": len(seeing)}
+    ollama_model(root, "gone:4b", header(general__name="gone"), layers=[{**layer, "digest": "sha256:" + "3" * 64}])
+    ollama_model(root, "seeing:4b", layers=[layer])
+    gguf(blob, seeing)
+    beside = home / ".lmstudio/models/a/S-GGUF"
+    for name, data in (("S-Q8_0", None), ("mmproj-S-Q8_0", seeing), ("mmproj-S-BF16", seeing)):
+        gguf(beside / f"{name}.gguf", data)
+    gguf(home / ".lmstudio/models/a/T-GGUF/T-Q8_0.gguf")
+    jan = home / ".local/share/Jan/data"
+    jan_model(jan, "pics", mmproj_path="llamacpp/models/pics/mmproj.gguf")
+    jan_model(jan, "fake", mmproj_path="llamacpp/models/fake/mmproj.gguf")
+    gguf(jan / "llamacpp/models/pics/mmproj.gguf", seeing)
+    gguf(jan / "llamacpp/models/fake/mmproj.gguf")  # a model
+    found = found_in(home)
+    assert {model.name: model.projector for model in found.models} == {
+        "ollama:gone:4b": None,
+        "ollama:seeing:4b": blob,
+        "lmstudio:S-Q8_0": beside / "mmproj-S-Q8_0.gguf",
+        "lmstudio:T-Q8_0": None,
+        "jan:pics": jan / "llamacpp/models/pics/mmproj.gguf",
+        "jan:fake": None,
+    }
+    assert reasons(found) == {
+        "lmstudio:mmproj-S-BF16": "a projector, with which its model reads images or audio (--mmproj)"
+    }
+
+
+def test_a_cached_model_and_its_projector(home: Path, cache_folder: Path) -> None:
+    hub_model(cache_folder, "u/Seeing-GGUF", "Seeing-Q8_0.gguf")
+    path = hub_model(cache_folder, "u/Seeing-GGUF", "mmproj-F16.gguf", header("clip", 0))
+    (model,) = found_in(home).models
+    assert (model.name, model.projector) == ("u/Seeing-GGUF:Q8_0", path)
+
+
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [

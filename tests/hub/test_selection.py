@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from dflash_local.convert.gguf_parts import Parts
 from dflash_local.errors import HubError
 from dflash_local.hub import selection
 from dflash_local.hub.cache import HubFile
-from dflash_local.hub.selection import Name, Parts
+from dflash_local.hub.selection import Name
 
 FLAT = [
     "README.md",

@@ -28,17 +28,21 @@ class LlamaFlag:
         return {self.env} | ({self.env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")} if self.off else set())
 
 
-def pinned_arguments() -> str:
-    """`common/arg.cpp` out of the source distribution that the build fetches."""
+def pinned_source(name: str) -> str:
+    """A file of llama.cpp out of the source distribution that the build fetches."""
     with BuildLog(cache_dir() / "logs" / "llama-flags.log") as log:
         archive = Upstream.read(native_source() / "patches" / "UPSTREAM").fetch(log)
     with tarfile.open(archive) as tar:
         for member in tar:
-            if member.name.endswith("vendor/llama.cpp/common/arg.cpp"):
+            if member.name.endswith(f"vendor/llama.cpp/{name}"):
                 file = tar.extractfile(member)
                 assert file
                 return file.read().decode()
-    raise AssertionError(f"{archive} has no common/arg.cpp")
+    raise AssertionError(f"{archive} has no {name}")
+
+
+def pinned_arguments() -> str:
+    return pinned_source("common/arg.cpp")
 
 
 def server_flags(source: str) -> list[LlamaFlag]:

@@ -37,7 +37,7 @@ def parse(*flags: str) -> ServeFlags:
 
 
 def options_of(args: ServeFlags) -> dict[str, Any]:
-    return engine_options(args, Models(args.model or "", args.drafter))
+    return engine_options(args, Models(args.model or "", args.drafter, args.mmproj))
 
 
 LONG_LINE = """
@@ -82,6 +82,7 @@ def test_a_llama_server_command_line() -> None:
         "n_ctx_slot": 500, "cache_ram": 100, "cache_idle_slots": False, "slot_similarity": 0.5, "n_checkpoints": 3,
         "checkpoint_step": 0, "device": "CUDA0,CUDA1", "device_draft": "CUDA1", "override_tensor": "a=CPU",
         "override_tensor_draft": None, "cpu_moe": False, "n_cpu_moe": 2, "n_cpu_ffn": 0, "kv_offload": False,
+        "mmproj": None, "mmproj_offload": True, "image_min_tokens": 0, "image_max_tokens": 0,
         "rpc": "a:1,b:2", "lookup_answers": 5000, "lookup_corpus": (), "fit": False, "fit_target": "512,256",
         "fit_ctx": 1024,
     }  # fmt: skip

@@ -380,12 +380,12 @@ def serve(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 def test_the_command_refuses_a_variable(
     monkeypatch: pytest.MonkeyPatch, serve: Callable[..., tuple[int, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("LLAMA_ARG_MMPROJ", "x.gguf")
+    monkeypatch.setenv("LLAMA_ARG_MODEL_URL", "x.gguf")
     with caplog.at_level(logging.WARNING):
         status, said = serve("--threads-http", "4")
     assert status == 1
-    assert "error: LLAMA_ARG_MMPROJ is set: images, audio and video are not supported" in said
-    assert "  fix: unset LLAMA_ARG_MMPROJ" in said
+    assert "error: LLAMA_ARG_MODEL_URL is set: give the model by name: -hf USER/NAME:QUANT" in said
+    assert "  fix: unset LLAMA_ARG_MODEL_URL" in said
     assert caplog.messages == ["--threads-http: one event loop serves all connections"]
 
 

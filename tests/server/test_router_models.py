@@ -15,6 +15,7 @@ from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.router.catalog import Cached, Catalog
 from dflash_local.server.router.folder import Folder, best_drafter
 from dflash_local.server.router.presets import read_presets
+from tests.projector_files import projector_file
 from tests.server.test_cli import clean, parse
 
 __all__ = ["clean"]  # the fixture: no variable of llama-server is set
@@ -109,7 +110,7 @@ def test_keys_are_flags(flags: InstanceFlags, pairs: dict[str, str], expected: l
         ({"ctx": "5"}, r"\[a\] ctx: there is no such flag"),
         ({"c": "many"}, r"\[a\] c: -c/--ctx-size: must be an integer, got 'many'"),
         ({"slots": "perhaps"}, r"\[a\] slots: must be on or off, got 'perhaps'"),
-        ({"mmproj": "x.gguf"}, r"\[a\] mmproj: .*images, audio and video are not supported"),
+        ({"mmproj-device": "x"}, r"\[a\] mmproj-device: .*the projector is on the first device of --device"),
     ],
 )
 def test_a_key_that_is_wrong_is_told(flags: InstanceFlags, pairs: dict[str, str], message: str) -> None:
@@ -203,11 +204,33 @@ def models(tmp_path: Path, pocket: dict[str, Path]) -> Path:
         ("hybrid-dflash", "hybrid/drafter"),
     ):
         (folder / f"{name}.gguf").symlink_to(pocket[source])
-    (folder / "mmproj-F16.gguf").symlink_to(pocket["target"])
+    (folder / "imatrix.gguf").symlink_to(pocket["target"])
+    projector_file(folder / "mmproj-F16.gguf")
     (folder / "notes.gguf").write_text("no model")
     (folder / "big-00001-of-00002.gguf").symlink_to(pocket["target"])
     (folder / "big-00002-of-00002.gguf").symlink_to(pocket["target"])
     return folder
+
+
+def test_a_model_with_a_folder_of_its_own_has_its_projector(models: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = projector_file(models / "hybrid" / "mmproj-F16.gguf")
+    projector_file(models / "hybrid" / "mmproj-F32.gguf", 512)
+    folder = Folder(models)
+
+    def projectors() -> dict[str, Path | None]:
+        return {entry.name: entry.projector for entry in folder.read()}
+
+    assert projectors() == {"small-F16": None, "hybrid": path, "big": None}
+    catalog = Catalog(InstanceFlags(parse().line.parser), folder=folder).read()
+    assert f"--mmproj={path}" in catalog["hybrid"].arguments
+    off = {"mmproj_auto": ("--no-mmproj",)}
+    catalog = Catalog(InstanceFlags(parse().line.parser), typed=off, folder=folder).read()
+    assert [word for word in catalog["hybrid"].arguments if "mmproj" in word] == ["--no-mmproj"]
+    path.unlink()
+    assert projectors()["hybrid"] is None
+    assert "model.gguf: mmproj-F32.gguf cannot be used: the rows of mmproj-F32.gguf are 512 wide" in caplog.text
+    caplog.clear()
+    assert projectors()["hybrid"] is None and not caplog.messages  # told once
 
 
 def test_drafters_find_their_targets(models: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -219,7 +242,8 @@ def test_drafters_find_their_targets(models: Path, caplog: pytest.LogCaptureFixt
     }  # fmt: skip
     assert found["big"].path.name == "big-00001-of-00002.gguf"
     told = " ".join(caplog.messages)
-    assert "mmproj-F16.gguf is left out: a projector of images or audio, which are not supported" in told
+    assert "imatrix.gguf is left out: statistics for quantizing" in told
+    assert {entry.projector for entry in found.values()} == {None}  # not that of the folder of all models
     assert "notes.gguf is left out: " in told
     caplog.clear()
     assert {entry.name for entry in folder.read()} == set(found)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SLOTS = (1, 2, 4, 8)
 
 _DESCRIPTION = (
-    "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, buffers), the "
+    "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, projector, buffers), the "
     "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
     "all others stay, too."
 )
@@ -80,6 +80,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: PlanFlags) -> int:
+    from dflash_local.diagnose.projector import check_options
     from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of
@@ -87,6 +88,7 @@ def run(args: PlanFlags) -> int:
 
     models = take_models(args)
     options = EngineOptions(**engine_options(args, models))
+    check_options(options)
     if args.ram:
         options = replace(options, host_memory=args.ram)
     if options.fit:
@@ -175,7 +177,8 @@ def advice(fitted: Fitted) -> Iterator[str]:
         yield f"left free: {keeps}"
     if why := unused(fitted):
         yield why
-    models = ["-m", str(plan.options.model)] + (["-md", str(plan.options.drafter)] if plan.options.drafter else [])
+    files = {"-m": plan.options.model, "-md": plan.options.drafter, "--mmproj": plan.options.mmproj}
+    models = [word for flag, path in files.items() if path for word in (flag, str(path))]
     yield f"dflash-local serve {shlex.join(models)} {flags(plan.options)}"
 
 

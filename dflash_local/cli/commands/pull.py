@@ -1,4 +1,4 @@
-"""`dflash-local pull`: download a model and its drafter, and print their paths."""
+"""`dflash-local pull`: download a model, its drafter and its projector, and print their paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dflash_local.hub.pairing import Pairing
 
 _DESCRIPTION = """\
-Download a GGUF model from the Hugging Face Hub, and the drafter that 'serve -hf' would take for it.
+Download a GGUF model from the Hugging Face Hub, with the drafter and the projector that 'serve -hf' would take for it.
 
 Files go into the cache that llama.cpp and huggingface_hub use. A drafter that is published as a checkpoint is converted
 once and kept. Their headers show whether the two fit, before anything large is downloaded.
@@ -38,6 +38,7 @@ class PullFlags(HubFlags):
     )
     target: Path | None = flag("--target", "the target, if it is on this disk", metavar="TARGET.gguf")
     no_drafter: bool = flag("--no-drafter", "the target alone")
+    no_projector: bool = flag("--no-mmproj --no-mmproj-auto", "without the projector that is beside the target")
     outtype: str | None = flag(
         "--outtype", "type of a converted drafter (default: that of a kept conversion, else f16)", choices=OUTTYPES
     )
@@ -50,7 +51,7 @@ def add_parser(commands: Commands) -> None:
         "pull",
         PullFlags,
         run,
-        "download a model and its drafter from the Hugging Face Hub",
+        "download a model, its drafter and its projector from the Hugging Face Hub",
         _DESCRIPTION,
         epilog=EPILOG,
         allow_abbrev=False,
@@ -77,13 +78,18 @@ def run(args: PullFlags) -> int:
             pairing.hub_drafter(Name.parse(args.drafter))
         elif not args.no_drafter:
             pairing.find_drafter()
+        if args.name and not args.no_projector:
+            pairing.find_projector()
         if args.dry_run:
             _tell(pairing)
             return 0
         target, drafter = pairing.fetch()
+        projector = pairing.fetch_projector()
     print(f"target:  {target}")
     if drafter:
         print(f"drafter: {auto_convert(drafter, target)}")
+    if projector:
+        print(f"mmproj:  {projector}")
     return 0
 
 
@@ -92,6 +98,8 @@ def _tell(pairing: Pairing) -> None:
 
     print(f"target:  {pairing.target}")
     print(f"drafter: {pairing.drafter or 'none'}")
+    if pairing.projector:
+        print(f"mmproj:  {pairing.projector.repo}/{pairing.projector.path}")
     missing = pairing.missing()
     for file in missing:
         print(f"{file_size_text(file.size or 0):>10}  {file.repo}/{file.path}")

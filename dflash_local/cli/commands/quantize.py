@@ -65,7 +65,8 @@ def add_parser(commands: Commands) -> None:
         allow_abbrev=False,
     )
     add_flags(parser, HubFlags, PromptFlags)
-    add_engine_flags(parser, without=("model", "drafter", "draft_vocab"))
+    media = ("mmproj", "mmproj_offload", "image_min_tokens", "image_max_tokens")
+    add_engine_flags(parser, without=("model", "drafter", "draft_vocab", *media))
     add_flags(parser, SamplingFlags)
 
 

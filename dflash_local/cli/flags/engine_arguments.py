@@ -20,7 +20,8 @@ def engine_options(args: EngineFlags, models: Models) -> dict[str, Any]:
         RequestError: the chat template cannot be read.
         ConvertError, ModelError: with --auto-convert the drafter cannot be rewritten, or the target cannot be read.
     """
-    options = {**args.options, **args.drafting, "model": models.target, "drafter": models.drafter}
+    options = {**args.options, **args.drafting}
+    options |= {"model": models.target, "drafter": models.drafter, "mmproj": models.projector}
     options |= {"mmap": args.maps_files, "mlock": "mlock" in args.load_mode}
     if models.auto_convert and models.drafter:
         from dflash_local.cli.flags.auto_convert import auto_convert

@@ -63,7 +63,7 @@ def _pair(names: str, off: str, effect: Effect, off_effect: Effect, why: str, en
 
 _PINNED = "threads are not pinned and keep their priority: start the process with taskset, numactl or nice"
 _ROPE = "target and drafter use the rotation that they were trained with"
-_IMAGES = "images, audio and video are not supported"
+_VIDEO = "videos are not supported: send some of their frames as images"
 _LORA = "adapters are not supported: merge them into the GGUF"
 _VECTORS = "control vectors are not supported: drafters were trained without them"
 _TOOLS = "tools run in the client: this server runs no commands for those who can reach it"
@@ -138,19 +138,16 @@ FOREIGN: tuple[Foreign, ...] = (
     _switch("--fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default", REFUSED, _NAMED),
     _switch("--fim-qwen-7b-spec --fim-qwen-14b-spec --fim-qwen-30b-default", REFUSED, _NAMED),
     _switch("--vision-gemma-4b-default --vision-gemma-12b-default", REFUSED, _NAMED),
-    # images
-    _value("-mm --mmproj", REFUSED, _IMAGES, "MMPROJ"),
-    _value("-mmu --mmproj-url", REFUSED, _IMAGES, "MMPROJ_URL"),
-    Foreign(("-mmdev", "--mmproj-device"), NONE, _IMAGES, "MTMD_BACKEND_DEVICE", values=1),
-    _pair("--mmproj-auto", "--no-mmproj --no-mmproj-auto", NONE, SAME, _IMAGES, "MMPROJ_AUTO"),
-    _pair("--mmproj-offload", "--no-mmproj-offload", NONE, SAME, _IMAGES, "MMPROJ_OFFLOAD"),
-    *(
-        _value("--" + name, NONE, _IMAGES, name.replace("-", "_").upper())
-        for name in (
-            "image-min-tokens", "image-max-tokens", "mtmd-batch-max-tokens", "video-fps", "video-timestamp-interval",
-            "video-ffmpeg-dir",
-        )
+    # images and audio
+    Foreign(
+        ("-mmdev", "--mmproj-device"), REFUSED,
+        "the projector is on the first device of --device, or with --no-mmproj-offload on the CPU",
+        "MTMD_BACKEND_DEVICE", values=1,
     ),
+    _value("--mtmd-batch-max-tokens", NONE, "this is no setting of the encoder here", "MTMD_BATCH_MAX_TOKENS"),
+    _value("--video-fps", NONE, _VIDEO, "VIDEO_FPS"),
+    _value("--video-timestamp-interval", NONE, _VIDEO, "VIDEO_TIMESTAMP_INTERVAL"),
+    _value("--video-ffmpeg-dir", NONE, _VIDEO, "VIDEO_FFMPEG_DIR"),
     # drafts
     _value("--spec-draft-n-min", NONE, _TREE, "SPEC_DRAFT_N_MIN"),
     _value("--spec-draft-p-min --draft-p-min", NONE, _TREE, "SPEC_DRAFT_P_MIN"),

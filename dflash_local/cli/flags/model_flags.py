@@ -1,4 +1,4 @@
-"""Flags that name a target and its drafter, and their resolution to files."""
+"""Flags that name a target, its drafter and its projector, and their resolution to files."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class HubModelFlags(HubFlags):
 
     hf_repo: str | None = flag(
         "-hf -hfr --hf-repo",
-        "the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
-        "('dflash-local pairs'); downloaded once",
+        "the target from the Hugging Face Hub, its drafter, if one is beside it or known ('dflash-local pairs'), and "
+        "its projector, if one is beside it; downloaded once",
         env="LLAMA_ARG_HF_REPO",
         metavar="USER/NAME[:QUANT]",
     )
@@ -57,15 +57,29 @@ class HubModelFlags(HubFlags):
         env="LLAMA_ARG_SPEC_DRAFT_HF_REPO",
         metavar="USER/NAME[:QUANT]",
     )
+    mmproj_url: str | None = flag(
+        "-mmu --mmproj-url",
+        "its projector from this address; downloaded once",
+        env="LLAMA_ARG_MMPROJ_URL",
+        metavar="URL",
+    )
+    mmproj_auto: bool = flag(
+        "--mmproj-auto",
+        "use the projector that a target named by -hf, or kept by another program, comes with (default)",
+        env="LLAMA_ARG_MMPROJ_AUTO",
+        off="--no-mmproj --no-mmproj-auto",
+        off_help="use only one that --mmproj or --mmproj-url names",
+    )
 
 
 class ModelFlags(EngineFlags, HubModelFlags):
-    """A target and its drafter, as files or by name, and the engine that runs them. `typed` has the words of each flag
-    that comes from the command line, not from its variable, by its place."""
+    """A target, its drafter and its projector, as files or by name, and the engine that runs them. `typed` has the
+    words of each flag that comes from the command line, not from its variable, by its place."""
 
     typed: Mapping[str, tuple[str, ...]]
     model: str | None
     drafter: str | None
+    mmproj: str | None
 
 
 def add_model_flags(parser: argparse.ArgumentParser, defaults: Mapping[str, Any] | None = None) -> None:
@@ -77,7 +91,7 @@ def add_model_flags(parser: argparse.ArgumentParser, defaults: Mapping[str, Any]
 
 @dataclass
 class Models:
-    """The files of a target and its drafter.
+    """The files of a target, its drafter and its projector.
 
     Attributes:
         name: what the target is called, if that is another than its file.
@@ -87,15 +101,16 @@ class Models:
 
     target: str
     drafter: str | None = None
+    projector: str | None = None
     name: str | None = None
     auto_convert: bool = False
     may_suggest: bool = False
 
 
-def take_models(args: ModelFlags, *, must_exist: bool = True, find_drafter: bool = True) -> Models:
+def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = True) -> Models:
     """The models that the flags name: one on this disk that -m names, those of -hf and -hfd, which are downloaded, and,
-    if `find_drafter`, that of a target given by -hf, converted if necessary. A drafter from the Hub may be in another
-    dialect. `suggest` tells of a drafter that is known for a local file.
+    if it `writes` text, the drafter of a target given by -hf, converted if necessary, and the projector that it came
+    with. A drafter from the Hub may be in another dialect. `suggest` tells of a drafter that is known for a local file.
 
     Raises:
         RequestError: no target is named, or several are.
@@ -103,31 +118,46 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, find_drafter: bool
         DFlashError: a model cannot be fetched, or a named drafter does not fit.
     """
     repo = target_repository(args)
-    target, name = ("", repo) if repo else _named_here(args.model or "")
-    models = Models(target, args.drafter, name, args.auto_convert)
+    models = Models("", args.drafter, args.mmproj, repo, args.auto_convert) if repo else _named_here(args)
     drafter_repo = _unless_typed(args, "hf_repo_draft", "drafter")
-    if must_exist and not repo:
-        check_model_file(models.target, "-m")
-    if must_exist and args.drafter and not drafter_repo:
-        check_model_file(args.drafter, "-md")
+    if must_exist:
+        _check_files(models, args, target=not repo, drafter=not drafter_repo)
     needs_none = args.drafter or args.drafting["draft"] == "off" or args.drafting["draft_kind"] == "lookup"
-    find_drafter = find_drafter and not needs_none
+    find_drafter = writes and not needs_none
     models.may_suggest = find_drafter and not (repo or drafter_repo)
     if repo or drafter_repo:
-        _fetch(models, args, repo, drafter_repo, find_drafter=find_drafter)
+        _fetch(models, args, repo, drafter_repo, find_drafter=find_drafter, find_projector=writes and args.mmproj_auto)
+    if args.mmproj_url and not args.mmproj:
+        models.projector = _fetch_url(args.mmproj_url, args)
     return models
 
 
-def _named_here(text: str) -> tuple[str, str | None]:
-    """The file of -m, and its name if it is named as `dflash-local models` lists it. Raises RequestError if it could be
-    several."""
+def _named_here(args: ModelFlags) -> Models:
+    """The file of -m, and its name and projector if it is named as `dflash-local models` lists it. Raises RequestError
+    if it could be several."""
     from dflash_local.hub.local_models import find_models
 
-    path = Path(text)
+    text = args.model or ""
+    models, path = Models(text, args.drafter, args.mmproj, None, args.auto_convert), Path(text)
     if path.suffix == ".gguf" or path.is_absolute() or path.exists() or not (model := find_models().named(text)):
-        return text, None
+        return models
     note(f"model: {model.name}, {model.path} ({model.program})")
-    return str(model.path), model.name
+    models.target, models.name = str(model.path), model.name
+    if model.projector and args.mmproj_auto and not (args.mmproj or args.mmproj_url):
+        models.projector = str(model.projector)
+        note(f"projector: {model.projector}")
+    return models
+
+
+def _check_files(models: Models, args: ModelFlags, *, target: bool, drafter: bool) -> None:
+    """Raise ModelError if a file that is named is no GGUF: the target, the drafter, if they are meant to be files, or
+    the projector."""
+    if target:
+        check_model_file(models.target, "-m")
+    if args.drafter and drafter:
+        check_model_file(args.drafter, "-md")
+    if args.mmproj:
+        check_model_file(args.mmproj, "--mmproj")
 
 
 def target_repository(args: ModelFlags) -> str | None:
@@ -145,7 +175,15 @@ def _unless_typed(args: ModelFlags, name: str, other: str) -> str | None:
     return None if other in args.typed and name not in args.typed else getattr(args, name)
 
 
-def _fetch(models: Models, args: ModelFlags, repo: str | None, drafter_repo: str | None, *, find_drafter: bool) -> None:
+def _fetch(
+    models: Models,
+    args: ModelFlags,
+    repo: str | None,
+    drafter_repo: str | None,
+    *,
+    find_drafter: bool,
+    find_projector: bool,
+) -> None:
     from dflash_local.hub.pairing import Pairing
     from dflash_local.hub.selection import Name
 
@@ -158,12 +196,24 @@ def _fetch(models: Models, args: ModelFlags, repo: str | None, drafter_repo: str
             pairing.hub_drafter(Name.parse(drafter_repo), args.drafter)
         elif repo and find_drafter:
             pairing.find_drafter(args.drafting["draft_kind"])
+        if repo and find_projector and not (args.mmproj or args.mmproj_url):
+            pairing.find_projector()
         target, drafter = pairing.fetch()
         if repo:
             models.target = str(target)
+        if projector := pairing.fetch_projector():
+            models.projector = str(projector)
+            note(f"projector: {projector.name}")
         if drafter:
             models.drafter, models.auto_convert = str(drafter), True
             note(f"drafter: {pairing.drafter}")
+
+
+def _fetch_url(url: str, args: HubFlags) -> str:
+    from dflash_local.hub.url_file import fetch_url
+
+    with hub_of(args.offline, args.hf_token) as hub:
+        return str(fetch_url(url, hub))
 
 
 def suggest(models: Models, facts: Mapping[str, Any] | None = None) -> None:

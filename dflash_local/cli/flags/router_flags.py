@@ -19,7 +19,7 @@ class RouterFlags(
 
     models_dir: Path | None = flag(
         "--models-dir",
-        "folder with GGUF models; each gets the drafter of the folder that fits it",
+        "folder with GGUF models; each gets the drafter that fits it there, and the projector of its own folder",
         env="LLAMA_ARG_MODELS_DIR",
         metavar="DIR",
     )

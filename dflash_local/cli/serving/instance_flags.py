@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.flag import declared
@@ -31,7 +32,7 @@ OWN = frozenset({
 })  # fmt: skip
 # Flags that name models.
 TARGETS = frozenset({"model", "hf_repo", "embedding_model", "rerank_model"})
-MODELS = TARGETS | {"hf_file", "drafter", "hf_repo_draft", "alias", "tags"}
+MODELS = TARGETS | {"hf_file", "drafter", "hf_repo_draft", "mmproj", "mmproj_url", "alias", "tags"}
 
 
 class InstanceFlags:
@@ -67,9 +68,12 @@ class InstanceFlags:
             found[place_of(action)] = words
         return {place: words for place, words in found.items() if words}
 
-    def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
-        """Flags that name a target and its drafter."""
-        return self.given({"model": model, **({"drafter": drafter} if drafter else {})})
+    def with_files(
+        self, model: Path, drafter: Path | None = None, projector: Path | None = None
+    ) -> dict[str, tuple[str, ...]]:
+        """Flags that name a target, its drafter and its projector."""
+        files = {"model": model, "drafter": drafter, "mmproj": projector}
+        return self.given({place: str(path) for place, path in files.items() if path})
 
     def given(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Flags with these values, by place."""

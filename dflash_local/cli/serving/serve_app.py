@@ -47,7 +47,7 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
     settings = make_settings(args)
     load()  # so that a missing library is reported before a download and before the socket is open
     chat_template(args)  # likewise a broken template
-    models = take_models(args, find_drafter=writes) if has_target else Models("")
+    models = take_models(args, writes=writes) if has_target else Models("")
     names = settings.aliases or (models.name or Path(models.target).name,)
     embeddings = embedding_settings(args, models.target, names[0])
     settings = replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)

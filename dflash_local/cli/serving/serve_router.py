@@ -97,9 +97,9 @@ def _found(flags: InstanceFlags) -> Iterator[Cached]:
 
     for row in rows_of(find_models()):
         if not row.model.is_named:
-            drafter = row.drafting.flags[1] if row.drafting.flags[:1] == ("-md",) else None
+            drafter = Path(row.drafting.flags[1]) if row.drafting.flags[:1] == ("-md",) else None
             path = row.model.path.absolute()
-            yield Cached(row.model.name, path, flags.with_files(str(path), drafter))
+            yield Cached(row.model.name, path, flags.with_files(path, drafter, row.model.projector))
 
 
 def _cached_files(options: Options) -> set[Path]:

@@ -54,6 +54,7 @@ class Row:
             "drafter": drafting.drafter or None,
             "drafter_is_here": drafting.is_here,
             "next_token_layers": drafting.next_token_layers,
+            "projector": str(model.projector.absolute()) if model.projector else None,
             "serve": self.command,
         }
 

@@ -1,0 +1,218 @@
+"""Train the pocket-VL target: the pocket target learns to see drawn scenes and still answers text as before.
+
+Usage: torchrun --nproc-per-node 2 -m benchmarks.pocket_vl.train_target POCKET_DIR OUT_DIR [--minutes 45] [--tower 6]
+
+POCKET_DIR is the folder with the recipe of the pocket pairs: `corpus.py` and the text model `pocket-qwen3/`. The tower
+learns alone first: which shape, size and place each of its rows shows. Then all weights learn the answers about
+scenes, and to keep the text model's distribution on its own corpus. Needs torch and transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.functional import cross_entropy, kl_div, log_softmax
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLForConditionalGeneration
+
+from benchmarks.pocket_vl import pictures, scenes
+from benchmarks.pocket_vl.chats import Batch, chat, collate, render
+from benchmarks.pocket_vl.target import hidden_states, make_target, make_tokenizer
+
+SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 12, 6, 2, 160
+NAMES = [f"{colour} {kind}" for colour in scenes.COLOURS for kind in scenes.KINDS]
+
+
+class Schedule:
+    """A part of the training: how much of its time is over, and the rate that belongs to it."""
+
+    def __init__(self, minutes: float) -> None:
+        self.start, self.seconds, self.step = time.time(), minutes * 60, 0
+
+    def next(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Set the next step's rates. Returns whether there is time for it, the same in all processes."""
+        share = torch.tensor([(time.time() - self.start) / self.seconds])
+        _average([share])
+        done = share.item()
+        factor = min(1, (self.step + 1) / 40) * (0.97 * 0.5 * (1 + math.cos(math.pi * min(1, done))) + 0.03)
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        self.step += 1
+        return done < 1
+
+
+def train_tower(target: Qwen3VLForConditionalGeneration, minutes: float) -> None:
+    """Teach the tower alone what each of its rows shows: the shape whose centre lies there, its size and place."""
+    tower = target.model.visual
+    heads = nn.Linear(target.config.text_config.hidden_size, len(NAMES) + 1 + 4 + 10)
+    optimizer = torch.optim.AdamW([
+        {"params": tower.parameters(), "peak": 1.5e-3}, {"params": heads.parameters(), "peak": 3e-3},
+    ], betas=(0.9, 0.95), weight_decay=0.02)  # fmt: skip
+    schedule, seed = Schedule(minutes), scenes.HELD_OUT * (1 + rank())
+    while schedule.next(optimizer):
+        shown = [scenes.scene(seed + i) for i in range(SCENES)]
+        seed += len(shown)
+        drawn = [scenes.draw(scene) for scene in shown]
+        batch = collate([([0], [0])], drawn)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = tower(batch.pixels, grid_thw=batch.grids)
+            rows = out.pooler_output + sum(out.deepstack_features)
+            logits = heads(rows).float()
+        want = torch.cat([_contents(scene) for scene in shown])
+        weights = torch.where(want[:, 0] > 0, 1.0, 0.1)
+        parts = logits.split([len(NAMES) + 1, 4, 10], 1)
+        losses = [cross_entropy(part, want[:, i], reduction="none") for i, part in enumerate(parts)]
+        loss = (sum(losses) * weights).sum() / weights.sum()
+        _descend(optimizer, loss)
+        if schedule.step % 50 == 0:
+            there = want[:, 0] > 0
+            right = [(part.argmax(1) == want[:, i])[there].float().mean().item() for i, part in enumerate(parts)]
+            print("tower", schedule.step, f"loss {loss.item():.4f}", *(f"{x:.3f}" for x in right), flush=True)
+
+
+def train(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, teacher: Qwen3ForCausalLM,
+          texts: Iterator[Batch], minutes: float, seed: int, out: Path) -> None:  # fmt: skip
+    """Train all weights on chats about scenes, and on texts with the teacher's distribution."""
+    tower = list(target.model.visual.parameters())
+    rest = [*target.model.language_model.parameters(), *target.lm_head.parameters()]
+    optimizer = torch.optim.AdamW([{"params": tower, "peak": 1.2e-3}, {"params": rest, "peak": 1e-3}],
+                                  betas=(0.9, 0.95), weight_decay=0.02)  # fmt: skip
+    schedule, saved = Schedule(minutes), time.time()
+    chats = chat_batches(tokenizer, seed + scenes.HELD_OUT * rank())
+    while schedule.next(optimizer):
+        batch = next(chats)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            answers = _answer_loss(target, batch)
+            text = _text_loss(target, teacher, next(texts))
+        _descend(optimizer, answers + text)
+        if schedule.step % 25 == 0 and not rank():
+            print(schedule.step, f"answers {answers.item():.4f} text {text.item():.4f}", flush=True)
+        if time.time() - saved > 240:
+            save(target, tokenizer, out)
+            saved = time.time()
+
+
+def save(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Write the target, in float32, and its tokenizer."""
+    if rank():
+        return
+    target.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def chat_batches(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[Batch]:
+    """Batches of chats of about the same length, so that few rows are padding."""
+    while True:
+        drawn = [chat(seed + i, most_turns=3) for i in range(AT_ONCE * CHATS)]
+        seed += len(drawn)
+        rendered = sorted(((render(tokenizer, one), one) for one in drawn), key=lambda both: len(both[0][0]))
+        parts = [rendered[i * CHATS : (i + 1) * CHATS] for i in range(AT_ONCE)]
+        random.Random(seed).shuffle(parts)
+        for part in parts:
+            yield collate([row for row, _ in part], [shown for _, one in part for shown in one.pictures])
+
+
+def rank() -> int:
+    """The number of this process among those that train together."""
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def text_batches(corpus: object, tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[Batch]:
+    """Batches of the pocket corpus, as the text model was trained: chats one after another, cut to rows."""
+    ids: list[int] = []
+    while True:
+        while len(ids) < TEXTS * TEXT_LENGTH:
+            ids += tokenizer(corpus.text(seed, 50))["input_ids"]  # type: ignore[attr-defined]
+            seed += 1
+        rows = [ids[i * TEXT_LENGTH : (i + 1) * TEXT_LENGTH] for i in range(TEXTS)]
+        del ids[: TEXTS * TEXT_LENGTH]
+        yield collate([(row, row) for row in rows], [])
+
+
+def _contents(scene: scenes.Scene) -> Tensor:
+    """For each row of a scene's picture, the shape whose centre it shows (0: none), its size and place [rows, 3]."""
+    across = scene.width // pictures.UNIT
+    want = torch.zeros(across * (scene.height // pictures.UNIT), 3, dtype=torch.long)
+    for shape in scene.shapes:
+        row = shape.centre[1] // pictures.UNIT * across + shape.centre[0] // pictures.UNIT
+        size = list(scenes.RADII).index(shape.size)
+        want[row] = torch.tensor([NAMES.index(shape.name) + 1, size + 1, shape.cell[1] * 3 + shape.cell[0] + 1])
+    return want
+
+
+def _answer_loss(target: Qwen3VLForConditionalGeneration, batch: Batch) -> Tensor:
+    hidden = hidden_states(target, batch).last_hidden_state[:, :-1]
+    want = batch.labels[:, 1:]
+    learned = want >= 0
+    return cross_entropy(target.lm_head(hidden[learned]).float(), want[learned])
+
+
+def _text_loss(target: Qwen3VLForConditionalGeneration, teacher: Qwen3ForCausalLM, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        want = log_softmax(teacher(input_ids=batch.ids).logits.float(), -1)
+    logits = target.lm_head(hidden_states(target, batch).last_hidden_state).float()
+    known = log_softmax(logits, -1)[..., : want.shape[-1]]
+    return kl_div(known.flatten(0, 1), want.flatten(0, 1), reduction="batchmean", log_target=True)
+
+
+def _descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
+    _average([parameter.grad for parameter in trained])
+    torch.nn.utils.clip_grad_norm_(trained, 1.0)
+    optimizer.step()
+
+
+def _average(values: list[Tensor]) -> None:
+    """Over all processes, in place."""
+    if not distributed.is_initialized():
+        return
+    flat = torch.cat([value.flatten() for value in values])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    for value, part in zip(values, flat.split([value.numel() for value in values]), strict=True):
+        value.copy_(part.view_as(value))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pocket", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--minutes", type=float, default=45)
+    parser.add_argument("--tower", type=float, default=6, help="minutes of these for the tower alone")
+    parser.add_argument("--init", type=Path, help="a target to go on from")
+    parser.add_argument("--seed", type=int, default=2 * scenes.HELD_OUT, help="of the first scene")
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    if "RANK" in os.environ:
+        distributed.init_process_group("gloo")
+    sys.path.insert(0, str(given.pocket))
+    import corpus
+
+    text_model = given.pocket / "pocket-qwen3"
+    tokenizer = make_tokenizer(text_model)
+    teacher = Qwen3ForCausalLM.from_pretrained(text_model, dtype=torch.float32).eval().requires_grad_(False)
+    if given.init:
+        target = Qwen3VLForConditionalGeneration.from_pretrained(given.init, dtype=torch.float32)
+    else:
+        target = make_target(text_model, tokenizer)
+    train_tower(target, given.tower)
+    texts = text_batches(corpus, tokenizer, seed=300_000 + given.seed % 100_000 + 10_000 * rank())
+    train(target, tokenizer, teacher, texts, given.minutes - given.tower, given.seed, given.out)
+    save(target, tokenizer, given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""The projector of a model by name: found beside it, checked from its header, downloaded, and what chooses another."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.cli import main, parse
+from dflash_local.cli.flags.engine_arguments import engine_options
+from dflash_local.cli.flags.model_flags import take_models
+from dflash_local.errors import HubError, ModelError, RequestError
+from dflash_local.hub import selection
+from dflash_local.hub.cache import HubFile
+from dflash_local.hub.client import Hub
+from dflash_local.hub.url_file import fetch_url
+from tests.projector_files import projector_file
+
+from .stand_in import StandIn, refuse, send
+
+TARGET = "user/Seeing-GGUF"
+Make = Callable[..., Hub]
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> None:
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in os.environ:
+        if name.startswith("LLAMA_ARG_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    return projector_file(tmp_path / "made" / "mmproj.gguf").read_bytes()
+
+
+@pytest.fixture
+def files(endpoint: StandIn, pocket: dict[str, Path], content: bytes) -> dict[str, bytes]:
+    """The files of the target's repository: a model, and two projectors of which the first is meant."""
+    model = pocket["target"].read_bytes()
+    endpoint.add(TARGET, {"mmproj-F16.gguf": content, "mmproj-F32.gguf": b"GGUF no", "Seeing-Q8_0.gguf": model})
+    return endpoint.repositories[TARGET].files
+
+
+def taken(*flags: str) -> tuple[str | None, dict[str, Any]]:
+    """The projector of the models that flags name, and the engine's options."""
+    args = parse(["serve", *flags])[1]
+    models = take_models(args)
+    return models.projector, engine_options(args, models)
+
+
+@pytest.mark.parametrize(
+    ("paths", "model", "expected"),
+    [
+        (["mmproj-BF16.gguf", "mmproj-Q8_0.gguf"], "m-Q4_K_M.gguf", "mmproj-Q8_0.gguf"),
+        (["mmproj-F32.gguf", "mmproj-F16.gguf"], "m-BF16.gguf", "mmproj-F16.gguf"),
+        (["mmproj-F16.gguf", "Q4/mmproj-F32.gguf"], "Q4/m-Q4_0.gguf", "Q4/mmproj-F32.gguf"),  # the deepest
+        (["Q8/mmproj-Q8_0.gguf"], "Q4/m-Q4_0.gguf", None),
+        (["m-mmproj-f16.gguf", "mmproj.txt"], "m-Q4_0.gguf", "m-mmproj-f16.gguf"),
+    ],
+)
+def test_upstreams_picks(paths: list[str], model: str, expected: str | None) -> None:
+    found = selection.projector([HubFile("u/r", "a" * 40, path) for path in paths], model)
+    assert (found and found.path) == expected
+
+
+def test_a_name_alone_finds_it(
+    endpoint: StandIn, files: dict[str, bytes], content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, options = taken("-hf", TARGET)
+    assert path and Path(path).name == "mmproj-F16.gguf" and Path(path).read_bytes() == content
+    assert options["mmproj"] == path
+    assert "note: projector: mmproj-F16.gguf" in capsys.readouterr().err
+    endpoint.requests.clear()
+    assert taken("-hf", TARGET, "--offline")[0] == path
+    assert endpoint.requests == []
+
+
+@pytest.mark.parametrize("flag", ["--no-mmproj", "--no-mmproj-auto"])
+def test_none_is_wanted(endpoint: StandIn, files: dict[str, bytes], flag: str) -> None:
+    assert taken("-hf", TARGET, flag) == (None, {**taken("-hf", TARGET, flag)[1], "mmproj": None})
+    assert not [path for path in endpoint.paths("cdn") if "mmproj" in path]
+
+
+@pytest.mark.parametrize("variable", ["LLAMA_ARG_NO_MMPROJ_AUTO=1", "LLAMA_ARG_MMPROJ_AUTO=off"])
+def test_a_variable_says_so(files: dict[str, bytes], variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(*variable.split("="))
+    assert taken("-hf", TARGET)[0] is None
+    assert taken("-hf", TARGET, "--mmproj-auto")[0] is not None
+
+
+def test_one_that_is_named_counts(
+    files: dict[str, bytes], tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "made" / "mmproj.gguf"
+    assert taken("-hf", TARGET, "--mmproj", str(own))[0] == str(own)
+    assert taken("-hf", TARGET, "-mm", str(own), "--no-mmproj")[0] == str(own)  # as llama-server
+    monkeypatch.setenv("LLAMA_ARG_MMPROJ", str(own))
+    assert taken("-hf", TARGET)[0] == str(own)
+    with pytest.raises(ModelError, match="no such file"):
+        taken("-hf", TARGET, "--mmproj", str(tmp_path / "none.gguf"))
+
+
+def test_a_local_file_has_none(files: dict[str, bytes], pocket: dict[str, Path], tmp_path: Path) -> None:
+    model = tmp_path / "made" / "M-F16.gguf"
+    model.symlink_to(pocket["target"])
+    assert taken("-m", str(model))[0] is None
+
+
+def test_one_that_does_not_fit_is_passed_over(
+    endpoint: StandIn, files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From its header: nothing of it is downloaded, and the model reads text, as before."""
+    files["mmproj-F16.gguf"] = projector_file(tmp_path / "wide.gguf", 512).read_bytes()
+    assert taken("-hf", TARGET)[0] is None
+    said = capsys.readouterr().err
+    assert f"{TARGET}/mmproj-F16.gguf cannot be used: the rows of mmproj-F16.gguf are 512 wide" in said
+    assert "the model reads text only" in said
+    cached = Path(os.environ["LLAMA_CACHE"]).glob("**/snapshots/**/*.gguf")
+    assert sorted(path.name for path in cached) == ["Seeing-Q8_0.gguf"]
+
+
+def test_a_server_of_vectors_needs_none(files: dict[str, bytes]) -> None:
+    args = parse(["serve", "-hf", TARGET, "--embedding"])[1]
+    assert take_models(args, writes=False).projector is None
+
+
+def test_pull_fetches_it(endpoint: StandIn, files: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pull", TARGET, "--dry-run"]) == 0
+    assert f"mmproj:  {TARGET}/mmproj-F16.gguf" in capsys.readouterr().out
+    assert main(["pull", TARGET, "--no-mmproj"]) == 0
+    assert "mmproj" not in capsys.readouterr().out
+    assert main(["pull", TARGET]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("mmproj:  ") and Path(line.split()[1]).read_bytes() == files["mmproj-F16.gguf"]
+
+
+# ---- --mmproj-url ----
+
+
+def address(endpoint: StandIn, name: str = "mmproj-F16.gguf") -> str:
+    """Of a file at the stand-in's second server, which is no Hub."""
+    return f"{endpoint.cdn}/{TARGET}/{name}"
+
+
+def tagged(endpoint: StandIn, tag: str) -> None:
+    """That server gives this ETag from now on, and knows what has not changed."""
+
+    def answer(handler: Any, request: Any) -> bool:
+        if request.host != "cdn":
+            return False
+        if handler.headers.get("If-None-Match") == tag:
+            send(handler, 304)
+        else:
+            name = request.path.rpartition("/")[2]
+            send(handler, 200, endpoint.repositories[TARGET].files[name], {"ETag": tag})
+        return True
+
+    endpoint.faults[:] = [answer]
+
+
+def test_an_address(
+    endpoint: StandIn, files: dict[str, bytes], pocket: dict[str, Path], tmp_path: Path, content: bytes
+) -> None:
+    tagged(endpoint, '"one"')
+    flags = ("-m", str(pocket["target"]), "--mmproj-url", address(endpoint))
+    path = taken(*flags)[0]
+    assert path and Path(path).read_bytes() == content
+    assert Path(path).parent.parent == tmp_path / "own" / "projectors"
+    assert taken("-hf", TARGET, "-mmu", address(endpoint))[0] == path
+    before = Path(path).stat().st_mtime_ns
+    assert taken(*flags)[0] == path and Path(path).stat().st_mtime_ns == before
+    files["mmproj-F16.gguf"] = content + b"more"
+    tagged(endpoint, '"two"')
+    assert taken(*flags)[0] == path and Path(path).read_bytes() == content + b"more"
+    endpoint.requests.clear()
+    assert taken(*flags, "--offline")[0] == path and endpoint.requests == []
+    assert taken(*flags, "--mmproj", str(path))[0] == path and endpoint.requests == []  # a file counts first
+    assert not any(request.authorization for request in endpoint.requests)
+
+
+def test_an_address_of_the_hub_uses_its_cache(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, cache_folder: Path
+) -> None:
+    path = fetch_url(f"{endpoint.endpoint}/{TARGET}/resolve/main/mmproj-F16.gguf", make_hub())
+    assert path.is_relative_to(cache_folder) and path.read_bytes() == files["mmproj-F16.gguf"]
+    with pytest.raises(HubError, match=f"{TARGET} holds no file none.gguf"):
+        fetch_url(f"{endpoint.endpoint}/{TARGET}/resolve/main/none.gguf", make_hub())
+
+
+def test_a_token_stays_with_the_hub(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
+    fetch_url(address(endpoint), make_hub(token="hf_" + "y" * 34))
+    assert [request.authorization for request in endpoint.requests] == [None]
+
+
+def test_a_broken_download_goes_on(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, waits: list[float]
+) -> None:
+    endpoint.cut("mmproj", 1000)
+    endpoint.fault("mmproj", refuse(503))
+    hub = make_hub()
+    path = fetch_url(address(endpoint), hub)
+    assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(content).digest()
+    assert len(waits) == 2 and not list(path.parent.glob("*.incomplete"))
+
+
+def test_what_cannot_be_had(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, waits: list[float]
+) -> None:
+    hub = make_hub()
+    with pytest.raises(HubError, match="offline mode is on"):
+        fetch_url(address(endpoint), make_hub(offline=True))
+    for url in ("ftp://host/a.gguf", "mmproj.gguf", "http:///a.gguf", "https://host/"):
+        with pytest.raises(RequestError, match="is no http"):
+            fetch_url(url, hub)
+    endpoint.fault("mmproj", refuse(404))
+    with pytest.raises(HubError, match="the server answered 404") as caught:
+        fetch_url(address(endpoint), hub)
+    assert caught.value.status == 404
+    tagged(endpoint, '"one"')
+    path = fetch_url(address(endpoint), hub)
+    endpoint.faults.clear()
+    endpoint.fault("mmproj", refuse(503), times=20)
+    assert fetch_url(address(endpoint), hub) == path and path.read_bytes() == content
+    assert "using the one that was downloaded before" in hub.__dict__["notes"][-1]
