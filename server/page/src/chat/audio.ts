@@ -2,7 +2,7 @@
 
 import { type Medium, newId } from "./turn";
 
-/** With base64, two thirds of what a server reads of one body (--max-body). */
+/** As base64 it is a third longer; a body must have room for it and for what else the conversation has (--max-body). */
 const MAX_BYTES = 16 * 2 ** 20;
 
 /** Throws an Error that says why it cannot be attached. */
