@@ -100,7 +100,7 @@ medium_key projector::key_of(const mtmd_input_chunk * chunk, const dflash_media 
 }
 
 media_prompt projector::tokenize(const std::string & text, bool add_special, const dflash_media * media,
-    int32_t n_media, media_table & table) const {
+    int32_t n_media, live_media & live) const {
     std::vector<mtmd::bitmap>        bitmaps;
     std::vector<const mtmd_bitmap *> pointers;
     for (int32_t i = 0; i < n_media; ++i) {
@@ -131,8 +131,8 @@ media_prompt projector::tokenize(const std::string & text, bool add_special, con
         refuse_if(how.non_causal && key.size.n_rows > n_rows_, "media[", of, "] takes ", key.size.n_rows,
             " rows that see each other, more than one pass has (", n_rows_, "): start with -b and -ub ",
             key.size.n_rows);
-        prompt.media.push_back(table.add(key, mtmd::input_chunk_ptr(mtmd_input_chunk_copy(chunks[i])), how));
-        prompt.tokens.insert(prompt.tokens.end(), key.size.n_rows, prompt.media.back()->token());
+        prompt.media.push_back(live.add(key, mtmd::input_chunk_ptr(mtmd_input_chunk_copy(chunks[i])), how));
+        prompt.tokens.insert(prompt.tokens.end(), key.size.n_rows, prompt.media.back()->token);
     }
     return prompt;
 }

@@ -4,8 +4,8 @@
 
 #include "dflash.h"
 #include "media/encoder_turns.h"
+#include "media/live_media.h"
 #include "media/media_prompt.h"
-#include "media/media_table.h"
 
 #include "mtmd.h"
 
@@ -27,8 +27,8 @@ class projector {
     const std::string & marker() const { return marker_; }
 
     // dflash_prompt_init(). Any thread. Throws status_error.
-    media_prompt tokenize(
-        const std::string & text, bool add_special, const dflash_media * media, int32_t n_media, media_table & table) const;
+    media_prompt tokenize(const std::string & text, bool add_special, const dflash_media * media, int32_t n_media,
+        live_media & live) const;
 
     // Computes the rows of a medium: [n_rows, n_embd_inp]. One thread at a time. Throws std::runtime_error.
     std::vector<float> encode(const medium & m);
