@@ -18,7 +18,27 @@ from .tiny_projectors import PROJECTORS
 
 Damage = Callable[[Image, random.Random], str]
 
-INTEGERS = (0, 1, 2, 3, 4, 5, 7, 8, 16, 64, 100, 1000, 8192, 65535, 1 << 20, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+INTEGERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    16,
+    64,
+    100,
+    1000,
+    8192,
+    65535,
+    1 << 20,
+    1 << 30,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+)
 FLOATS = (0.0, -1.0, 1e30, float("inf"), float("nan"), 1e-30)
 TYPES = (0, 0, 0, 1, 1, 30, 8, 2, 12, 24, 25, 26, 27, 28)
 KINDS = [name for name in PROJECTORS if "-" not in name]
@@ -93,7 +113,10 @@ def remove_tensor(image: Image, rng: random.Random) -> str:
 
 def rename_tensor(image: Image, rng: random.Random) -> str:
     tensor = rng.choice(image.tensors)
-    old, free = tensor.name.decode(), [name for name in NAMES if not any(t.name == name.encode() for t in image.tensors)]
+    old, free = (
+        tensor.name.decode(),
+        [name for name in NAMES if not any(t.name == name.encode() for t in image.tensors)],
+    )
     tensor.name = rng.choice(free).encode()
     return f"{old} is called {tensor.name.decode()}"
 
