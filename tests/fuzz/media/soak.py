@@ -105,7 +105,7 @@ class Soak:
             if asked.answers is True:
                 return f"refused: {said!r}"
             return "" if is_error(answer.body) else f"{answer.status} without an error: {said!r}"
-        if asked.answers is False:
+        if asked.answers is False and b"event: response.failed" not in answer.body:  # Responses' way in a stream
             return f"answered: {said!r}"
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             return stream_fault(answer.body)
