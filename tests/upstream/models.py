@@ -1,7 +1,7 @@
-"""The models that the tests name, as a cache of the Hub that both servers read: each of them is the pocket target.
+"""The models that the tests name, as a cache of the Hub that both servers read: each of them is the pocket target, and
+the one that sees has a projector with random weights beside it.
 
-The one that sees has a projector with random weights. So answers of both servers can be compared, and nothing is
-downloaded. What the tests need of a model beyond its being
+So answers of both servers can be compared, and nothing is downloaded. What the tests need of a model beyond its being
 one is in its metadata: tokens for infill, several files, a kind of pooling, an answer that does not end before its
 limit.
 """

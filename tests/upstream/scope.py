@@ -19,6 +19,8 @@ _METRICS = "/metrics is on unless --no-metrics is given, and behind the key wher
 _HEADERS = "tells pages `*`, which does not cover Authorization in browsers; ours names the headers that are asked for"
 _EMPTY = "llama-server makes up a conversation for `messages: []`; ours answers 400, as Anthropic's own API"
 _CUT = "an answer that max_output_tokens cut is `response.incomplete`, as OpenAI's; llama-server calls it completed"
+_EMBEDDED = "embeds images; ours embeds texts, and refuses parts that are none with a 400"
+_OTHER_WORDS = "ours refuses the file, too, and says that another projector read its media"
 _NO_NETWORK = "without a network llama-server calls a download finished that never came; ours is `dflash-local pull`"
 _PROXY = "needs the proxy or the tools that are out of scope"
 _LOG = "looks for llama-server's own words in the log; tests/engine/test_shared_cache.py asks the same of ours"
@@ -35,9 +37,13 @@ NOT_ASKED: dict[str, str] = {
     "unit/test_router.py::test_router_delete_model": _NO_NETWORK,
     "unit/test_security.py::test_cors_origins_defaults_to_localhost_with_tools_enabled": _PROXY,
     "unit/test_security.py::test_cors_proxy_only_forwards_explicit_proxy_headers": _PROXY,
+    "unit/test_slot_save.py::test_slot_restore_media_file_without_mmproj": _OTHER_WORDS,
     "unit/test_speculative.py::test_synth_ignores_target_tokens": _SYNTHETIC,
     "unit/test_speculative.py::test_synth_is_deterministic": _SYNTHETIC,
     "unit/test_speculative.py::test_with_and_without_draft": _SYNTHETIC,
+    "unit/test_vision_api.py::test_vision_embeddings[What is this: <__media__>\\n-IMG_BASE64_0-True]": _EMBEDDED,
+    "unit/test_vision_api.py::test_vision_embeddings[What is this: <__media__>\\n-IMG_BASE64_1-True]": _EMBEDDED,
+    "unit/test_vision_api.py::test_vision_embeddings_oai_content": _EMBEDDED,
 }
 
 _PASSES = Path(__file__).with_name("passes.txt")
