@@ -154,7 +154,7 @@ def _fetching() -> list[str]:
     from dflash_local.media import media_sources
     from dflash_local.media.remote_file import RemoteFiles
 
-    media_sources.RemoteFiles = partial(RemoteFiles, is_allowed=lambda _: True)  # type: ignore[misc, assignment]
+    media_sources.RemoteFiles = partial(RemoteFiles, is_allowed=lambda _: True)  # type: ignore[attr-defined, assignment]
     return ["--media-hosts", os.environ["UPSTREAM_PICTURES"]]
 
 

@@ -92,7 +92,7 @@ def _ask_with_pictures(process: Any) -> None:
     def moved(self: Any, method: str, path: str, data: Any = None, *args: Any, **kwargs: Any) -> Any:
         return make_request(self, method, path, pictures.moved(data, address), *args, **kwargs)
 
-    requests.Session.request = limited  # type: ignore[method-assign]
+    requests.Session.request = limited  # type: ignore[method-assign, assignment]
     process.make_request = moved
 
 

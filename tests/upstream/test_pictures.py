@@ -41,7 +41,9 @@ def _scene(width: int, height: int) -> Image.Image:
     picture = Image.new("RGB", (width, height), (250, 250, 240))
     for number, color in enumerate([(200, 30, 30), (30, 30, 200), (20, 140, 40)]):
         side = min(width, height) // 4
-        picture.paste(color, (number * width // 3, number * height // 4, number * width // 3 + side, height // 4 + side))
+        picture.paste(
+            color, (number * width // 3, number * height // 4, number * width // 3 + side, height // 4 + side)
+        )
     return picture
 
 
@@ -87,7 +89,20 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     models = _MODELS[name](folder)
     if kind == "q8_0":
         models = models._replace(target=mixed(models.target, folder / "q8_0.gguf", [GGMLQuantizationType.Q8_0]))
-    flags = ["-m", str(models.target), "--mmproj", str(models.projector), "-c", "1024", "-np", "1", "-t", "1", "-fa", "on"]
+    flags = [
+        "-m",
+        str(models.target),
+        "--mmproj",
+        str(models.projector),
+        "-c",
+        "1024",
+        "-np",
+        "1",
+        "-t",
+        "1",
+        "-fa",
+        "on",
+    ]
     theirs, ours = upstream_server(build_peer(), flags), our_server(flags, "--draft", "off")
     with Server("theirs", theirs, folder / "theirs.log") as one, Server("ours", ours, folder / "ours.log") as other:
         yield Servers(one.port, other.port, kind)
@@ -127,7 +142,9 @@ def test_the_same_words(servers: Servers, name: str) -> None:
     assert ours["tokens_evaluated"] == theirs["tokens_evaluated"]
     pairs = list(zip(theirs["completion_probabilities"], ours["completion_probabilities"], strict=False))
     same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0]["id"] == pair[1]["id"], pairs))
-    most = max(difference(*pair) for pair in pairs[: same + 1])  # that of the first other word, too: it is no other text
+    most = max(
+        difference(*pair) for pair in pairs[: same + 1]
+    )  # that of the first other word, too: it is no other text
     print(f"{name}: {same} of {len(pairs)} tokens are the same, log-probabilities within {most:.4f}")
     assert most < TOLERANCE[servers.kind]
     assert same < len(pairs) or ours["content"] == theirs["content"]

@@ -121,7 +121,9 @@ def _wrong_depth(rng: random.Random, _: File) -> File:
 
 def _bitmap_header(rng: random.Random, _: File) -> File:
     width, height = rng.choice([(2**31 - 1, 1), (-5, 5), (30_000, 30_000), (70_000, -70_000)])
-    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, rng.choice([1, 24, 32, 7]), rng.choice([0, 1, 3]), *[0] * 5)
+    head = struct.pack(
+        "<IiiHHIIiiII", 40, width, height, 1, rng.choice([1, 24, 32, 7]), rng.choice([0, 1, 3]), *[0] * 5
+    )
     data = b"BM" + struct.pack("<IHHI", 54 + 100, 0, 0, 54) + head + bytes(100)
     return File(f"a bitmap of {width} x {height} pixels", data, False)
 

@@ -49,7 +49,11 @@ def tool_result(urls: Sequence[Json]) -> tuple[str, Json]:
     call = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": [_block(url) for url in urls]}
     path, body = "/v1/messages", _messages([result])
-    body["messages"] = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": [call]}, *body["messages"]]
+    body["messages"] = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": [call]},
+        *body["messages"],
+    ]
     body["tools"] = [{"name": "look", "input_schema": {"type": "object"}}]
     return path, body
 
@@ -102,14 +106,14 @@ def of_files(form: str, files: Sequence[File]) -> Asked:
 
 def wrong(rng: random.Random, form: str, sound: File) -> Asked:
     """A sound image in a request that is wrong, or unusual, itself."""
-    name, url = rng.choice(list(_URLS(rng, sound).items()))
+    name, url = rng.choice(list(_urls(rng, sound).items()))
     if form.startswith("ollama") and name in _BARE:  # there base64 comes without the rest
         name, url = "no base64", "*" * 40
     path, body = FORMS[form]([url])
     return Asked(path, body, name in _FINE, f"{form}: {name}")
 
 
-def _URLS(rng: random.Random, sound: File) -> dict[str, Json]:
+def _urls(rng: random.Random, sound: File) -> dict[str, Json]:
     text = text_of(sound.data)
     return {
         "no base64": f"data:image/png;base64,{text[:-3]}*{text[-2:]}",
@@ -151,7 +155,7 @@ def many(rng: random.Random, form: str, sound: Sequence[File], room: int) -> Ask
 def unseen(rng: random.Random, _: str) -> Asked:
     """Audio, video and files, which a model that only sees refuses."""
     data = rng.choice([wav(), mp3(), wav(16_000, rate=8000, channels=2)])
-    part = rng.choice(
+    part: Json = rng.choice(
         [
             {"type": "input_audio", "input_audio": {"data": text_of(data), "format": "wav"}},
             {"type": "video_url", "video_url": {"url": data_url(data, "video/mp4")}},

@@ -1,0 +1,85 @@
+"""While a picture is encoded, another slot goes on: the encoder computes as long as a step did, and ends its op.
+
+What is measured is what the process computes between two steps, in seconds of its CPUs: with one thread either the
+encoder computes or a step, and what else the machine does adds little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.media.image_file import read_image
+from dflash_local.sampling import SamplingParams
+from tests.fuzz.media.files import noise
+from tests.media.samples import saved
+from tests.patience import wait_until
+from tests.projector_files import projector_file
+
+pytestmark = pytest.mark.timing
+
+LAYERS, SIDE = 160, 256  # of an encoder that takes more than a second
+STEPS = 100  # of the other slot alone, which are measured before
+GREEDY = SamplingParams(temperature=0, ignore_eos=True)
+
+
+class Clock:
+    """Counts the seconds of CPU between the ends of an engine's steps, until it is stopped."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._step, self._last, self.pauses = engine._native.step, time.process_time(), list[float]()
+        engine._native.step = self._timed  # type: ignore[method-assign]
+
+    def _timed(self, *args: Any) -> Any:
+        updates = self._step(*args)
+        now = time.process_time()
+        self.pauses.append(now - self._last)
+        self._last = now
+        return updates
+
+
+@pytest.fixture(scope="module")
+def engine(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    projector = projector_file(tmp_path_factory.mktemp("deep") / "mmproj.gguf", layers=LAYERS, image=SIDE)
+    options: dict[str, Any] = {"n_threads": 1, "n_threads_batch": 1, "lookup": False, "cost_cache": False}
+    with Engine(pocket["target"], mmproj=projector, n_ctx=4096, n_slots=2, **options) as engine:
+        yield engine
+
+
+def prompt(engine: Engine, seed: int) -> Sequence[int]:
+    picture = read_image(saved(noise(SIDE, SIDE, seed=seed)), "image")
+    return engine.tokenize_prompt(f"Look: {engine.abilities.marker}", [picture])
+
+
+def test_pauses_of_other_slots(engine: Engine) -> None:
+    clock, start = Clock(engine), time.process_time()
+    engine.submit(prompt(engine, 1), GREEDY, max_tokens=1).result()
+    encoding = time.process_time() - start
+    layer = encoding / LAYERS  # an op is a part of it: the longest, of attention, about half
+    assert encoding > 1, "the encoder must take longer"
+
+    other = engine.submit(engine.tokenize("Once upon a time"), GREEDY, max_tokens=1900)
+    wait_until(lambda: other.n_tokens >= 8)
+    clock.pauses.clear()
+    wait_until(lambda: len(clock.pauses) >= STEPS)
+    steps = clock.pauses[:STEPS]
+    clock.pauses.clear()
+    engine.submit(prompt(engine, 2), GREEDY, max_tokens=1).result()
+    pauses = clock.pauses[1:]
+    assert not other.done, "the other slot must write for longer"
+    other.cancel()
+    del pauses[int(np.argmax(pauses)) :]  # the pass that reads the picture's rows, and what came after it
+    for name, found in (("alone", steps), ("meanwhile", pauses)):
+        usual, most = 1000 * np.median(found), 1000 * max(found)
+        print(f"{name}: {len(found)} steps, usually {usual:.2f} ms apart, at most {most:.2f} ms")
+    print(f"encoding takes {encoding:.2f} s, a layer of it {1000 * layer:.2f} ms")
+    assert len(pauses) > LAYERS
+    assert np.quantile(pauses, 0.9) < 2 * max(steps) + layer
+    # A step that the machine interrupts looks longer to the encoder, which then computes as long.
+    assert max(pauses) < 2 * max(steps) + 2 * layer
