@@ -3,14 +3,11 @@
 #include "base/abort_guard.h"
 #include "base/error.h"
 #include "base/log.h"
-<<<<<<< HEAD
 #include "base/operand_check.h"
 #include "files/gguf_check.h"
 #include "media/media_limits.h"
-=======
 #include "media/projector_memory.h"
 #include "media/projector_params.h"
->>>>>>> media
 
 #include "mtmd-helper.h"
 
@@ -112,12 +109,8 @@ medium_key projector::key_of(const mtmd_input_chunk * chunk, const dflash_media 
 }
 
 media_prompt projector::tokenize(const std::string & text, bool add_special, const dflash_media * media,
-<<<<<<< HEAD
-    int32_t n_media, media_table & table) const {
-    const abort_guard                guard(abort_guard::phase::load);
-=======
     int32_t n_media, live_media & live) const {
->>>>>>> media
+    const abort_guard                guard(abort_guard::phase::load);
     std::vector<mtmd::bitmap>        bitmaps;
     std::vector<const mtmd_bitmap *> pointers;
     for (int32_t i = 0; i < n_media; ++i) {
