@@ -93,6 +93,8 @@ class MarkedConversation:
         self._abilities.check(MEDIA_TYPES[kind], f"{place}.type", words)
         self._media.add(_READERS[kind](self, part.get(kind), f"{place}.{kind}"), place)
         rest = {name: value for name, value in part.items() if name not in (kind, "type")}
+        if rest.get("text") is not None:
+            self.ignored.append("messages[].content[].text")
         return {**rest, "type": _MARKED, "text": f"{self._abilities.marker}[{len(self.media) - 1}]"}
 
     # ---- parts ----
