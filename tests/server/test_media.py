@@ -168,7 +168,7 @@ def test_a_file_of_the_folder_and_no_other(server: Live, native: FakeNative) -> 
         ({"type": "image_url", "image_url": {"url": "data:text/html;base64,aGVsbG8="}}, ".image_url.url", "type of"),
         (image(b"hello"), ".image_url.url", "is not an image"),
         (image(png_of(12_000, 12_000)), ".image_url.url", "has 12000 x 12000 pixels"),
-        ({"type": "input_audio", "input_audio": {"format": "wav"}}, ".input_audio.url", "is missing"),
+        ({"type": "input_audio", "input_audio": {"format": "wav"}}, ".input_audio.data", "is missing"),
         (sound(form="mp3"), ".input_audio.data", "is a wav file, but the format says mp3"),
         (sound(flac(2**36 - 1), "flac"), ".input_audio.data", "is longer than 3600 seconds"),
         (sound(b"OggS"), ".input_audio.data", "is not audio that can be read"),
