@@ -22,16 +22,15 @@ def projector_file(
     rows: int = 256,
     keys: Mapping[str, Any] | None = None,
     more: Mapping[str, tuple[int, ...]] | None = None,
-    *,
-    hollow: bool = False,
+    without: str = "",
 ) -> Path:
     """A projector of the kind gemma3 at `path`, which is returned.
 
     Args:
         rows: width of the rows that it gives the target; that of the pocket target by default.
         keys: replace those of the file, or are added; None leaves one out.
-        more: shapes of other tensors, by their names.
-        hollow: a sparse file without weights.
+        more: shapes of other tensors, by their names; they replace those of the file, or are added.
+        without: a tensor to leave out.
     """
     rng = np.random.default_rng(0)
 
@@ -46,7 +45,6 @@ def projector_file(
         *(tensor(f"v.post_ln.{kind}", WIDTH) for kind in ("weight", "bias")),
         tensor("mm.soft_emb_norm.weight", WIDTH),
         tensor("mm.input_projection.weight", WIDTH, rows),
-        *(tensor(name, *shape) for name, shape in (more or {}).items()),
     ]
     for layer in range(LAYERS):
         for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
@@ -58,7 +56,9 @@ def projector_file(
             tensors += [tensor(f"v.blk.{layer}.{name}.weight", *shape), tensor(f"v.blk.{layer}.{name}.bias", shape[0])]
     metadata = {**_keys(rows), **{key: _value(data) for key, data in (keys or {}).items()}}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_gguf(path, {key: value for key, value in metadata.items() if value is not None}, tensors, hollow=hollow)
+    found = {made.name: made for made in tensors} | {name: tensor(name, *shape) for name, shape in (more or {}).items()}
+    found.pop(without, None)
+    write_gguf(path, {key: value for key, value in metadata.items() if value is not None}, [*found.values()])
     return path
 
 

@@ -8,6 +8,7 @@ from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_parts import Parts
 
 PROJECTOR_ARCH = "clip"
+ENCODERS = {"vision": "images", "audio": "audio"}  # as a projector's keys call them, and what they read
 PROJECTOR = "a projector, with which its model reads images or audio (--mmproj)"
 _COMPANIONS = {
     "imatrix": "statistics for quantizing",
@@ -31,6 +32,11 @@ def is_projector_file(name: str) -> bool:
 def is_projector(glance: Glance) -> bool:
     """Whether a header is that of a projector."""
     return glance.architecture in (PROJECTOR_ARCH, "mmproj") or glance.text("general.type") == "mmproj"
+
+
+def media_of(projector: Glance) -> tuple[str, ...]:
+    """Of "images" and "audio", what a projector says that it reads."""
+    return tuple(what for name, what in ENCODERS.items() if projector.keys.get(f"clip.has_{name}_encoder") is True)
 
 
 def projector_beside(model: Path) -> Path | None:

@@ -7,23 +7,21 @@ llama.cpp), before anything is loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dflash_local.convert.dialects import as_text
 from dflash_local.convert.gguf_glance import Glance
-from dflash_local.convert.gguf_metadata import StoredGgufTensor, Value, read_header, read_metadata
+from dflash_local.convert.gguf_metadata import INTEGERS, StoredGgufTensor, Value, read_header, read_metadata
 from dflash_local.convert.names import ARCH as DRAFTER_ARCH
 from dflash_local.diagnose.architectures import ASSISTANTS
-from dflash_local.diagnose.companions import PROJECTOR_ARCH, is_projector
+from dflash_local.diagnose.companions import ENCODERS, PROJECTOR_ARCH, is_projector
 from dflash_local.diagnose.finding import Finding, fail, ok, same
 from dflash_local.diagnose.pair import refuse_misfit
 from dflash_local.engine_options import EngineOptions
-from dflash_local.errors import ModelError
-
-ENCODERS = {"vision": "images", "audio": "audio"}  # as keys call them, and what they read
+from dflash_local.errors import DFlashError, ModelError
 
 # The kinds that mtmd computes: PROJECTOR_TYPE_NAMES in clip-impl.h. tests/diagnose/test_projector.py compares them.
 KINDS = frozenset({
@@ -36,15 +34,19 @@ KINDS = frozenset({
     "qwen3a", "qwen3tts_gen", "qwen3tts_spkenc", "qwen3vl_merger", "resampler", "step3vl", "ultravox", "voxtral",
     "yasa2", "youtuvl",
 })  # fmt: skip
-# Kinds of before projection_dim was the width of the rows: the tensors that show it, the first of them that is there,
-# and which of its axes.
+# Kinds whose projection_dim may be another size than the width of the rows: the tensors that show it, the first of them
+# that is there, and which of its axes.
 _WIDTH_TENSORS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "mlp": (("mm.3.bias", -1), ("mm.2.weight", 0)),
     "ldp": (("mm.model.mb_block.1.block.2.1.bias", -1),),
     "ldpv2": (("mm.model.peg.0.bias", -1),),
     "resampler": (("resampler.proj.weight", -1),),
     "adapter": (("adapter.linear.dense_4h_to_h.weight", 0),),
+    "gemma3nv": (("mm.input_projection.weight", -1),),
 }
+# What is in the name of the tensor that reads an image. mtmd would compute without it all the same, and crash.
+_FIRST_TENSOR = "patch_embd"
+_OTHER_FIRST_TENSORS = {"gemma3nv": "conv_stem", "dots3note_v": ""}  # "": any
 _DEEPSTACK = re.compile(r"v\.deepstack\.\d+\.fc1\.weight")
 _TAKE_ITS_OWN = "take the mmproj file of this model's own repository"
 
@@ -66,31 +68,19 @@ class Projector:
 
     @classmethod
     def read(cls, path: Path) -> Projector:
-        """Raises ModelError; `field` is the missing or wrong key."""
+        """Raises ModelError; `field` is the missing or wrong key, or the tensor that is not there."""
         keys, tensors = read_header(path)
-
-        def known(key: str, kind: type, default: Any) -> Any:
-            data = keys[key].data if key in keys else default
-            if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
-                raise ModelError(
-                    f"{path.name} is no usable projector: {key!r} is of the wrong type", field=key, hint=_TAKE_ITS_OWN
-                )
-            return data
-
-        if (arch := known("general.architecture", bytes, b"").decode(errors="replace")) != PROJECTOR_ARCH:
+        header = _Header(path, keys, tensors)
+        if (arch := header.text("general.architecture")) != PROJECTOR_ARCH:
             raise ModelError(
                 f"{path.name} is {_what(path, arch, keys)}, not a projector",
                 field="general.architecture",
                 hint="the model goes to -m, a drafter to -md, and the model's projector (mmproj) to --mmproj",
             )
-        encoders = [name for name in ENCODERS if known(f"clip.has_{name}_encoder", bool, False)]
-        both = known("clip.projector_type", bytes, b"")
-        kinds = {name: (both or known(f"clip.{name}.projector_type", bytes, b"")).decode() for name in encoders}
-        if kinds.get("vision") == "gemma3nv":  # mtmd does not read its audio yet
-            kinds.pop("audio", None)
-        widths = {}
-        for name, kind in kinds.items():
-            widths[name] = _width(path, kind, known(f"clip.{name}.projection_dim", int, 0), keys, tensors)
+        kinds = header.kinds()
+        if "vision" in kinds:
+            header.check_first_tensor(kinds["vision"])
+        widths = {encoder: header.width(encoder, kind) for encoder, kind in kinds.items()}
         return cls(path, kinds, widths, Glance.of(path).quantization)
 
     @property
@@ -99,17 +89,73 @@ class Projector:
         return tuple(ENCODERS[name] for name in self.kinds)
 
 
+@dataclass(frozen=True)
+class _Header:
+    """The keys and tensors of a file that should be a projector. Methods raise ModelError."""
+
+    path: Path
+    keys: Mapping[str, Value]
+    tensors: Mapping[str, StoredGgufTensor]
+
+    def known(self, key: str, kind: type, default: Any) -> Any:
+        data = self.keys[key].data if key in self.keys else default
+        if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+            what = f"{self.path.name} is no usable projector: {key!r} is of the wrong type"
+            raise ModelError(what, field=key, hint=_TAKE_ITS_OWN)
+        return data
+
+    def text(self, key: str) -> str:
+        return str(self.known(key, bytes, b"").decode(errors="replace"))
+
+    def kinds(self) -> dict[str, str]:
+        """By encoder."""
+        encoders = [name for name in ENCODERS if self.known(f"clip.has_{name}_encoder", bool, False)]
+        of_all = self.text("clip.projector_type")
+        kinds = {name: of_all or self.text(f"clip.{name}.projector_type") for name in encoders}
+        if kinds.get("vision") == "gemma3nv":  # mtmd does not read its audio yet
+            kinds.pop("audio", None)
+        return kinds
+
+    def check_first_tensor(self, kind: str) -> None:
+        word = _OTHER_FIRST_TENSORS.get(kind, _FIRST_TENSOR)
+        if not any(word in name and ".weight" in name for name in self.tensors):
+            raise self._damaged(f"v.{word}.weight")
+
+    def width(self, encoder: str, kind: str) -> int:
+        """Of the rows of an encoder."""
+        if kind in _WIDTH_TENSORS:
+            return self._width_by_tensor(kind)
+        width = int(self.known(f"clip.{encoder}.projection_dim", int, 0))
+        if kind == "qwen3vl_merger":
+            return width * (1 + sum(_DEEPSTACK.fullmatch(name) is not None for name in self.tensors))
+        if kind == "granite4_vision":
+            return width * len(self.known("clip.vision.feature_layer", Sequence, ()))
+        return width
+
+    def _width_by_tensor(self, kind: str) -> int:
+        for name, axis in _WIDTH_TENSORS[kind]:
+            if name in self.tensors:
+                return self.tensors[name].shape[axis]
+        raise self._damaged(name)
+
+    def _damaged(self, tensor: str) -> ModelError:
+        what = f"{self.path.name} is damaged: it lacks the tensor {tensor!r}"
+        return ModelError(what, field=tensor, hint="download the file again")
+
+
 def input_width(target: Path) -> int:
     """The width of the rows that a target takes in place of embeddings: of deepstack targets those of several layers.
     0: unknown. Raises ModelError."""
     keys = read_metadata(target)
     arch = as_text(keys["general.architecture"]) if "general.architecture" in keys else ""
 
-    def own(key: str, default: Any) -> Any:
-        return keys[f"{arch}.{key}"].data if f"{arch}.{key}" in keys else default
+    def number(key: str) -> int:
+        value = keys.get(f"{arch}.{key}")
+        return int(value.data) if value and value.type in INTEGERS else 0
 
-    mapped = {layer for layer in own("deepstack_mapping", ()) if layer >= 0}
-    return int(own("embedding_length", 0)) * (1 + (len(mapped) or int(own("n_deepstack_layers", 0))))
+    mapping = keys.get(f"{arch}.deepstack_mapping")
+    mapped = {layer for layer in mapping.data if layer >= 0} if mapping and mapping.item in INTEGERS else set()
+    return number("embedding_length") * (1 + (len(mapped) or number("n_deepstack_layers")))
 
 
 def compare_projector(target: Path, projector: Projector) -> Iterator[Finding]:
@@ -158,35 +204,20 @@ def check_projector(target: Path, path: Path) -> Projector:
     return projector
 
 
+def fitting(target: Path, path: Path, note: Callable[[str], None]) -> bool:
+    """Whether a projector that was found, not named, can be used; if not, `note` is told why."""
+    try:
+        check_projector(target, path)
+    except DFlashError as error:
+        note(f"{path.name} cannot be used: {error.message}; {target.name} reads text only")
+        return False
+    return True
+
+
 def check_options(options: EngineOptions) -> None:
     """Raise the errors of `check_projector` about an engine's options."""
     if options.mmproj is not None:
         check_projector(Path(options.model), Path(options.mmproj))
-
-
-def _width(
-    path: Path, kind: str, projection_dim: int, keys: Mapping[str, Value], tensors: Mapping[str, StoredGgufTensor]
-) -> int:
-    """The width of the rows of an encoder. Raises ModelError."""
-    if kind in _WIDTH_TENSORS:
-        return _width_by_tensor(path, kind, tensors)
-    if kind == "qwen3vl_merger":
-        return projection_dim * (1 + sum(_DEEPSTACK.fullmatch(name) is not None for name in tensors))
-    if kind == "granite4_vision":
-        layers = keys.get("clip.vision.feature_layer")
-        return projection_dim * len(layers.data) if layers and layers.item is not None else 0
-    return projection_dim
-
-
-def _width_by_tensor(path: Path, kind: str, tensors: Mapping[str, StoredGgufTensor]) -> int:
-    wanted = _WIDTH_TENSORS[kind]
-    for name, axis in wanted:
-        if name in tensors:
-            return tensors[name].shape[axis]
-    # mtmd would read it all the same.
-    raise ModelError(
-        f"{path.name} is damaged: it lacks the tensor {wanted[-1][0]!r}", field=wanted[-1][0], hint="download it again"
-    )
 
 
 def _what(path: Path, arch: str, keys: Mapping[str, Value]) -> str:

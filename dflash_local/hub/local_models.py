@@ -16,7 +16,7 @@ from pathlib import Path
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_parts import SPLIT_NAME
-from dflash_local.diagnose.companions import projector_beside
+from dflash_local.diagnose.companions import media_of, projector_beside
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub import inventory
 from dflash_local.hub.cache import Cache, cache_root
@@ -54,6 +54,7 @@ class LocalModel:
         quantization: "" if unknown.
         is_named: does `-hf` accept its name?
         projector: the file of the projector that it came with.
+        media: what that reads, of "images" and "audio".
     """
 
     name: str
@@ -65,6 +66,7 @@ class LocalModel:
     also: tuple[str, ...] = ()
     glance: Glance = field(default_factory=lambda: Glance(0), repr=False)
     projector: Path | None = None
+    media: tuple[str, ...] = ()
 
     @property
     def flags(self) -> tuple[str, str]:
@@ -152,12 +154,10 @@ def _sort_in(found: LocalModels, file: StoredFile) -> None:
         name, *also = _names(file)
         quantization = _quantization(file, glance)
         size, is_named = file.n_bytes(), file.program is HUB
-        found.models.append(
-            LocalModel(
-                name, file.program.title, file.path, size, quantization, is_named, tuple(also), glance,
-                file.own_projector(),
-            )
-        )  # fmt: skip
+        model = LocalModel(name, file.program.title, file.path, size, quantization, is_named, tuple(also), glance)
+        if projector := file.own_projector():
+            model = replace(model, projector=file.projector, media=media_of(projector))
+        found.models.append(model)
 
 
 def _names(file: StoredFile) -> list[str]:

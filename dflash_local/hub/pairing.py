@@ -16,9 +16,9 @@ from dflash_local.convert.target import Target
 from dflash_local.diagnose.architectures import no_drafting, no_mtp
 from dflash_local.diagnose.mtp_layers import is_split_off
 from dflash_local.diagnose.pair import compare_files, read_drafter, refuse_misfit
-from dflash_local.diagnose.projector import check_projector
+from dflash_local.diagnose.projector import fitting
 from dflash_local.drafting import DraftKind
-from dflash_local.errors import DFlashError, HubError, PairError
+from dflash_local.errors import DFlashError, HubError, ModelError, PairError
 from dflash_local.hub import conversions, registry, selection
 from dflash_local.hub.cache import HubFile
 from dflash_local.hub.client import Hub
@@ -208,11 +208,10 @@ class Pairing:
             return
         try:
             with gguf_header(self.hub, file) as path:
-                check_projector(self.header().path, path)
-        except DFlashError as error:
-            self.hub.note(f"{file.repo}/{file.path} cannot be used: {error}; the model reads text only")
-            return
-        self.projector = file
+                if fitting(self.header().path, path, self.hub.note):
+                    self.projector = file
+        except ModelError as error:  # it is no GGUF
+            self.hub.note(f"{error.message}; {first.name} reads text only")
 
     # -- paths
 

@@ -73,11 +73,11 @@ class StoredFile:
         found = Glance.of(self.path)
         return found, _not_a_model(found, is_part=SPLIT_NAME.fullmatch(self.path.stem) is not None)
 
-    def own_projector(self) -> Path | None:
-        """Its projector, if that is on this disk and one by its header."""
+    def own_projector(self) -> Glance | None:
+        """The header of its projector, if that is on this disk, and one."""
         with suppress(ModelError):
-            if self.projector and is_projector(Glance.of(self.projector)):
-                return self.projector
+            if self.projector and is_projector(found := Glance.of(self.projector)):
+                return found
         return None
 
     def is_drafter(self, glance: Glance) -> bool:

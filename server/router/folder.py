@@ -18,8 +18,8 @@ from dflash_local.diagnose.companions import companion, is_mtp_file, is_projecto
 from dflash_local.diagnose.finding import Level
 from dflash_local.diagnose.mtp_layers import unused_layers
 from dflash_local.diagnose.pair import Drafter, compare_files, convert_command, read_drafter
-from dflash_local.diagnose.projector import check_projector
-from dflash_local.errors import DFlashError, ModelError, RequestError
+from dflash_local.diagnose.projector import fitting
+from dflash_local.errors import ModelError, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -104,13 +104,7 @@ class Folder:
             return None
         key = (_stamp(target), _stamp(found))
         if key not in self._projectors:
-            try:
-                check_projector(target, found)
-                self._projectors[key] = found
-                log.info("%s: projector %s", target.name, found.name)
-            except DFlashError as error:
-                log.warning("%s: %s cannot be used: %s", target.name, found.name, error.message)
-                self._projectors[key] = None
+            self._projectors[key] = found if fitting(target, found, log.warning) else None
         return self._projectors[key]
 
 

@@ -97,6 +97,7 @@ def test_paths(tmp_path: Path) -> None:
     assert check(tmp_path, "-md") == convert
     assert check(tmp_path / "model.safetensors", "-md") == convert
     assert "convert_hf_to_gguf.py" in check(tmp_path, "-m")
+    assert "convert_hf_to_gguf.py --mmproj" in check(tmp_path, "--mmproj")
     model = Path(shutil.copy(bundled_pair().drafter, tmp_path / "Model-Q8_0.gguf"))
     check_model_file(str(model), "-m")
     assert f"-m {model}" in check(tmp_path, "-m")

@@ -74,7 +74,7 @@ def test_a_model_with_a_known_drafter_comes_first(
 def test_without_a_drafter_a_model_can_be_served(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gguf(Path("mine.gguf"))
     text = greeted(capsys)
-    assert "this folder  lookup\n" in text
+    assert "this folder  text   lookup\n" in text
     assert list(commands(text))[-7:-4] == [["serve", "-m", "mine.gguf"], ["chat", "-m", "mine.gguf"], ["demo"]]
     assert ["pairs"] in commands(text)
 

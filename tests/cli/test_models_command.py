@@ -13,10 +13,12 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli import parse
 from dflash_local.cli.flags.model_flags import take_models
+from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub.model_programs import System
 from tests.hub.fake_programs import gguf, header, ollama_model, qwen3
 from tests.patience import PATIENCE
+from tests.projector_files import projector_file
 from tests.server.live import serving
 
 
@@ -82,6 +84,7 @@ def test_as_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "drafter_is_here": False,
         "next_token_layers": 0,
         "projector": None,
+        "reads": ["text"],
         "serve": "dflash-local serve -m ollama:qwen3:8b -hfd z-lab/Qwen3-8B-DFlash-b16",
     }
     (left,) = found["left_out"]
@@ -100,9 +103,10 @@ def taken(*words: str) -> str:
 def test_a_name_brings_its_projector(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unless another is named, or none is wanted."""
     folder = home / ".lmstudio/models/a/S-GGUF"
-    gguf(folder / "S-Q8_0.gguf")
-    own = gguf(folder / "mmproj-S-F16.gguf", header("clip", 0))
-    other = gguf(home / "other.gguf", header("clip", 0))
+    folder.mkdir(parents=True)
+    (folder / "S-Q8_0.gguf").symlink_to(bundled_pair().target)
+    own = projector_file(folder / "mmproj-S-F16.gguf")
+    other = projector_file(home / "other.gguf")
 
     def projector(*words: str) -> str | None:
         return take_models(parse(["serve", "-m", "lmstudio:S-Q8_0", *words])[1]).projector
@@ -111,7 +115,12 @@ def test_a_name_brings_its_projector(home: Path, capsys: pytest.CaptureFixture[s
     assert f"note: projector: {own}" in capsys.readouterr().err
     assert projector("--no-mmproj") is None
     assert projector("--mmproj", str(other)) == str(other)
-    assert json.loads(listed(capsys, "--json"))["models"][0]["projector"] == str(own)
+    model = json.loads(listed(capsys, "--json"))["models"][0]
+    assert (model["projector"], model["reads"]) == (str(own), ["text", "images"])
+    assert "LM Studio  text, images  lookup" in listed(capsys)
+    projector_file(own, 512)
+    assert projector() is None
+    assert "mmproj-S-F16.gguf cannot be used: the rows" in capsys.readouterr().err
 
 
 def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,12 +155,14 @@ def test_ollama_s_model_is_served_where_it_lies(home: Path, pocket: dict[str, Pa
 def test_a_router_of_all_that_is_found(home: Path, pocket: dict[str, Path]) -> None:
     ollama_model(home / ".ollama/models", "pocket:latest", pocket["target"])
     gguf(home / ".cache/gpt4all/other.gguf")
+    folder = home / ".lmstudio/models/a/S-GGUF"
+    own = projector_file(folder / "mmproj-S-F16.gguf")
+    (folder / "S-Q8_0.gguf").symlink_to(bundled_pair("hybrid").target)
     env = {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache"), "LLAMA_CACHE": str(home / "hub")}
     with serving(["--models-found", "-c", 512], env) as (_, url):
-        assert {model["id"] for model in httpx.get(f"{url}/v1/models").json()["data"]} == {
-            "gpt4all:other",
-            "ollama:pocket:latest",
-        }
+        listed = {model["id"]: model["status"]["args"] for model in httpx.get(f"{url}/models").json()["data"]}
+        assert listed.keys() == {"gpt4all:other", "ollama:pocket:latest", "lmstudio:S-Q8_0"}
+        assert [name for name, words in listed.items() if f"--mmproj={own}" in words] == ["lmstudio:S-Q8_0"]
         body = {"model": "ollama:pocket:latest", "prompt": "Hello", "max_tokens": 4}
         answer = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE).json()
         assert answer["usage"]["completion_tokens"] > 0

@@ -10,7 +10,7 @@ import pytest
 from gguf import GGUFValueType
 
 from dflash_local.cli import main
-from dflash_local.convert.gguf_metadata import array, u32
+from dflash_local.convert.gguf_metadata import Value, array, string, u32
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.diagnose.companions import projector_beside
 from dflash_local.diagnose.finding import Level
@@ -27,6 +27,7 @@ from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import DFlashError, ModelError, PairError, RequestError
 from tests.gguf_files import rewritten
+from tests.media.tiny_projectors import PROJECTORS, write
 from tests.projector_files import projector_file
 from tests.server.llama_flags import pinned_source
 
@@ -61,6 +62,11 @@ def test_one_that_fits(fitting: Path) -> None:
         ({"clip.has_vision_encoder": None}, "clip.has_vision_encoder", "reads neither images nor audio"),
         ({"clip.has_vision_encoder": 1}, "clip.has_vision_encoder", "'clip.has_vision_encoder' is of the wrong type"),
         ({"clip.vision.projection_dim": "w"}, "clip.vision.projection_dim", "is of the wrong type"),
+        (
+            {"clip.projector_type": Value(GGUFValueType.STRING, b"\xff")},
+            "clip.projector_type",
+            "computes no projectors of the kind",
+        ),
         ({"general.architecture": "llama"}, "general.architecture", "is a GGUF of the type 'mmproj', not a projector"),
         (
             {"general.architecture": "llama", "general.type": None},
@@ -89,7 +95,8 @@ def test_audio_beside_images(tmp_path: Path) -> None:
     with pytest.raises(PairError, match="are 128 wide") as caught:
         check_projector(TARGET, wrong)
     assert caught.value.field == "clip.audio.projection_dim"
-    no_audio = projector_file(tmp_path / "c.gguf", keys={**keys, "clip.vision.projector_type": "gemma3nv"})
+    stem = {"v.conv_stem.conv.weight": (8, 3, 3, 3)}
+    no_audio = projector_file(tmp_path / "c.gguf", keys={**keys, "clip.vision.projector_type": "gemma3nv"}, more=stem)
     assert Projector.read(no_audio).reads == ("images",)  # mtmd leaves it out
 
 
@@ -105,6 +112,8 @@ def test_deepstack_makes_wider_rows(tmp_path: Path) -> None:
         check_projector(TARGET, path)
     mapping = array(GGUFValueType.INT32, [-1, 0, 1, 0, -1, -1])
     granite = rewritten(TARGET, tmp_path / "g.gguf", {"qwen3.deepstack_mapping": mapping})
+    nonsense = {"qwen3.deepstack_mapping": string("x"), "qwen3.n_deepstack_layers": string("x")}
+    assert input_width(rewritten(TARGET, tmp_path / "n.gguf", nonsense)) == 256
     features = {"clip.projector_type": "granite4_vision", "clip.vision.feature_layer": mapping}
     assert input_width(granite) == 3 * 256
     assert Projector.read(projector_file(tmp_path / "v.gguf", keys=features)).widths == {"vision": 6 * 256}
@@ -130,6 +139,17 @@ def test_old_kinds_show_their_width_by_tensors(
         Projector.read(projector_file(path, keys=keys))
 
 
+def test_a_missing_first_tensor(tmp_path: Path) -> None:
+    """mtmd would crash without it."""
+    path = projector_file(tmp_path / "mmproj.gguf", keys={"clip.projector_type": "gemma3nv"})
+    with pytest.raises(ModelError, match=r"mmproj\.gguf is damaged: it lacks the tensor 'v\.conv_stem\.weight'"):
+        check_projector(TARGET, path)
+    Projector.read(projector_file(path, keys={"clip.projector_type": "dots3note_v"}))
+    path.write_bytes(projector_file(path).read_bytes().replace(b"v.patch_embd.", b"v.other_embd."))
+    with pytest.raises(ModelError, match=r"it lacks the tensor 'v\.patch_embd\.weight'"):
+        check_projector(TARGET, path)
+
+
 def test_swapped_arguments(fitting: Path) -> None:
     with pytest.raises(ModelError, match=r"mmproj-F16\.gguf is a projector, not a model") as caught:
         check_projector(fitting, TARGET)
@@ -141,7 +161,7 @@ def test_swapped_arguments(fitting: Path) -> None:
 @pytest.mark.parametrize("drafter", [None, bundled_pair().drafter])
 def test_an_engine_refuses_it_before_loading(tmp_path: Path, fitting: Path, drafter: Path | None) -> None:
     check_options(EngineOptions(TARGET, mmproj=fitting))
-    with pytest.raises(ModelError, match=r"cannot read none\.gguf"):
+    with pytest.raises(ModelError, match=r"cannot read .*none\.gguf"):
         Engine(TARGET, drafter, mmproj=tmp_path / "none.gguf")
     with pytest.raises(ModelError, match=r"pocket-dspark.gguf is a drafter \(dflash\), not a projector"):
         Engine(TARGET, drafter, mmproj=bundled_pair("dspark").drafter)
@@ -207,3 +227,13 @@ def test_a_damaged_file_is_one_error(fitting: Path) -> None:
         fitting.write_bytes(data[:length])
         with pytest.raises(DFlashError):
             check_projector(TARGET, fitting)
+
+
+@pytest.mark.parametrize("name", PROJECTORS)
+def test_a_projector_of_each_kind_fits_its_model(tmp_path: Path, name: str) -> None:
+    """mtmd loads these pairs (tests/media)."""
+    files = write(name, tmp_path)
+    found = check_projector(files.model, files.mmproj)
+    assert set(found.widths.values()) == {input_width(files.model)}
+    made = PROJECTORS[name]
+    assert found.reads == (("images", "audio") if name == "qwen2.5o" else ("audio",) if made.audio else ("images",))

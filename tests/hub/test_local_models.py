@@ -13,7 +13,7 @@ import pytest
 from gguf import GGUFValueType, LlamaFileType
 
 from dflash_local.convert.gguf_glance import FIRST_BYTES, MOST_BYTES, Glance
-from dflash_local.convert.gguf_metadata import array
+from dflash_local.convert.gguf_metadata import array, boolean
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub.local_models import LocalModels, find_models
 from dflash_local.hub.local_pairs import LocalPairs
@@ -288,7 +288,7 @@ def test_ollama_s_other_models(home: Path) -> None:
 
 def test_models_that_came_with_a_projector(home: Path) -> None:
     """As their programs note it, or as it lies beside them; each is served with it, and it is not left out."""
-    seeing = header("clip", 0)
+    seeing = header("clip", 0, clip__has_vision_encoder=boolean(True), clip__has_audio_encoder=boolean(False))
     root = home / ".ollama/models"
     blob = root / "blobs" / ("sha256-" + "2" * 64)
     layer = {"mediaType": PROJECTOR, "digest": "sha256:" + "2" * 64, "size": len(seeing)}
@@ -313,6 +313,9 @@ def test_models_that_came_with_a_projector(home: Path) -> None:
         "jan:pics": jan / "llamacpp/models/pics/mmproj.gguf",
         "jan:fake": None,
     }
+    assert {model.name: model.media for model in found.models if model.projector} == dict.fromkeys(
+        ("ollama:seeing:4b", "lmstudio:S-Q8_0", "jan:pics"), ("images",)
+    )
     assert reasons(found) == {
         "lmstudio:mmproj-S-BF16": "a projector, with which its model reads images or audio (--mmproj)"
     }

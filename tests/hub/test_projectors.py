@@ -120,10 +120,13 @@ def test_one_that_does_not_fit_is_passed_over(
     files["mmproj-F16.gguf"] = projector_file(tmp_path / "wide.gguf", 512).read_bytes()
     assert taken("-hf", TARGET)[0] is None
     said = capsys.readouterr().err
-    assert f"{TARGET}/mmproj-F16.gguf cannot be used: the rows of mmproj-F16.gguf are 512 wide" in said
-    assert "the model reads text only" in said
+    assert "mmproj-F16.gguf cannot be used: the rows of mmproj-F16.gguf are 512 wide" in said
+    assert "Seeing-Q8_0.gguf reads text only" in said
     cached = Path(os.environ["LLAMA_CACHE"]).glob("**/snapshots/**/*.gguf")
     assert sorted(path.name for path in cached) == ["Seeing-Q8_0.gguf"]
+    files["mmproj-F16.gguf"] = b"no GGUF"
+    assert taken("-hf", TARGET)[0] is None
+    assert "mmproj-F16.gguf is not a GGUF file; Seeing-Q8_0.gguf reads text only" in capsys.readouterr().err
 
 
 def test_a_server_of_vectors_needs_none(files: dict[str, bytes]) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGUFValueType
 
 from dflash_local.cli import main
 from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.demo.pocket import bundled_pair
+from dflash_local.diagnose.projector import check_projector
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
 from dflash_local.plan.fit import fit
@@ -72,6 +74,24 @@ def test_what_mtmd_cannot_load(tmp_path: Path) -> None:
     path = projector_file(tmp_path / "mmproj.gguf", keys={"clip.projector_type": "pixtral"})  # lacks its tensors
     with pytest.raises(ModelError, match=r"mmproj.gguf: llama.cpp cannot load this projector"):
         planned(mmproj=path)
+
+
+def test_damaged_ones_are_errors(tmp_path: Path) -> None:
+    """Each number another, each tensor gone or of another shape: an error or a plan, and never a crash."""
+    path = projector_file(tmp_path / "mmproj.gguf")
+    keys, tensors = read_header(path)
+    numbers = [key for key, value in keys.items() if value.type == GGUFValueType.UINT32]
+    changes: list[dict[str, Any]] = [{"keys": {key: n}} for key in numbers for n in (0, 1, 7, 1000, 2**31 - 1)]
+    changes += [{"without": name} for name in tensors] + [{"more": {name: (3, 32)}} for name in tensors]
+    n_refused = 0
+    for change in changes:
+        projector_file(path, **change)
+        try:
+            check_projector(TARGET, path)
+            planned(mmproj=path)
+        except ModelError:
+            n_refused += 1
+    assert len(changes) / 2 < n_refused < len(changes)
 
 
 def test_the_command(projector: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

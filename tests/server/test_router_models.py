@@ -228,7 +228,7 @@ def test_a_model_with_a_folder_of_its_own_has_its_projector(models: Path, caplog
     assert [word for word in catalog["hybrid"].arguments if "mmproj" in word] == ["--no-mmproj"]
     path.unlink()
     assert projectors()["hybrid"] is None
-    assert "model.gguf: mmproj-F32.gguf cannot be used: the rows of mmproj-F32.gguf are 512 wide" in caplog.text
+    assert "mmproj-F32.gguf cannot be used: the rows of mmproj-F32.gguf are 512 wide" in caplog.text
     caplog.clear()
     assert projectors()["hybrid"] is None and not caplog.messages  # told once
 

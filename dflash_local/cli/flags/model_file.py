@@ -47,7 +47,9 @@ def _in_folder(folder: Path, flag: str) -> str:
 
 
 def _convert(folder: Path, flag: str) -> str:
-    """Advice about a checkpoint: drafters are converted by our command, targets by llama.cpp's."""
+    """Advice about a checkpoint: drafters are converted by our command, the others by llama.cpp's."""
+    if flag == "--mmproj":
+        return "a projector must be a GGUF: llama.cpp's convert_hf_to_gguf.py --mmproj makes one"
     if flag == "-md":
         return shlex.join(("dflash-local", "convert", str(folder), "--target", "TARGET.gguf"))
     return "a target must be a GGUF: -hf USER/NAME:QUANT downloads one, llama.cpp's convert_hf_to_gguf.py makes one"

@@ -144,8 +144,11 @@ def _named_here(args: ModelFlags) -> Models:
     note(f"model: {model.name}, {model.path} ({model.program})")
     models.target, models.name = str(model.path), model.name
     if model.projector and args.mmproj_auto and not (args.mmproj or args.mmproj_url):
-        models.projector = str(model.projector)
-        note(f"projector: {model.projector}")
+        from dflash_local.diagnose.projector import fitting
+
+        if fitting(model.path, model.projector, note):
+            models.projector = str(model.projector)
+            note(f"projector: {model.projector}")
     return models
 
 

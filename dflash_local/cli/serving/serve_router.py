@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dflash_local.server.router.catalog import Cached
     from dflash_local.server.router.model import Options
     from dflash_local.server.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 def is_router(args: ServeFlags) -> bool:
@@ -99,7 +102,18 @@ def _found(flags: InstanceFlags) -> Iterator[Cached]:
         if not row.model.is_named:
             drafter = Path(row.drafting.flags[1]) if row.drafting.flags[:1] == ("-md",) else None
             path = row.model.path.absolute()
-            yield Cached(row.model.name, path, flags.with_files(path, drafter, row.model.projector))
+            projector = row.model.projector
+            if projector and not _fits(path, projector):
+                projector = None
+            yield Cached(row.model.name, path, flags.with_files(path, drafter, projector))
+
+
+@cache
+def _fits(target: Path, projector: Path) -> bool:
+    """Whether a projector can be used; if not, that is logged once."""
+    from dflash_local.diagnose.projector import fitting
+
+    return fitting(target, projector, log.warning)
 
 
 def _cached_files(options: Options) -> set[Path]:

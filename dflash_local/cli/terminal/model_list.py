@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dflash_local.hub.local_pairs import Drafting
 
 _WIDEST = 60
-_TITLES = ("name", "size", "type", "program", "drafter")
+_TITLES = ("name", "size", "type", "program", "reads", "drafter")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Row:
         """As shown, without control characters."""
         model = self.model
         size, kind = file_size_text(model.size), model.quantization or "?"
-        return tuple(map(visible, (model.name, size, kind, model.program, str(self.drafting))))
+        reads = ", ".join(("text", *model.media))
+        return tuple(map(visible, (model.name, size, kind, model.program, reads, str(self.drafting))))
 
     def to_json(self) -> dict[str, Any]:
         model, drafting = self.model, self.drafting
@@ -55,6 +56,7 @@ class Row:
             "drafter_is_here": drafting.is_here,
             "next_token_layers": drafting.next_token_layers,
             "projector": str(model.projector.absolute()) if model.projector else None,
+            "reads": ["text", *model.media],
             "serve": self.command,
         }
 
