@@ -390,7 +390,11 @@ class Engine(Inspection):
         # The format's markers (such as <tool_call>) may be control tokens, and its parser needs them.
         words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
         options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
-        tokens, stops = tokens or self.chat_tokens(prompt), (*stop_strings(stop), *prompt.stops)
+        if tokens is None:
+            tokens = self.chat_tokens(prompt)
+        else:
+            self._token_array(text_tokens(tokens), "tokens")
+        stops = (*stop_strings(stop), *prompt.stops)
         try:
             return self.submit(tokens, sampling, stop=stops, **options)
         except RequestError as error:
