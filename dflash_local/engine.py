@@ -31,6 +31,7 @@ from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
 from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords
 from dflash_local.machine import acceptance
 from dflash_local.media.content_parts import MarkedConversation
+from dflash_local.media.media_list import blamed
 from dflash_local.media.media_prompt import MediaPrompt, text_tokens
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Medium
@@ -409,7 +410,10 @@ class Engine(Inspection):
     @checked
     def chat_tokens(self, prompt: ChatPrompt) -> Sequence[int]:
         """The tokens of a rendered conversation. Raises the errors of `tokenize_prompt`."""
-        return self.tokenize_prompt(prompt.prompt, prompt.media)
+        try:
+            return self.tokenize_prompt(prompt.prompt, prompt.media)
+        except RequestError as error:
+            raise blamed(error, prompt.media, prompt.places) from None
 
     @checked
     def answer(self, prompt: ChatPrompt) -> ChatAnswer:

@@ -46,6 +46,7 @@ class MarkedConversation:
     def __init__(self, messages: Any, abilities: Abilities, sources: MediaSources) -> None:
         self._abilities, self._sources = abilities, sources
         self._media = MediaList()
+        self._places: list[str] = []
         self._waited = 0.0  # seconds for files
         self.ignored: list[str] = []
         self.messages = messages
@@ -61,19 +62,20 @@ class MarkedConversation:
         if self.media and body.count(self._abilities.marker) != len(self.media):
             raise RequestError("a text in this conversation is this server's marker for media", param="messages")
 
-    def placed(self, prompt: str) -> tuple[str, tuple[Medium, ...]]:
-        """A rendered prompt with plain markers, and the media in the order in which it shows them.
+    def placed(self, prompt: str) -> tuple[str, tuple[Medium, ...], tuple[str, ...]]:
+        """A rendered prompt with plain markers, and the media in the order in which it shows them, with their places.
 
         Raises:
             RequestError: it leaves one out.
         """
         if not self.media:
-            return prompt, ()
+            return prompt, (), ()
         numbered = re.compile(re.escape(self._abilities.marker) + r"\[(\d+)\]")
         order = [int(number) for number in numbered.findall(prompt)]
         if {*order} != {*range(len(self.media))}:
             raise RequestError("the chat template leaves out an image or audio of this conversation", param="messages")
-        return numbered.sub(lambda _: self._abilities.marker, prompt), tuple(self.media[at] for at in order)
+        media, places = (tuple(of[at] for at in order) for of in (self.media, self._places))
+        return numbered.sub(lambda _: self._abilities.marker, prompt), media, places
 
     def _message(self, message: Any, place: str) -> Any:
         if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
@@ -94,6 +96,7 @@ class MarkedConversation:
         # OpenAI's wording, too: clients know by one of them to leave media out.
         words = f"Invalid content type. {kind} is only supported by certain models: "
         self._abilities.check(MEDIA_TYPES[kind], f"{place}.type", words)
+        self._places.append(f"{place}.{kind}")
         self._media.add(_READERS[kind](self, part.get(kind), f"{place}.{kind}"), place)
         rest = {name: value for name, value in part.items() if name not in (kind, "type")}
         if rest.get("text") is not None:
