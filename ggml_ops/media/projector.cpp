@@ -3,6 +3,7 @@
 #include "base/abort_guard.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "media/projector_params.h"
 
 #include "mtmd-helper.h"
 
@@ -25,27 +26,10 @@ static std::string random_marker() {
     return marker + "__>";
 }
 
-static void log_like_llama() {
-    ggml_log_callback callback = nullptr;
-    void *            user     = nullptr;
-    llama_log_get(&callback, &user);
-    mtmd_helper_log_set(callback, user);
-}
-
 projector::projector(const dflash_engine_params & params, const llama_model * model, int32_t n_rows) :
     n_embd_(llama_model_n_embd_inp(model)), n_rows_(n_rows), marker_(random_marker()) {
-    log_like_llama();
-    mtmd_context_params cp = mtmd_context_params_default();
-    cp.use_gpu             = params.mmproj_offload;
-    cp.print_timings       = false;
-    cp.n_threads           = params.n_threads_batch;
+    mtmd_context_params cp = projector_params(params, model);
     cp.media_marker        = marker_.c_str();
-    cp.flash_attn_type     = params.flash_attn < 0 ? LLAMA_FLASH_ATTN_TYPE_AUTO
-                             : params.flash_attn   ? LLAMA_FLASH_ATTN_TYPE_ENABLED
-                                                   : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    cp.warmup              = params.warmup;
-    cp.image_min_tokens    = params.image_min_tokens > 0 ? params.image_min_tokens : -1;
-    cp.image_max_tokens    = params.image_max_tokens > 0 ? params.image_max_tokens : -1;
     cp.cb_eval             = after_op;
     cp.cb_eval_user_data   = this;
     const abort_guard guard(abort_guard::phase::load);
