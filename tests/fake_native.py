@@ -18,7 +18,7 @@ from typing import Any
 
 from dflash_local.errors import ComputeError, RequestError
 from dflash_local.media.media_prompt import MediaPrompt
-from dflash_local.media.medium import Medium
+from dflash_local.media.medium import Kind, Medium
 from dflash_local.native import (
     AcceptRule,
     DraftMode,
@@ -366,7 +366,8 @@ class FakeNative(NativeEngine):
             number = self._numbers.setdefault(medium.hash, -2 - len(self._numbers))
             tokens.extend([number] * ROWS[medium.kind])
             tokens.extend(part.encode())
-        return MediaPrompt(tokens, media)
+        kinds: tuple[Kind, ...] = ("image", "audio")
+        return MediaPrompt(tokens, {kind: sum(ROWS[kind] for medium in media if medium.kind == kind) for kind in kinds})
 
     def token_piece(self, token: int, special: bool) -> bytes:
         if token < 256:

@@ -27,7 +27,7 @@ from benchmarks.pocket_vl import pictures, scenes
 from benchmarks.pocket_vl.chats import Batch, chat, collate, render
 from benchmarks.pocket_vl.target import hidden_states, make_target, make_tokenizer
 
-SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 12, 6, 2, 160
+SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 6, 12, 1, 160
 NAMES = [f"{colour} {kind}" for colour in scenes.COLOURS for kind in scenes.KINDS]
 
 
@@ -55,7 +55,7 @@ def train_tower(target: Qwen3VLForConditionalGeneration, minutes: float) -> None
     heads = nn.Linear(target.config.text_config.hidden_size, len(NAMES) + 1 + 4 + 10)
     optimizer = torch.optim.AdamW([
         {"params": tower.parameters(), "peak": 1.5e-3}, {"params": heads.parameters(), "peak": 3e-3},
-    ], betas=(0.9, 0.95), weight_decay=0.02)  # fmt: skip
+    ], betas=(0.9, 0.95), weight_decay=0.02, fused=True)  # fmt: skip
     schedule, seed = Schedule(minutes), scenes.HELD_OUT * (1 + rank())
     while schedule.next(optimizer):
         shown = [scenes.scene(seed + i) for i in range(SCENES)]
@@ -84,7 +84,7 @@ def train(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenize
     tower = list(target.model.visual.parameters())
     rest = [*target.model.language_model.parameters(), *target.lm_head.parameters()]
     optimizer = torch.optim.AdamW([{"params": tower, "peak": 1.2e-3}, {"params": rest, "peak": 1e-3}],
-                                  betas=(0.9, 0.95), weight_decay=0.02)  # fmt: skip
+                                  betas=(0.9, 0.95), weight_decay=0.02, fused=True)  # fmt: skip
     schedule, saved = Schedule(minutes), time.time()
     chats = chat_batches(tokenizer, seed + scenes.HELD_OUT * rank())
     while schedule.next(optimizer):
@@ -208,7 +208,8 @@ def main() -> None:
         target = Qwen3VLForConditionalGeneration.from_pretrained(given.init, dtype=torch.float32)
     else:
         target = make_target(text_model, tokenizer)
-    train_tower(target, given.tower)
+    if given.tower:
+        train_tower(target, given.tower)
     texts = text_batches(corpus, tokenizer, seed=300_000 + given.seed % 100_000 + 10_000 * rank())
     train(target, tokenizer, teacher, texts, given.minutes - given.tower, given.seed, given.out)
     save(target, tokenizer, given.out)

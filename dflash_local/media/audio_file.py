@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dflash_local.errors import MediaError
 from dflash_local.media.flac_file import checked_flac
-from dflash_local.media.limits import MAX_BYTES, MIB
+from dflash_local.media.media_limits import MAX_BYTES, MIB
 from dflash_local.media.medium import Medium, hash_of
 from dflash_local.media.mp3_file import checked_mp3, is_mp3
 from dflash_local.media.wav_file import checked_wav

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 
-from dflash_local.media.limits import MAX_BYTES, MIB
+from dflash_local.media.media_limits import MAX_BYTES, MIB
 from dflash_local.media.medium import Kind
 
 # Line breaks, as encoders write them, cost nothing to allow; nothing else is skipped.

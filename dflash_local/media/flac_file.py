@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_local.media.limits import MAX_CHANNELS, MAX_SECONDS
+from dflash_local.media.media_limits import MAX_CHANNELS, MAX_SECONDS
 
 _STREAMINFO = 34  # bytes
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import MediaError
-from dflash_local.media.limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE, MIB
+from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE, MIB
 from dflash_local.media.medium import Medium, hash_of
 
 if TYPE_CHECKING:

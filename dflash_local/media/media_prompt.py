@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from dflash_local.media.medium import Kind, Medium
+from dflash_local.media.medium import Kind
 
 
 class MediaPrompt(Sequence[int]):
     """Tokens as libdflash numbers them: ids of the vocabulary, and for the rows of media negative numbers, the same for
-    equal media. They mean something as long as this object lives, or a request that was made of it.
+    equal media (several for the parts of a large one). They mean something as long as this object lives, or a request
+    that was made of it.
 
     Attributes:
         tokens: all of them, as int32.
         rows: how many of them are of images and of audio.
     """
 
-    def __init__(self, tokens: array[int], media: Sequence[Medium], owner: object = None) -> None:
-        self.tokens, self._owner = tokens, owner
-        self.rows = _rows(tokens, media)
+    def __init__(self, tokens: array[int], rows: Mapping[Kind, int], owner: object = None) -> None:
+        self.tokens, self.rows, self._owner = tokens, rows, owner
 
     @property
     def text(self) -> array[int]:
@@ -29,9 +29,7 @@ class MediaPrompt(Sequence[int]):
 
     def without_owner(self) -> MediaPrompt:
         """The same numbers, for those who only count: what they stand for may be freed."""
-        copy = MediaPrompt(self.tokens, ())
-        copy.rows = self.rows
-        return copy
+        return MediaPrompt(self.tokens, self.rows)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -52,16 +50,3 @@ class MediaPrompt(Sequence[int]):
 def text_tokens(tokens: Sequence[int]) -> Sequence[int]:
     """The tokens of a prompt that have a text."""
     return tokens.text if isinstance(tokens, MediaPrompt) else tokens
-
-
-def _rows(tokens: array[int], media: Sequence[Medium]) -> dict[Kind, int]:
-    """Numbers come in the order in which the media do; equal media have one number."""
-    kinds = list({medium.hash: medium.kind for medium in media}.values())
-    numbers: dict[int, int] = {}
-    for token in tokens:
-        if token < 0:
-            numbers[token] = numbers.get(token, 0) + 1
-    rows: dict[Kind, int] = {}
-    for kind, n_rows in zip(kinds, numbers.values(), strict=False):
-        rows[kind] = rows.get(kind, 0) + n_rows
-    return rows

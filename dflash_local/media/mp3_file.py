@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dflash_local.media.limits import MAX_SECONDS
+from dflash_local.media.media_limits import MAX_SECONDS
 
 _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}  # by version
 # Kilobits a second, by the header's number: of layer 3 of MPEG 1, and of the versions with half the sampling rates.

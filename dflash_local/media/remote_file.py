@@ -17,8 +17,8 @@ from typing import Any
 import httpcore
 import httpx
 
-from dflash_local.media.limits import MAX_BYTES, MIB
 from dflash_local.media.media_hosts import MediaHosts
+from dflash_local.media.media_limits import MAX_BYTES, MIB
 from dflash_local.media.public_address import is_public
 
 TIMEOUT = 10.0  # seconds for all of it, redirects included

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from dflash_local.media.limits import MAX_CHANNELS, MAX_SECONDS
+from dflash_local.media.media_limits import MAX_CHANNELS, MAX_SECONDS
 
 _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 # Bits of a sample, by what the samples are.

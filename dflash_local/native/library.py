@@ -79,6 +79,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dflash_token_piece": [c_void_p, c_int32, c_bool, c_char_p, c_int32, INTS],
     "dflash_prompt_init": [c_void_p, c_char_p, c_int32, c_bool, POINTER(NativeMedia), c_int32, HANDLE],
     "dflash_prompt_tokens": [c_void_p, INTS, c_int32, INTS],
+    "dflash_prompt_rows": [c_void_p, c_int32, INTS],
     "dflash_check_chat_template": [c_char_p],
     "dflash_chat_apply": [c_void_p, c_char_p, c_char_p, STRING],
     "dflash_chat_init": [c_char_p, HANDLE],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import EngineDeadError, RequestError
 from dflash_local.media.media_prompt import MediaPrompt
-from dflash_local.media.medium import Medium
+from dflash_local.media.medium import Kind, Medium
 from dflash_local.native.functions import filled, progress_callback, vocab_tokenize
 from dflash_local.native.library import json_of, load, path_bytes, result_of, utf8
 from dflash_local.native.structs import (
@@ -207,11 +207,11 @@ class NativeEngine:
             RequestError: the text has another number of markers, or a medium cannot be read.
         """
         data = utf8(text, "prompt")
-        given = (NativeMedia * len(media))(*(_native_medium(medium) for medium in media))
+        given = (NativeMedia * len(media))(*map(_native_medium, media))
         with self._alive() as handle:
             arguments = (handle, data, len(data), add_special, given, len(media))
             native = NativePrompt(self._lib, result_of(c_void_p, self._lib.dflash_prompt_init, *arguments))
-        return MediaPrompt(native.tokens(), media, native)
+        return MediaPrompt(native.tokens(), native.rows(), native)
 
     def token_piece(self, token: int, special: bool) -> bytes:
         """Bytes of one token, perhaps a part of a UTF-8 character; control tokens are empty unless `special`."""
@@ -347,6 +347,12 @@ class NativePrompt:
             result_of(c_int32, self._lib.dflash_prompt_tokens, self._handle, buffer, count)
         return tokens
 
+    def rows(self) -> dict[Kind, int]:
+        """How many tokens are rows of images, and of audio."""
+        count = self._lib.dflash_prompt_rows
+        kinds: dict[Kind, MediaKind] = {"image": MediaKind.IMAGE, "audio": MediaKind.AUDIO}
+        return {name: int(result_of(c_int32, count, self._handle, kind)) for name, kind in kinds.items()}
+
     def __del__(self) -> None:
         self._lib.dflash_prompt_free(self._handle)
 
@@ -371,7 +377,7 @@ class NativeChat:
 
 
 def _native_medium(medium: Medium) -> NativeMedia:
-    kind = MediaKind[medium.kind.upper()]
+    kind = MediaKind.IMAGE if medium.kind == "image" else MediaKind.AUDIO
     return NativeMedia(kind, medium.data, len(medium.data), medium.width, medium.height, medium.hash)
 
 

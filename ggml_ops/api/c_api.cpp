@@ -370,6 +370,13 @@ dflash_status dflash_prompt_tokens(const dflash_prompt * prompt, int32_t * token
     });
 }
 
+dflash_status dflash_prompt_rows(const dflash_prompt * prompt, int32_t kind, int32_t * out) {
+    return attempt(out, [&] {
+        check_range("kind", kind, DFLASH_IMAGE, DFLASH_AUDIO);
+        return given(prompt, "prompt").n_rows((dflash_media_kind) kind);
+    });
+}
+
 // ---- chat ----
 
 struct dflash_chat : chat_parser {

@@ -77,13 +77,13 @@ engine::~engine() {
 
 std::unique_ptr<dflash_request> engine::prepare(const dflash_request_params & params) const {
     return std::make_unique<dflash_request>(
-        dflash_request{ prepare_request(params, target_.params(), target_, drafts_.drafters(), media_), this });
+        dflash_request{ prepare_request(params, target_.params(), target_, drafts_.drafters(), media_, live_media_), this });
 }
 
 media_prompt engine::prompt(
     const std::string & text, bool add_special, const dflash_media * media, int32_t n_media) const {
     refuse_if(!encoder_, "this model reads text only: start with its projector (--mmproj)");
-    return encoder_->projector().tokenize(text, add_special, media, n_media, media_);
+    return encoder_->projector().tokenize(text, add_special, media, n_media, live_media_);
 }
 
 void engine::submit(int32_t id, dflash_request & given) {

@@ -82,7 +82,7 @@ class engine {
 
     // ---- inspection, for tests ----
 
-    dflash::inspector inspector() { return { target_, drafts_, cache_, media_, encoder_.get() }; }
+    dflash::inspector inspector() { return { target_, drafts_, cache_, media_, live_media_, encoder_.get() }; }
     void              add_time(double ms);   // of inspector::tree_pass()
 
   private:
@@ -130,7 +130,8 @@ class engine {
     model_pair           models_;
     dflash::target       target_;
     draft_memories       drafts_;
-    mutable media_table  media_;   // any thread
+    media_table          media_;
+    mutable live_media   live_media_{ media_ };   // any thread
     std::unique_ptr<media_encoder> encoder_;
     dflash::cache        cache_;
     const pass_limits &  limits_;   // the target's

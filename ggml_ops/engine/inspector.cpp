@@ -30,7 +30,7 @@ void inspector::need_cells(int32_t n, const char * what) {
 // of its last row and of those from `first_output` on, if they are text. Whatever happens, the slot is empty afterwards.
 void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output,
     const char * what, const std::function<void(int32_t from, int32_t n_rows)> & each_pass) {
-    prompt_media media = check_tokens(tokens, n, target_, media_);
+    prompt_media media = check_tokens(tokens, n, target_, media_, live_);
     cache_.forget(id);
     need_cells(n, what);
     media.begin(encoder_);
@@ -90,7 +90,7 @@ static void refuse_media_from(const char * field, int32_t first, const prompt_me
 
 void inspector::score(int32_t id, const dflash_score_params & p) {
     cache_.idle(id);
-    const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_);
+    const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_, live_);
     check_range("first", p.first, 1, p.n_tokens);
     refuse_media_from("first", p.first - 1, media, p.n_tokens);
     check_range("width", p.width, 1, target_.limits().n_outputs);
@@ -131,7 +131,7 @@ void inspector::probe(int32_t id, const dflash_probe_params & p) {
     cache_.idle(id);
     auto * drafter = drafts_.empty() ? nullptr : dynamic_cast<block_drafter *>(&drafts_[0].drafter());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
-    check_tokens(p.tokens, p.n_tokens, target_, media_);
+    check_tokens(p.tokens, p.n_tokens, target_, media_, live_);
     const drafter_model & model  = drafter->model();
     const int32_t         length = p.n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
     const int32_t         n_read = p.n_tokens - 1;   // all but the anchor
@@ -200,7 +200,7 @@ void inspector::tap(int32_t id, const dflash_tap_params & p) {
     cache_.idle(id);
     refuse_if(
         !drafts_.empty(), "tap needs an engine without a drafter (draft_kind lookup): its layers are tapped already");
-    const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_);
+    const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_, live_);
     const int32_t n = p.n_tokens, k = p.k, n_vocab = target_.n_vocab();
     refuse_if(p.n_layers < 1 || !p.layers, "n_layers is ", p.n_layers, ", must be at least 1");
     check_range("k", k, 0, n_vocab);

@@ -8,6 +8,7 @@
 #include "cache/draft_memories.h"
 #include "dflash.h"
 #include "engine/prompt_media.h"
+#include "media/media_encoder.h"
 #include "target/target.h"
 
 #include <cstdint>
@@ -24,8 +25,8 @@ class inspector {
   public:
     // encoder: null if the target reads text only.
     inspector(target & target, draft_memories & drafts, cache & cache, const media_table & media,
-        media_encoder * encoder) :
-        target_(target), drafts_(drafts), cache_(cache), media_(media), encoder_(encoder) {}
+        const live_media & live, media_encoder * encoder) :
+        target_(target), drafts_(drafts), cache_(cache), media_(media), live_(live), encoder_(encoder) {}
 
     void score(int32_t id, const dflash_score_params & p);
     void probe(int32_t id, const dflash_probe_params & p);
@@ -50,6 +51,7 @@ class inspector {
     draft_memories & drafts_;
     cache &          cache_;
     const media_table & media_;
+    const live_media &  live_;
     media_encoder *     encoder_;
 };
 

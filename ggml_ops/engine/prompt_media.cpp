@@ -1,5 +1,7 @@
 #include "engine/prompt_media.h"
 
+#include "media/media_encoder.h"
+
 namespace dflash {
 
 medium * prompt_media::at(int32_t i) const {

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include "media/media_encoder.h"
 #include "media/media_text.h"
 
 #include <cstdint>
@@ -10,6 +9,9 @@
 #include <vector>
 
 namespace dflash {
+
+class media_encoder;   // media/media_encoder.h
+class medium;          // media/medium.h
 
 struct prompt_media {
     media_layout                         layout;

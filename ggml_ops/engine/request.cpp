@@ -4,7 +4,7 @@
 #include "accept/sampling_params.h"
 #include "base/json_fields.h"
 #include "draft/drafter.h"
-#include "media/media_table.h"
+#include "media/live_media.h"
 #include "target/target.h"
 
 #include <algorithm>
@@ -46,23 +46,24 @@ void check_text(const int32_t * tokens, int32_t n, const target & target) {
 
 // The medium of each span, which must be whole and still in use.
 static std::vector<std::shared_ptr<medium>> find_media(
-    const media_layout & layout, int32_t n_tokens, const media_table & table) {
+    const media_layout & layout, int32_t n_tokens, const live_media & live) {
     std::vector<std::shared_ptr<medium>> media;
     for (const media_span & span : layout.spans()) {
         refuse_if(span.end() > n_tokens, "tokens end within a medium of ", span.size.n_rows, " rows");
-        media.push_back(table.find(span.token));
+        media.push_back(live.find(span.token));
         refuse_if(!media.back(), "tokens[", span.begin, "] is ", span.token,
             ", whose medium is gone: keep its prompt until the request is made");
     }
     return media;
 }
 
-prompt_media check_tokens(const int32_t * tokens, int32_t n, const target & target, const media_table & table) {
+prompt_media check_tokens(const int32_t * tokens, int32_t n, const target & target, const media_table & table,
+    const live_media & live) {
     refuse_if(!tokens || n < 1, "tokens is empty: a prompt needs at least one token");
     check_vocabulary("tokens", tokens, n, target.n_vocab(), true);
     prompt_media found;
     found.layout = table.layout({ tokens, tokens + n });
-    found.media  = find_media(found.layout, n, table);
+    found.media  = find_media(found.layout, n, live);
     if (const int32_t n_ctx = target.limits().n_ctx_slot; n >= n_ctx) {
         throw status_error(DFLASH_ERROR_ARG, "the prompt has ", n, " tokens, a slot's context is ", n_ctx,
             ": shorten it or start with a larger -c");
@@ -116,8 +117,8 @@ static std::shared_ptr<sampler> make_sampler(
 }
 
 request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
-    const drafter_list & drafters, const media_table & table) {
-    prompt_media media = check_tokens(r.tokens, r.n_tokens, target, table);
+    const drafter_list & drafters, const media_table & table, const live_media & live) {
+    prompt_media media = check_tokens(r.tokens, r.n_tokens, target, table, live);
     check_request(r, target, drafters, media.layout);
     const common_params_sampling sampling = parse_sampling(target.model(), r.sampling ? r.sampling : "");
 

@@ -13,7 +13,8 @@
 namespace dflash {
 
 class drafter;
-class media_table;
+class live_media;    // media/live_media.h
+class media_table;   // media/media_table.h
 class sampler;   // accept/sampling.h
 class target;
 
@@ -47,10 +48,11 @@ struct request {
 // Checks a request and makes it ready. Any thread: reads only what is fixed after loading. Throws status_error,
 // field_error. drafters: there may be none; params: resolved (params.h).
 request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
-    const std::vector<const drafter *> & drafters, const media_table & media);
+    const std::vector<const drafter *> & drafters, const media_table & table, const live_media & live);
 
 // Throws unless these are tokens of the target or media, at least one and fewer than a slot's context.
-prompt_media check_tokens(const int32_t * tokens, int32_t n, const target & target, const media_table & table);
+prompt_media check_tokens(const int32_t * tokens, int32_t n, const target & target, const media_table & table,
+    const live_media & live);
 // The same for tokens alone, which may be few or many.
 void check_text(const int32_t * tokens, int32_t n, const target & target);
 

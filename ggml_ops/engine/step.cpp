@@ -111,9 +111,13 @@ slot * engine::next_medium() {
         }
         s.request.media.want(encoder_.get(), s.n_past());
         const medium * m   = s.request.media.at(s.n_past());
-        s.pass.reads_media = m;
+        if (!m) {
+            continue;
+        }
+        s.start_reading();
+        s.pass.reads_media = true;
         try {
-            const bool ready = m && encoder_->rows(*m);
+            const bool ready = encoder_->rows(*m);
             s.pass.awaits    = ready ? nullptr : m;
             next             = ready && (!next || older(&s, next)) ? &s : next;
         } catch (const std::exception & e) {
@@ -133,7 +137,6 @@ void engine::read_medium(slot & s) {
     ++totals_.n_passes;
     totals_.n_rows += n;
     decoded_ = false;
-    s.start_reading();
     drafts_.keep_taps(s.id, 0, n);
     cache_.add_prompt(s.id, n);
     target_.end_pass();

@@ -487,6 +487,8 @@ DFLASH_API void dflash_prompt_free(dflash_prompt * prompt);
 // Copies at most `cap` tokens; *out: how many there are.
 DFLASH_API dflash_status dflash_prompt_tokens(
     const dflash_prompt * prompt, int32_t * tokens, int32_t cap, int32_t * out);
+// *out: how many of the tokens are rows of media of this kind (dflash_media_kind).
+DFLASH_API dflash_status dflash_prompt_rows(const dflash_prompt * prompt, int32_t kind, int32_t * out);
 
 // ---- chat (llama.cpp common/chat): thread-safe --------------------------------------------------------------------
 

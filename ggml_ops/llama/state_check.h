@@ -5,20 +5,15 @@
 
 #pragma once
 
+#include "llama/token_positions.h"
+
 #include "llama.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace dflash {
-
-// Where the tokens of a sequence stand, in order.
-struct token_positions {
-    std::vector<llama_pos> at;
-    std::vector<bool>      is_text;   // else a row of a medium, some of which share a position
-};
 
 // Why an external state (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) is not one of these
 // tokens, at least one, that this context could have written; empty if it is.

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "dflash.h"
 #include "media/medium.h"
 
 #include <cstdint>
@@ -13,6 +14,15 @@ namespace dflash {
 struct media_prompt {
     std::vector<int32_t>                 tokens;
     std::vector<std::shared_ptr<medium>> media;   // in order
+
+    // How many of the tokens are rows of media of a kind.
+    int32_t n_rows(dflash_media_kind kind) const {
+        int32_t n = 0;
+        for (const std::shared_ptr<medium> & m : media) {
+            n += m->kind() == kind ? m->key.size.n_rows : 0;
+        }
+        return n;
+    }
 };
 
 }   // namespace dflash

@@ -6,45 +6,23 @@
 
 namespace dflash {
 
-// With the mutex held.
-int32_t media_table::number_of(const medium_key & key) {
-    const auto [it, is_new] = numbers_.emplace(key, (int32_t) entries_.size());
+int32_t media_table::number(const medium_key & key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto [it, is_new] = numbers_.emplace(key, (int32_t) keys_.size());
     if (is_new) {
-        entries_.push_back({ key, {} });
+        keys_.push_back(key);
     }
     return it->second;
 }
 
-std::shared_ptr<medium> media_table::add(const medium_key & key, mtmd::input_chunk_ptr chunk, medium::reading how) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const int32_t                     number = number_of(key);
-    entry &                           e      = entries_[number];
-    std::shared_ptr<medium>           used   = e.used.lock();
-    if (!used) {
-        e.used = used = std::make_shared<medium>(key, number, std::move(chunk), how);
-    }
-    return used;
-}
-
-int32_t media_table::number(const medium_key & key) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return number_of(key);
-}
-
-std::shared_ptr<medium> media_table::find(int32_t token) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const int32_t                     number = media_number(token);
-    return number < (int32_t) entries_.size() ? entries_[number].used.lock() : nullptr;
-}
-
 bool media_table::knows(int32_t token) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return is_media(token) && media_number(token) < (int32_t) entries_.size();
+    return is_media(token) && media_number(token) < (int32_t) keys_.size();
 }
 
 medium_key media_table::key(int32_t token) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return entries_[media_number(token)].key;
+    return keys_[media_number(token)];
 }
 
 media_layout media_table::layout(const std::vector<int32_t> & tokens) const {

@@ -1,8 +1,9 @@
-// Media in a text: images and audio stand there as rows, each a negative token that is the medium's number.
+// Media in a text: images and audio stand there as rows, each a negative token that is the medium's number. No llama.cpp
+// types.
 
 #pragma once
 
-#include "llama/state_check.h"
+#include "llama/token_positions.h"
 
 #include <array>
 #include <cstdint>

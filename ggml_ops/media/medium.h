@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "dflash.h"
 #include "media/media_text.h"
 
 #include "mtmd.h"
@@ -22,15 +23,17 @@ class medium {
         bool mrope      = false;   // positions have several sections
     };
 
-    medium(const medium_key & key, int32_t number, mtmd::input_chunk_ptr chunk, reading how) :
-        key(key), number(number), how(how), chunk_(std::move(chunk)) {}
+    medium(const medium_key & key, int32_t token, mtmd::input_chunk_ptr chunk, reading how) :
+        key(key), token(token), how(how), chunk_(std::move(chunk)) {}
 
     const medium_key key;
-    const int32_t    number;
+    const int32_t    token;   // of its rows in texts
     const reading    how;
 
-    int32_t                  token() const { return media_token(number); }
     const mtmd_input_chunk * chunk() const { return chunk_.get(); }
+    dflash_media_kind        kind() const {
+        return mtmd_input_chunk_get_type(chunk()) == MTMD_INPUT_CHUNK_TYPE_AUDIO ? DFLASH_AUDIO : DFLASH_IMAGE;
+    }
     // The position of row i, if the first has position pos: all sections, the first in time.
     void position(int32_t pos, int32_t i, int32_t (&out)[N_SECTIONS]) const;
 

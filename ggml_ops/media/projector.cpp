@@ -3,6 +3,7 @@
 #include "base/abort_guard.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "media/projector_memory.h"
 #include "media/projector_params.h"
 
 #include "mtmd-helper.h"
@@ -26,10 +27,20 @@ static std::string random_marker() {
     return marker + "__>";
 }
 
+static void log_like_llama() {
+    ggml_log_callback callback = nullptr;
+    void *            user     = nullptr;
+    llama_log_get(&callback, &user);
+    mtmd_helper_log_set(callback, user);
+}
+
 projector::projector(const dflash_engine_params & params, const llama_model * model, int32_t n_rows) :
-    n_embd_(llama_model_n_embd_inp(model)), n_rows_(n_rows), marker_(random_marker()) {
+    n_embd_(llama_model_n_embd_inp(model)), n_rows_(n_rows), memory_(projector_memory(params, model)),
+    marker_(random_marker()) {
+    log_like_llama();
     mtmd_context_params cp = projector_params(params, model);
     cp.media_marker        = marker_.c_str();
+    cp.warmup              = params.warmup;
     cp.cb_eval             = after_op;
     cp.cb_eval_user_data   = this;
     const abort_guard guard(abort_guard::phase::load);
@@ -84,7 +95,7 @@ medium_key projector::key_of(const mtmd_input_chunk * chunk, const dflash_media 
 }
 
 media_prompt projector::tokenize(const std::string & text, bool add_special, const dflash_media * media,
-    int32_t n_media, media_table & table) const {
+    int32_t n_media, live_media & live) const {
     std::vector<mtmd::bitmap>        bitmaps;
     std::vector<const mtmd_bitmap *> pointers;
     for (int32_t i = 0; i < n_media; ++i) {
@@ -115,8 +126,8 @@ media_prompt projector::tokenize(const std::string & text, bool add_special, con
         refuse_if(how.non_causal && key.size.n_rows > n_rows_, "media[", of, "] takes ", key.size.n_rows,
             " rows that see each other, more than one pass has (", n_rows_, "): start with -b and -ub ",
             key.size.n_rows);
-        prompt.media.push_back(table.add(key, mtmd::input_chunk_ptr(mtmd_input_chunk_copy(chunks[i])), how));
-        prompt.tokens.insert(prompt.tokens.end(), key.size.n_rows, prompt.media.back()->token());
+        prompt.media.push_back(live.add(key, mtmd::input_chunk_ptr(mtmd_input_chunk_copy(chunks[i])), how));
+        prompt.tokens.insert(prompt.tokens.end(), key.size.n_rows, prompt.media.back()->token);
     }
     return prompt;
 }

@@ -4,13 +4,14 @@
 
 #include "dflash.h"
 #include "media/encoder_turns.h"
+#include "media/live_media.h"
 #include "media/media_prompt.h"
-#include "media/media_table.h"
 
 #include "mtmd.h"
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,12 @@ class projector {
     bool                sees() const { return mtmd_support_vision(ctx_.get()); }
     bool                hears() const { return mtmd_support_audio(ctx_.get()); }
     const std::string & marker() const { return marker_; }
+    // Bytes that it takes (projector_memory.h).
+    const std::map<ggml_backend_buffer_type_t, size_t> & memory() const { return memory_; }
 
     // dflash_prompt_init(). Any thread. Throws status_error.
-    media_prompt tokenize(
-        const std::string & text, bool add_special, const dflash_media * media, int32_t n_media, media_table & table) const;
+    media_prompt tokenize(const std::string & text, bool add_special, const dflash_media * media, int32_t n_media,
+        live_media & live) const;
 
     // Computes the rows of a medium: [n_rows, n_embd_inp]. One thread at a time. Throws std::runtime_error.
     std::vector<float> encode(const medium & m);
@@ -44,6 +47,7 @@ class projector {
     medium_key    key_of(const mtmd_input_chunk * chunk, const dflash_media & medium, int32_t part) const;
 
     int32_t           n_embd_, n_rows_;
+    std::map<ggml_backend_buffer_type_t, size_t> memory_;
     std::string       marker_;
     encoder_turns     turns_;
     std::atomic<bool> cancelled_{ false };

@@ -13,11 +13,11 @@ std::map<ggml_backend_buffer_type_t, size_t> projector_memory(
     if (!params.mmproj) {
         return bytes;
     }
-    mtmd_context_params warm = projector_params(params, target);
-    warm.warmup              = true;   // else the buffers of passes are not counted
-    const plan_scope  scope;
-    const abort_guard guard(abort_guard::phase::load);
-    for (const auto & [device, size] : mtmd_get_memory_usage(params.mmproj, warm)) {
+    const plan_scope    scope;
+    const abort_guard   guard(abort_guard::phase::load);
+    mtmd_context_params context = projector_params(params, target);
+    context.warmup              = true;   // else the buffers of passes are not counted
+    for (const auto & [device, size] : mtmd_get_memory_usage(params.mmproj, context)) {
         bytes[ggml_backend_dev_buffer_type(device)] += size;
     }
     if (bytes.empty()) {

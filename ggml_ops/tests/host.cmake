@@ -48,6 +48,7 @@ dflash_named(sources
     engine controller slot steady_size tree_padding
     files charsmap drafter_check embedding_check gguf_check gguf_file
     grammar gbnf trigger_search
+    media encoder_turns media_table media_text
     schema automaton decimal pattern)
 add_library(parts STATIC ${sources})
 target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
@@ -78,7 +79,7 @@ add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine cache target draft accept grammar tune api files llama schema thin_common gdn
+dflash_sources(sources base engine cache target draft accept grammar media tune api files llama schema thin_common gdn
     gdn/cpu transfers plan modules)
 add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)

@@ -40,7 +40,9 @@ class RouterModel(Answer):
     aliases: list[str]
     tags: list[str]
     status: ModelStatus
-    architecture: Annotated[dict[str, list[str]], about("what it reads and writes")]
+    architecture: Annotated[
+        dict[str, list[str]], about("what it reads and writes; once it is loaded, images and audio too")
+    ]
     source: Source
     can_remove: bool
     meta: NotRequired[Annotated[dict[str, Any], about("while it is loaded: what is known about it")]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from dflash_local.call_arguments import no_constant
 from dflash_local.server.http_errors import HTTPError
 
+LONG = 1 << 20  # bytes that no other answer should wait for
+
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:
     """The request's body, a JSON object of at most `limit` bytes.
@@ -17,7 +20,7 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
     Raises:
         HTTPError: 413 if it is longer, 400 if it is no JSON object.
     """
-    return parse_json(await read_bytes(request, limit))
+    return await parsed(await read_bytes(request, limit))
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:
@@ -31,6 +34,11 @@ async def read_bytes(request: Request, limit: int) -> bytes:
     except ClientDisconnect:
         raise HTTPError(400, "the client left in the middle of its request") from None
     return bytes(raw)
+
+
+async def parsed(raw: bytes) -> dict[str, Any]:
+    """`parse_json`; a long body, such as one with pictures, is read in a thread."""
+    return parse_json(raw) if len(raw) < LONG else await asyncio.to_thread(parse_json, raw)
 
 
 def parse_json(raw: bytes) -> dict[str, Any]:

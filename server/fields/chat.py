@@ -19,11 +19,26 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+class ImageUrl(Document):
+    """An image, which `Engine.apply_chat` reads."""
+
+    url: str = Field(description="a data URL; others only with --media-hosts and --media-path")
+
+
+class InputAudio(Document):
+    """Audio, which `Engine.apply_chat` reads."""
+
+    data: str = Field(description="a file as base64")
+    format: Literal["wav", "mp3", "flac"] | None = Field(None, description="the file's own")
+
+
 class ContentPart(Document):
     """A part of a message's content."""
 
-    type: Literal["text"] = Field(description="images, audio and files are refused")
-    text: str
+    type: Literal["text", "image_url", "input_audio"] = Field(description="video and files are refused")
+    text: str | None = None
+    image_url: ImageUrl | None = None
+    input_audio: InputAudio | None = None
 
 
 class FunctionCall(Document):

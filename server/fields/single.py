@@ -56,8 +56,8 @@ class SingleFields(GenerationFields):
         return super().blame(error.at(self._own_name(error.param)) if error.param else error)
 
     def _media_place(self, param: str) -> tuple[str, str] | None:
-        """The place in this body of the content part that `param` is in, and the rest of `param`; None if there is none.
-        """
+        """The place in this body of the content part that `param` is in, and the rest of `param`; None if there is
+        none."""
         part = re.match(r"messages\[\d+\]\.content\[\d+\]", param)
         place = self._media_places.get(part[0]) if part else None
         return (place, param[part.end() :]) if part and place else None

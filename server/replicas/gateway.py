@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.connected import while_connected
 from dflash_local.server.encoding import encode
+from dflash_local.server.fields.body import LONG
 from dflash_local.server.formats.events import STREAMS
 from dflash_local.server.http_errors import ClientLeft, HTTPError, api_at, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
@@ -51,7 +52,8 @@ class Gateway(HTTPMiddleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            asked = Asked.of(scope, await _body(receive))
+            body = await _body(receive)
+            asked = Asked.of(scope, body) if len(body) < LONG else await asyncio.to_thread(Asked.of, scope, body)
             with suppress(ClientLeft):
                 await while_connected(receive, self._pass_on(asked, scope, send))
         except _TooLate as error:

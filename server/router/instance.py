@@ -154,7 +154,7 @@ class Instance:
         """Facts about its model."""
         with suppress(httpx.HTTPError, ValueError, LookupError):
             entries = (await self.client.get("/v1/models", timeout=PATIENCE)).json()["data"]
-            return {name: value for name, value in entries[0].items() if name == "meta"}
+            return {name: value for name, value in entries[0].items() if name in ("meta", "architecture")}
         return {}
 
     def _ended(self, status: int, why: str) -> None:

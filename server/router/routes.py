@@ -15,7 +15,7 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.facts import Health
 from dflash_local.server.answers.machine_report import MachineStatus, RouterMachine
 from dflash_local.server.answers.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
-from dflash_local.server.fields.body import parse_json, read_bytes
+from dflash_local.server.fields.body import parsed, read_bytes
 from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
@@ -155,7 +155,7 @@ async def forward(router: Router, request: Request) -> Response:
     """The answer of the instance that is meant. Raises DFlashError if there is none, or it must not be loaded."""
     settings, path = router.settings, route_path(request.scope)
     raw = await read_bytes(request, settings.limits.body)
-    body = parse_json(raw) if raw else {}
+    body = await parsed(raw) if raw else {}
     named = body.get("model")
     name = request.query_params.get("model") if named is None else named
     instance = _chosen(router, name, 400 if api_at(path) is NATIVE else 404)
@@ -228,4 +228,5 @@ def _entry(instance: Instance, created: int) -> RouterModel:
     }
     if instance.is_running and "meta" in instance.info:
         entry["meta"] = instance.info["meta"]
+        entry["architecture"] = instance.info.get("architecture", entry["architecture"])
     return entry

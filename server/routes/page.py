@@ -14,14 +14,16 @@ from dflash_local.server.settings import Settings
 
 INDEX = "index.html"
 WORKER = "sw.js"
-# Only files from here, nothing inline, requests only to this server, HTML only through the page's sanitizer.
+# Only files from here, nothing inline, requests only to this server, HTML only through the page's sanitizer. Pictures
+# and audio that the user attached are blobs of the page itself.
 POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
         "font-src 'self'",
-        "img-src 'self' data:",
+        "img-src 'self' data: blob:",
+        "media-src blob:",
         "connect-src 'self'",
         "manifest-src 'self'",
         "worker-src 'self'",

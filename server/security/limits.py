@@ -23,6 +23,6 @@ class Limits:
     timeout: float = 300.0
     head_timeout: float = 60.0
     connections: int = 2048
-    body: int = 32 * MIB
+    body: int = 64 * MIB
     bodies: int = 256 * MIB
     free_body: int = MIB // 4

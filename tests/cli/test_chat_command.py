@@ -10,42 +10,59 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.chat.backends import Change, Message, remote
+from dflash_local.cli.chat.backends import Change, EngineBackend, Message, ServerBackend
 from dflash_local.cli.chat.repl import Chat
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
-from tests.fake_native import FakeNative
+from dflash_local.media.abilities import NO_MEDIA, Abilities
+from dflash_local.server.settings import Settings
+from tests.fake_native import SEES_AND_HEARS, FakeNative, bytes_in_blocks
+from tests.media.samples import data_url, mp3, picture, png, saved, wav
+from tests.media.samples import text_of as base64_of
 from tests.server.live import live
 
 
 class Echo:
     """A backend that repeats the question and remembers what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, abilities: Abilities | None = None) -> None:
         self.asked: list[tuple[list[Message], dict[str, Any]]] = []
+        self._abilities = abilities
 
-    def __call__(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
+    def abilities(self) -> Abilities | None:
+        return self._abilities
+
+    def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
         self.asked.append((list(messages), dict(settings)))
-        if messages[-1]["content"] == "fail":
+        question = text_of(messages[-1])
+        if question == "fail":
             raise DFlashError("no luck")
         yield Change.of({"role": "assistant", "content": None})
         yield Change.of({"reasoning_content": "hm"})
-        yield Change.of({"content": messages[-1]["content"]})
+        yield Change.of({"content": question})
         yield Change.of({"content": "!"})
-        if messages[-1]["content"] == "stop":
+        if question == "stop":
             raise KeyboardInterrupt
         yield Change(timings={"predicted_per_second": 12.34, "acceptance_length": 5.678, "predicted_n": 9})
 
 
-def talk(monkeypatch: pytest.MonkeyPatch, text: str, **options: Any) -> tuple[Echo, int]:
-    echo = Echo()
+def text_of(message: Message) -> str:
+    """Without what is attached."""
+    content = message["content"]
+    return str(content if isinstance(content, str) else content[-1]["text"])
+
+
+def talk(
+    monkeypatch: pytest.MonkeyPatch, text: str, abilities: Abilities | None = None, **options: Any
+) -> tuple[Echo, int]:
+    echo = Echo(abilities)
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
     return echo, Chat(echo, {"max_tokens": -1}, **options).loop()
 
@@ -91,15 +108,162 @@ def test_a_stopped_answer_is_kept_and_a_failed_one_is_not(
 def test_a_server_as_the_other_end() -> None:
     with live(lambda _: Engine.over(FakeNative(b"hello world"))) as server:
         for url in (server.url, server.url + "/v1/"):
-            changes = list(remote(url, None)([{"role": "user", "content": "hi"}], {"temperature": 0}))
+            changes = list(ServerBackend(url).answer([{"role": "user", "content": "hi"}], {"temperature": 0}))
             assert "".join(change.content for change in changes) == "hello world"
             timings = changes[-1].timings or {}
             assert timings["predicted_n"] == 11
             assert timings["acceptance_length"] > 1
         with pytest.raises(DFlashError, match="temperature must be at least 0"):
-            list(remote(server.url, None)([{"role": "user", "content": "hi"}], {"temperature": -1}))
+            list(ServerBackend(server.url).answer([{"role": "user", "content": "hi"}], {"temperature": -1}))
     with pytest.raises(DFlashError, match="cannot talk to"):
-        list(remote(server.url, None)([], {}))
+        list(ServerBackend(server.url).answer([], {}))
+
+
+# ---- images and audio ----
+
+ALL = Abilities(vision=True, audio=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a few files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    files = {
+        "house.png": png(4, 3),
+        "a b.png": png(5, 3),
+        "it's.png": png(6, 3),
+        "photo.jpg": saved(picture(8, 6), "JPEG"),
+        "voice.wav": wav(),
+        "song.mp3": mp3(),
+        "notes.txt": b"no image",
+        "cut.png": png(64, 64)[:60],
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    return tmp_path
+
+
+def test_images_go_with_the_next_message(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    echo, status = talk(monkeypatch, "/image house.png\n/image photo.jpg\nwhat?\nand now?", ALL)
+    assert status == 0
+    first = [
+        {"type": "image_url", "image_url": {"url": data_url(png(4, 3))}},
+        {"type": "image_url", "image_url": {"url": data_url((folder / "photo.jpg").read_bytes(), "image/jpeg")}},
+        {"type": "text", "text": "what?"},
+    ]
+    assert [message["content"] for message in echo.asked[-1][0]] == [first, "what?!", "and now?"]
+    told = capsys.readouterr().err
+    assert "attached to the next message: house.png (4 x 3)" in told and "photo.jpg (8 x 6)" in told
+
+
+def test_audio_goes_with_the_next_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    echo, _ = talk(monkeypatch, "/audio voice.wav song.mp3\nwhat?", ALL)
+    assert [part.get("input_audio") for part in echo.asked[0][0][0]["content"]] == [
+        {"data": base64_of(wav()), "format": "wav"},
+        {"data": base64_of(mp3()), "format": "mp3"},
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "widths"),
+    [
+        ("a b.png", [5]),
+        ("'a b.png'", [5]),
+        ('"a b.png" house.png', [5, 4]),
+        (r"a\ b.png it\'s.png", [5, 6]),
+        ("it's.png", [6]),
+        ("~/house.png", [4]),
+        ("'{folder}/a b.png' '{folder}/it'\\''s.png' ", [5, 6]),
+        ("file://{folder}/a%20b.png", [5]),
+        ("file://localhost{folder}/house.png", [4]),
+    ],
+)
+def test_paths_as_they_are_typed_or_dropped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str, widths: list[int]
+) -> None:
+    if os.name != "posix" and "\\" in typed:
+        pytest.skip("backslashes separate folders here")
+    echo, _ = talk(monkeypatch, f"/image {typed.format(folder=folder)}\nwhat?", ALL)
+    parts = echo.asked[0][0][0]["content"][:-1]
+    assert [part["image_url"]["url"] for part in parts] == [data_url(png(width, 3)) for width in widths]
+
+
+@pytest.mark.parametrize(
+    ("command", "abilities", "why"),
+    [
+        ("/image house.png", NO_MEDIA, "this model reads no images: it has no projector for that (--mmproj)"),
+        (
+            "/audio voice.wav",
+            Abilities(vision=True),
+            "this model reads no audio: it has no projector for that (--mmproj)",
+        ),
+        ("/image", ALL, "/image needs the path of a file"),
+        ("/image none.png", ALL, "error: none.png cannot be opened: No such file or directory"),
+        ("/image .", ALL, "error: . is no file"),
+        ("/image notes.txt", ALL, "error: notes.txt is not an image that can be read: send PNG"),
+        ("/image cut.png", ALL, "error: cut.png is a damaged image"),
+        ("/image voice.wav", ALL, "error: voice.wav is not an image that can be read"),
+        ("/audio house.png", ALL, "error: house.png is not audio that can be read: send wav, mp3 or flac"),
+        ("/image 'open.png", ALL, "error: 'open.png cannot be opened"),
+        ("{folder}/house.png", ALL, "to show a file to the model: /image PATH or /audio PATH"),
+        ("/nothing", ALL, "there is no /nothing"),
+    ],
+)
+def test_files_that_are_refused(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    abilities: Abilities,
+    why: str,
+) -> None:
+    echo, _ = talk(monkeypatch, f"{command.format(folder=folder)}\nhello", abilities)
+    told = capsys.readouterr().err
+    assert why in told and len(told.split("\n", 1)[0]) < 160
+    assert echo.asked[0][0] == [{"role": "user", "content": "hello"}]
+
+
+def test_attached_files_go_with_one_message_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    echo, _ = talk(monkeypatch, "/image house.png\n/reset\none\n/image house.png\nfail\ntwo", ALL)
+    assert [text_of(messages[-1]) for messages, _ in echo.asked] == ["one", "fail", "two"]
+    assert [isinstance(messages[-1]["content"], list) for messages, _ in echo.asked] == [False, True, False]
+    assert "error: no luck\nnot attached any more: house.png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_server", [False, True])
+def test_an_engine_and_a_server_get_the_same_image(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_server: bool
+) -> None:
+    native = FakeNative(lambda prompt: bytes_in_blocks(b"You said: " + prompt.split(b"\n")[-2]), info=SEES_AND_HEARS)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/image 'a b.png'\n/audio voice.wav\nwhat?\nmore"))
+    with ExitStack() as stack:
+        if is_server:
+            server = stack.enter_context(live(lambda _: Engine.over(native)))
+            backend: Any = ServerBackend(server.url)
+        else:
+            backend = EngineBackend(stack.enter_context(Engine.over(native)))
+        assert backend.abilities()[:2] == (True, True)
+        assert Chat(backend, {"max_tokens": -1}).loop() == 0
+    output = capsys.readouterr()
+    assert output.out == "You said: user: what?\nYou said: user: more\n", output.err
+    assert [(medium.kind, medium.width) for medium in native.media] == 2 * [("image", 5), ("audio", 0)]
+
+
+def test_what_a_server_reads() -> None:
+    with live(lambda _: Engine.over(FakeNative())) as server:
+        found = ServerBackend(server.url + "/v1").abilities()
+        assert found is not None and found[:2] == (False, False)
+    with pytest.raises(DFlashError, match="cannot talk to"):
+        ServerBackend(server.url).abilities()
+    with live(lambda _: Engine.over(FakeNative()), Settings(api_keys=("secret",))) as server:
+        assert ServerBackend(server.url).abilities() is None  # its refusal is told with the first message
+        assert ServerBackend(server.url, "secret").abilities() is not None
 
 
 def test_no_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dflash_local.cli.chat.backends import local, remote
+from dflash_local.cli.chat.backends import EngineBackend, ServerBackend
 from dflash_local.cli.chat.repl import Chat
 from dflash_local.cli.drafts.cursor import Cursor, cells
 from dflash_local.cli.drafts.draft_view import DraftView, legend
@@ -279,7 +279,7 @@ def test_legend(colours: pytest.MonkeyPatch) -> None:
 def test_a_server_tells_of_its_passes(capsys: pytest.CaptureFixture[str]) -> None:
     passes = [[*b"<think>"], [*b"so"], [*b"</think>"], *bytes_in_blocks(b"hello world")]
     with live(lambda _: Engine.over(FakeNative(lambda _: passes))) as server:
-        chat = Chat(remote(server.url, None), {"temperature": 0}, shows_drafts=True)
+        chat = Chat(ServerBackend(server.url), {"temperature": 0}, shows_drafts=True)
         assert chat.answer("hi") == 0
     shown = capsys.readouterr()
     assert shown.out == "hello world\n"
@@ -289,9 +289,11 @@ def test_a_server_tells_of_its_passes(capsys: pytest.CaptureFixture[str]) -> Non
 def test_engine_and_server_tell_the_same() -> None:
     messages, settings = [{"role": "user", "content": "hi"}], {"temperature": 0, "return_drafts": True}
     with Engine.over(FakeNative(b"hello world")) as engine:
-        told_by_engine = [change.drafted for change in local(engine)(messages, settings) if change.drafted]
+        told_by_engine = [
+            change.drafted for change in EngineBackend(engine).answer(messages, settings) if change.drafted
+        ]
     with live(lambda _: Engine.over(FakeNative(b"hello world"))) as server:
-        changes = remote(server.url, None)(messages, settings)
+        changes = ServerBackend(server.url).answer(messages, settings)
         told_by_server = [change.drafted for change in changes if change.drafted]
     assert told_by_server == told_by_engine
     assert "".join("".join(one["tokens"]) for one in told_by_engine) == "hello world"

@@ -11,7 +11,7 @@ import pytest
 
 from dflash_local.errors import MediaError
 from dflash_local.media.audio_file import audio_format, read_audio
-from dflash_local.media.limits import MAX_BYTES
+from dflash_local.media.media_limits import MAX_BYTES
 from tests.media.samples import flac, mp3, png, wav
 
 

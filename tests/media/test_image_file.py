@@ -14,7 +14,7 @@ from PIL import Image
 
 from dflash_local.errors import MediaError
 from dflash_local.media.image_file import image_of, read_image
-from dflash_local.media.limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE
+from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE
 from dflash_local.media.medium import Medium
 from tests.media.samples import RED, picture, png, png_of, saved
 

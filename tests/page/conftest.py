@@ -100,12 +100,18 @@ def served(shared: Served) -> Iterator[Served]:
 
 @dataclass
 class Tab:
-    """A page of the browser with a storage of its own. What its console says is an error unless a test expects it."""
+    """A page of the browser with a storage of its own. What its console says is an error unless a test expects it.
+
+    Attributes:
+        urls: addresses that it asked for.
+        asked: bodies of its chat requests.
+    """
 
     page: Any
     errors: list[str] = field(default_factory=list)
     expected: tuple[str, ...] = ()
     urls: list[str] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
 
     def watch(self) -> None:
         def on_console(message: Any) -> None:
@@ -114,8 +120,13 @@ class Tab:
 
         self.page.on("console", on_console)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.urls.append(request.url))
+        self.page.on("request", self._on_request)
         self.page.set_default_timeout(WAIT_MS)
+
+    def _on_request(self, request: Any) -> None:
+        self.urls.append(request.url)
+        if request.url.endswith("/v1/chat/completions"):
+            self.asked.append(request.post_data_json)
 
     def ask(self, text: str) -> None:
         # Before it knows the server the page sends nothing.

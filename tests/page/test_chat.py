@@ -228,6 +228,24 @@ def test_conversations_are_kept_searched_renamed_and_removed(tab: Tab) -> None:
     expect(rows).to_have_text(["about pears", "fruit"])
 
 
+def test_a_conversation_that_undo_shows_again_is_kept(tab: Tab) -> None:
+    """Even if the page is left at that very moment."""
+    for count in (1, 2, 3):
+        tab.ask("about apples")
+        tab.done(count)
+    tab.page.locator(".conversations li").hover()
+    tab.button("Remove about apples").click()
+    expect(tab.page.locator(".conversations li")).to_have_count(0)
+    tab.page.evaluate("""() => {
+      const list = document.querySelector(".conversations");
+      new MutationObserver(() => list.childElementCount && location.reload()).observe(list, { childList: true });
+    }""")
+    with tab.page.expect_navigation():
+        tab.button("Undo").click()
+    tab.page.locator(".conversations .title", has_text="about apples").click()
+    expect(tab.page.locator(".answer.done")).to_have_count(3)
+
+
 def test_export_and_import(tab: Tab, open_tab: OpenTab, served: Served, tmp_path: Path) -> None:
     tab.ask("keep this")
     tab.done()
@@ -252,10 +270,10 @@ def test_export_and_import(tab: Tab, open_tab: OpenTab, served: Served, tmp_path
 
 def test_text_files_are_attached(tab: Tab, served: Served, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("```\ncode\n```\n")
-    (tmp_path / "picture.png").write_bytes(b"\x89PNG\x00\xff")
-    for name in ("notes.md", "picture.png"):
+    (tmp_path / "program.bin").write_bytes(b"\x7fELF\x00\xff")
+    for name in ("notes.md", "program.bin"):
         tab.page.set_input_files("input[multiple]", tmp_path / name)
-    expect(tab.page.locator(".notice")).to_contain_text("picture.png is no text")
+    expect(tab.page.locator(".notice")).to_contain_text("program.bin is no text: only text files can be attached.")
     expect(tab.page.locator(".chips li")).to_have_text(["notes.md"])
     tab.ask("sum it up")
     tab.done()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from dflash_local.errors import DFlashError
+from dflash_local.media.abilities import Abilities
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
@@ -34,24 +35,36 @@ class Change:
         return cls(delta.get("content") or "", delta.get("reasoning_content") or "")
 
 
-# Streams the answer to a conversation under the settings.
-Backend = Callable[[list[Message], dict[str, Any]], Generator[Change, None, None]]
+class Backend(Protocol):
+    """What answers. Its errors are DFlashErrors."""
+
+    def abilities(self) -> Abilities | None:
+        """Which media the model reads; None: not known."""
+        ...
+
+    def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
+        """Stream the answer to a conversation under the settings."""
+        ...
 
 
-def local(engine: Engine) -> Backend:
-    """A backend over an engine of this process."""
+@dataclass(frozen=True)
+class EngineBackend:
+    """An engine of this process."""
 
-    def answer(messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
-        passes = _passes(engine) if settings.get("return_drafts") else None
-        for change in engine.chat(messages, stream=True, **settings):
+    engine: Engine
+
+    def abilities(self) -> Abilities:
+        return self.engine.abilities
+
+    def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
+        passes = _passes(self.engine) if settings.get("return_drafts") else None
+        for change in self.engine.chat(messages, stream=True, **settings):
             if passes and change.chunk and change.chunk.step:
                 yield Change(drafted=passes.push(change.chunk.step, change.chunk.tokens))
             yield Change.of(change.delta)
             if change.completion:
                 timings = change.completion.timings
                 yield Change(timings=timings.to_dict() | timings.drafting())
-
-    return answer
 
 
 def _passes(engine: Engine) -> ChoicePasses:
@@ -61,26 +74,49 @@ def _passes(engine: Engine) -> ChoicePasses:
     return ChoicePasses(0, engine.pieces(special=True))
 
 
-def remote(url: str, api_key: str | None) -> Backend:
-    """A backend over a server's `/v1/chat/completions`."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
-    endpoint = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+@dataclass(frozen=True)
+class ServerBackend:
+    """A running server, by `/v1/chat/completions`."""
 
-    def answer(messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
+    url: str
+    api_key: str | None = None
+
+    def abilities(self) -> Abilities | None:
+        """As `/props` tells it; other servers and routers do not."""
+        try:
+            with self._open("/props") as response:
+                found = json.loads(response.read()).get("modalities")
+        except (urllib.error.HTTPError, ValueError, AttributeError):
+            return None
+        except OSError as error:
+            raise self._unreachable(error) from None
+        return Abilities.of({"media": found}) if isinstance(found, dict) else None
+
+    def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
         body = json.dumps({"messages": messages, "stream": True, **settings}).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(endpoint, body, headers)) as response:
+            with self._open("/v1/chat/completions", body) as response:
                 for line in response:
                     if line.startswith(b"data: {"):
                         yield from _changes(json.loads(line[6:]))
         except urllib.error.HTTPError as error:
-            raise DFlashError(_message(error.read()) or f"{endpoint}: {error}") from None
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            raise DFlashError(
-                f"cannot talk to {endpoint}: {error}", hint="is 'dflash-local serve' running there?"
-            ) from None
+            raise DFlashError(_message(error.read()) or f"{self._address}: {error}") from None
+        except (OSError, ValueError) as error:
+            raise self._unreachable(error) from None
 
-    return answer
+    @property
+    def _address(self) -> str:
+        return self.url.rstrip("/").removesuffix("/v1")
+
+    def _open(self, path: str, body: bytes | None = None) -> IO[bytes]:
+        headers = {"Content-Type": "application/json"}
+        if self.api_key:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        response: IO[bytes] = urllib.request.urlopen(urllib.request.Request(self._address + path, body, headers))
+        return response
+
+    def _unreachable(self, error: Exception) -> DFlashError:
+        return DFlashError(f"cannot talk to {self._address}: {error}", hint="is 'dflash-local serve' running there?")
 
 
 def _changes(event: dict[str, Any]) -> Iterator[Change]:

@@ -9,19 +9,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from dflash_local.cli.chat.attachment import Attachment, paths_of
 from dflash_local.cli.chat.backends import Backend, Message
 from dflash_local.cli.terminal.answer_view import AnswerView
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import DFlashError, RequestError
+from dflash_local.media.medium import Kind
 
 HELP = """\
 /set NAME VALUE   change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them
+/image PATH       attach images to the next message; files can be dropped onto the terminal behind it
+/audio PATH       the same with audio: wav, mp3 or flac
 /system TEXT      set the system prompt and start over
 /reset            start over
 /drafts           show or hide drafts (--show)
 /help             show this
 /exit             leave, as does Ctrl-D
 Ctrl-C stops an answer. A line that ends with \\ continues in the next one."""
+
+_PLURALS: Mapping[Kind, str] = {"image": "images", "audio": "audio"}
 
 
 @dataclass
@@ -33,6 +39,7 @@ class Chat:
     system: str | None = None
     shows_drafts: bool = False
     messages: list[Message] = field(default_factory=list)
+    attached: list[Attachment] = field(default_factory=list)  # to the next message
 
     def loop(self) -> int:
         """Read and answer until the end. Returns 1 if the last answer failed."""
@@ -56,18 +63,44 @@ class Chat:
         if command == "/help":
             aside(HELP)
         elif command == "/reset":
-            self.messages.clear()
+            self.start_over()
             aside("starting over")
         elif command == "/system":
             self.system = rest or None
-            self.messages.clear()
+            self.start_over()
             aside(f"system prompt: {self.system}")
         elif command == "/drafts":
             self.show_drafts(not self.shows_drafts)
         elif command == "/set":
             self.set(*rest.split(None, 1))
+        elif command == "/image":
+            self.attach("image", rest)
+        elif command == "/audio":
+            self.attach("audio", rest)
+        elif any(path.is_file() for path in paths_of(f"{command} {rest}")):
+            aside("to show a file to the model: /image PATH or /audio PATH")
         else:
             aside(f"there is no {command}; /help shows the commands")
+
+    def start_over(self) -> None:
+        self.messages.clear()
+        self.attached.clear()
+
+    def attach(self, kind: Kind, rest: str) -> None:
+        """Attach files to the next message, or say why not."""
+        if not rest:
+            aside(f"/{kind} needs the path of a file")
+            return
+        try:
+            abilities = self.backend.abilities()
+            if abilities is not None and not abilities.reads(kind):
+                aside(f"this model reads no {_PLURALS[kind]}: it has no projector for that (--mmproj)")
+                return
+            for path in paths_of(rest):
+                self.attached.append(one := Attachment.of(path, kind))
+                aside(f"attached to the next message: {one.name} ({one.facts})")
+        except DFlashError as error:
+            aside(f"error: {error}")
 
     def set(self, name: str = "", value: str | None = None) -> None:
         """Check and change a setting; without a value, show all."""
@@ -97,12 +130,12 @@ class Chat:
     def answer(self, text: str) -> int:
         """Stream one answer. Returns 0, or 1 if it failed."""
         system = [{"role": "system", "content": self.system}] if self.system else []
-        messages = [*self.messages, {"role": "user", "content": text}]
+        messages = [*self.messages, self.question(text)]
         reply: Message = {"role": "assistant", "content": ""}
         timings: Mapping[str, Any] = {}
         status, ended, view = 0, "", self.view()
         asked = self.settings | ({"return_drafts": True} if self.shows_drafts else {})
-        changes = self.backend([*system, *messages], asked)
+        changes = self.backend.answer([*system, *messages], asked)
         try:
             for change in changes:
                 timings = change.timings or timings
@@ -126,7 +159,16 @@ class Chat:
             view.figures(timings)
         if reply["content"]:  # also of a stopped answer
             self.messages = [*messages, reply]
+        elif self.attached:
+            aside(f"not attached any more: {', '.join(one.name for one in self.attached)}")
+        self.attached = []
         return status
+
+    def question(self, text: str) -> Message:
+        """A message with what is attached before the text."""
+        if not self.attached:
+            return {"role": "user", "content": text}
+        return {"role": "user", "content": [*(one.part for one in self.attached), {"type": "text", "text": text}]}
 
     def view(self) -> AnswerView:
         if not self.shows_drafts:

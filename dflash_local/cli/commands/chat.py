@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dflash_local.cli.chat.backends import local, remote
+from dflash_local.cli.chat.backends import EngineBackend, ServerBackend
 from dflash_local.cli.chat.repl import HELP, Chat
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import add_flags, flag
@@ -53,10 +53,10 @@ def run(args: ChatFlags) -> int:
     """Chat until /exit or the end of input."""
     settings = json.loads(args.sampling_params().to_json()) | {"max_tokens": args.predict}
     if args.url:
-        return Chat(remote(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
+        return Chat(ServerBackend(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
     models = take_models(args)
     aside("loading ...")
     with load_engine(args, models) as engine:
-        return Chat(local(engine), settings, args.system, args.show == "drafts").loop()
+        return Chat(EngineBackend(engine), settings, args.system, args.show == "drafts").loop()

@@ -240,7 +240,7 @@ class LimitFlags(Flags, title="limits"):
         default=2048,
     )
     max_body: int = flag(
-        "--max-body", "largest request body in MiB (default: 32)", type=count(1), default=32, metavar="MIB"
+        "--max-body", "largest request body in MiB (default: 64)", type=count(1), default=64, metavar="MIB"
     )
     drain_timeout: float = flag(
         "--drain-timeout",

@@ -56,9 +56,8 @@ static void write_all(const std::string & path, const std::string & bytes) {
 
 // The error, empty if the file was accepted.
 static std::string refusal(const std::string & path, const slot_file_owner & owner = OWNER, int32_t max_tokens = 5) {
-    size_t bytes = 0;
     try {
-        read_slot_file(path, owner, max_tokens, bytes);
+        read_slot_file(path, owner, max_tokens);
     } catch (const std::runtime_error & e) {
         return e.what();
     }
@@ -68,11 +67,11 @@ static std::string refusal(const std::string & path, const slot_file_owner & own
 static bool refuses(const std::string & text, const char * why) { return text.find(why) != std::string::npos; }
 
 static void what_is_written_comes_back(const std::string & path) {
-    const conversation c       = talk();
-    const size_t       written = write_slot_file(path, c, OWNER);
-    size_t             read    = 0;
-    const conversation back    = read_slot_file(path, OWNER, 5, read);
-    CHECK(written == read && read == fs::file_size(path));
+    const conversation   c       = talk();
+    const size_t         written = write_slot_file(path, c, {}, OWNER);
+    const slot_file      file    = read_slot_file(path, OWNER, 5);
+    const conversation & back    = file.held;
+    CHECK(written == file.bytes && file.bytes == fs::file_size(path) && file.media.empty());
     CHECK(
         back.tokens == c.tokens && back.n_asked == c.n_asked && back.drafts.size() == 2 && back.drafts[1].bytes() == 0);
     const draft_copy & d = back.drafts[0];
@@ -84,8 +83,38 @@ static void what_is_written_comes_back(const std::string & path) {
     CHECK(*back.checkpoints[1].state == *c.checkpoints[1].state);
 }
 
+// Two pictures, the second twice: rows without a position of their own, and with one.
+static std::vector<slot_medium> pictures() {
+    slot_medium first, second;
+    first.token          = -2;
+    first.key.hash[31]   = 7;
+    first.key.part       = 1;
+    first.key.size       = { 2, 1, false };
+    second.token         = -5;
+    second.key.hash[0]   = 9;
+    second.key.order     = 3;
+    second.key.size      = { 1, 1, true };
+    return { first, second };
+}
+
+static bool equal(const medium_key & a, const medium_key & b) { return !(a < b) && !(b < a); }
+
+static void media_come_back(const std::string & path) {
+    conversation c = talk();
+    c.tokens       = { -2, -2, -5, 1, -5 };
+    write_slot_file(path, c, pictures(), { 11, 22, 33 });
+    const slot_file file = read_slot_file(path, { 11, 22, 33 }, 5);
+    CHECK(file.held.tokens == c.tokens && file.media.size() == 2);
+    for (size_t i = 0; i < 2; ++i) {
+        CHECK(file.media[i].token == pictures()[i].token && equal(file.media[i].key, pictures()[i].key));
+    }
+    CHECK(refuses(refusal(path, { 11, 22, 34 }), "another projector"));
+    write_slot_file(path, talk(), {}, { 11, 22, 33 });   // text is the same with any
+    CHECK(refusal(path, { 11, 22, 34 }).empty());
+}
+
 static void foreign_files_are_told_apart(const std::string & path) {
-    write_slot_file(path, talk(), OWNER);
+    write_slot_file(path, talk(), {}, OWNER);
     CHECK(refuses(refusal(path, { 12, 22 }), "another target"));
     CHECK(refuses(refusal(path, { 11, 0 }), "another drafter"));
     CHECK(refuses(refusal(path, OWNER, 4), "larger -c"));
@@ -95,7 +124,7 @@ static void foreign_files_are_told_apart(const std::string & path) {
 
 // No prefix of a file is accepted, nor one with any byte changed.
 static void damage_is_found(const std::string & path) {
-    write_slot_file(path, talk(), OWNER);
+    write_slot_file(path, talk(), {}, OWNER);
     const std::string whole = read_all(path);
     for (size_t n = 0; n < whole.size(); ++n) {
         write_all(path, whole.substr(0, n));
@@ -113,10 +142,10 @@ static void damage_is_found(const std::string & path) {
 
 // A length that exceeds the file allocates nothing.
 static void lengths_are_compared_before_they_are_used(const std::string & path) {
-    constexpr size_t STATE_SIZE   = 32;                                    // in the head
+    constexpr size_t STATE_SIZE   = 40;                                    // in the head
     constexpr size_t CONTEXT_SIZE = 0, N_TAPS = 8, SEGMENT_SIZE = 16;      // in that of a drafter's part
     constexpr size_t BEHIND = 48 + 24 + 16 + 4 * sizeof(float) + 48 + 8;   // two of those, their parts, the checksum
-    write_slot_file(path, talk(), OWNER);
+    write_slot_file(path, talk(), {}, OWNER);
     const std::string whole = read_all(path);
     const size_t      draft = whole.size() - BEHIND;
     for (const size_t field : { STATE_SIZE, draft + CONTEXT_SIZE, draft + N_TAPS, draft + SEGMENT_SIZE }) {
@@ -131,15 +160,14 @@ static void lengths_are_compared_before_they_are_used(const std::string & path) 
 
 // The old file stays until the new one is complete, and no other files are left.
 static void a_file_is_replaced_whole(const std::string & path) {
-    write_slot_file(path, talk(), OWNER);
+    write_slot_file(path, talk(), {}, OWNER);
     conversation c = talk();
     c.tokens       = { 1, 2, 3, 4, 5 };
-    write_slot_file(path, c, OWNER);
-    size_t bytes = 0;
-    CHECK(read_slot_file(path, OWNER, 5, bytes).tokens == c.tokens);
+    write_slot_file(path, c, {}, OWNER);
+    CHECK(read_slot_file(path, OWNER, 5).held.tokens == c.tokens);
     std::string why;
     try {
-        write_slot_file(path + "/no/folder", c, OWNER);
+        write_slot_file(path + "/no/folder", c, {}, OWNER);
     } catch (const std::runtime_error & e) {
         why = e.what();
     }
@@ -172,6 +200,7 @@ int main() {
     fs::create_directories(folder);
     const std::string path = (folder / "slot.bin").string();
     what_is_written_comes_back(path);
+    media_come_back(path);
     foreign_files_are_told_apart(path);
     damage_is_found(path);
     lengths_are_compared_before_they_are_used(path);

@@ -42,11 +42,12 @@ struct pocket_rooms {
     model_pair           models;
     dflash::target       target;
     draft_memories       drafts;
+    media_table          media;
     dflash::cache        cache;
 
     explicit pocket_rooms(const char * model) :
         params(pocket_params(model)), models(params, {}), target(params, models), drafts(target, {}),
-        cache(target.params(), models, target, drafts) {}
+        cache(target.params(), models, target, drafts, media) {}
 
     // Computes tokens [from, all) of a text for a sequence and returns the logits after the last one.
     std::vector<float> read(int32_t seq, const tokens & text, int32_t from) {

@@ -35,8 +35,9 @@ export class Answer {
   ) {}
 
   /** Ask for it. Ends when the turn is complete, stopped or failed; never throws. */
-  async ask(body: unknown): Promise<void> {
-    await this.#run(() => post("v1/chat/completions", body, this.#init({ "X-Conversation-Id": this.turn.id })));
+  async ask(body: Promise<unknown>): Promise<void> {
+    const init = this.#init({ "X-Conversation-Id": this.turn.id });
+    await this.#run(async () => post("v1/chat/completions", await body, init));
   }
 
   /** Go on reading a stream that was asked for before. */

@@ -2,11 +2,12 @@
 
 import { Cell } from "../cell";
 import type { Passes } from "../drafts/passes";
+import { learnModalities } from "../server/modalities";
 import { Answer } from "./answer";
 import type { Conversation } from "./conversation";
 import { Library } from "./library";
 import { askedNow, chatRequest } from "./request";
-import { newTurn, type TextFile, type Turn } from "./turn";
+import { type Attachment, newTurn, type Turn } from "./turn";
 
 export const library = new Library();
 
@@ -14,14 +15,14 @@ export const library = new Library();
 export const running = new Cell<ReadonlyMap<string, Answer>>(new Map());
 
 /** Ask something at the end of the shown conversation, or in a new one. */
-export async function send(text: string, files: TextFile[]): Promise<void> {
+export async function send(text: string, files: Attachment[]): Promise<void> {
   const conversation = library.shown.value ?? library.create();
   await askBelow(conversation, conversation.record.leaf, text, files);
 }
 
 /** Ask another question in place of this one: a branch. */
-export async function edit(conversation: Conversation, turn: Turn, text: string): Promise<void> {
-  await askBelow(conversation, turn.parent, text, turn.files);
+export async function edit(conversation: Conversation, turn: Turn, text: string, files: Attachment[]): Promise<void> {
+  await askBelow(conversation, turn.parent, text, files);
 }
 
 /** Another answer to the same question: a branch. */
@@ -72,7 +73,7 @@ export function resumeAll(): void {
   }
 }
 
-async function askBelow(conversation: Conversation, parent: string | null, text: string, files: TextFile[]) {
+async function askBelow(conversation: Conversation, parent: string | null, text: string, files: Attachment[]) {
   const question = newTurn({ conversation: conversation.record.id, parent, role: "user", content: text, files });
   await library.add(conversation, question);
   await answerBelow(conversation, question.id);
@@ -80,7 +81,7 @@ async function askBelow(conversation: Conversation, parent: string | null, text:
 
 async function answerBelow(conversation: Conversation, parent: string | null): Promise<void> {
   const asked = askedNow();
-  const body = chatRequest(conversation.path(parent), asked);
+  const body = chatRequest(conversation.path(parent), asked, library.bytesOf);
   const turn = newTurn({ conversation: conversation.record.id, parent, role: "assistant", state: "running", asked });
   const done = start(conversation, turn, library.newPasses(turn), (answer) => answer.ask(body));
   await library.add(conversation, turn);
@@ -101,6 +102,7 @@ async function start(conversation: Conversation, turn: Turn, passes: Passes, run
   others.delete(turn.id);
   running.value = others;
   conversation.touch();
+  void learnModalities(); // a router has loaded the model by now
 }
 
 /** A conversation may have been removed while it was being answered. */

@@ -57,9 +57,10 @@ export class Conversation {
     this.touch();
   }
 
-  /** Whether the title or a turn has all of these words. */
+  /** Whether the title, the turns and the names of their files have all of these words. */
   matches(words: string[]): boolean {
-    const text = [this.record.title, ...[...this.turns.values()].map((turn) => turn.content)].join("\n").toLowerCase();
+    const turns = [...this.turns.values()].flatMap(({ content, files }) => [content, ...files.map(({ name }) => name)]);
+    const text = [this.record.title, ...turns].join("\n").toLowerCase();
     return words.every((word) => text.includes(word));
   }
 

@@ -3,9 +3,10 @@
 import { Cell } from "../cell";
 import { keepPasses, readPasses, sweepPasses } from "../drafts/kept_passes";
 import { Passes } from "../drafts/passes";
-import { Conversation } from "./conversation";
+import { Conversation, type ConversationRecord } from "./conversation";
 import { type Database, openDatabase } from "./database";
-import { newId, type Turn } from "./turn";
+import { Media, unnamed } from "./media";
+import { type Medium, newId, type Turn } from "./turn";
 
 export class Library {
   /** Newest first. */
@@ -16,22 +17,36 @@ export class Library {
   /** Why nothing is kept, if nothing is. */
   readonly trouble = new Cell("");
   #database: Database | null = null;
+  #media = new Media();
   /** Of the turns that were opened. */
   #passes = new Map<string, Promise<Passes>>();
 
   async load(): Promise<void> {
     try {
       this.#database = await openDatabase();
-      const records = await this.#database.getAll("conversations");
-      const byId = new Map(records.map((record) => [record.id, new Conversation(record)]));
-      const turns = await this.#database.getAll("turns");
-      for (const turn of turns) byId.get(turn.conversation)?.turns.set(turn.id, turn);
-      this.conversations.value = [...byId.values()].sort(newestFirst);
+      const turns = await this.#readAll(this.#database);
       // What was removed stays until now, for undo.
       await sweepPasses(this.#database, turns.sort((one, other) => other.created - one.created).map((turn) => turn.id));
     } catch (error) {
       this.trouble.value = `Conversations are not kept: ${error instanceof Error ? error.message : error}`;
     }
+  }
+
+  /** Show what is kept, and forget media that nothing names any more: in one transaction, as another tab may write. */
+  async #readAll(database: Database): Promise<Turn[]> {
+    const transaction = database.transaction(["conversations", "turns", "media"], "readwrite");
+    const media = transaction.objectStore("media");
+    const [records, turns, keys] = await Promise.all([
+      transaction.objectStore("conversations").getAll(),
+      transaction.objectStore("turns").getAll(),
+      media.getAllKeys(),
+    ]);
+    const byId = new Map(records.map((record) => [record.id, new Conversation(record)]));
+    const belonging = turns.filter((turn) => byId.has(turn.conversation));
+    for (const turn of belonging) byId.get(turn.conversation)!.turns.set(turn.id, turn);
+    this.conversations.value = [...byId.values()].sort(newestFirst);
+    await Promise.all([...unnamed(keys, belonging).map((key) => media.delete(key)), transaction.done]);
+    return turns;
   }
 
   get(id: string): Conversation | undefined {
@@ -50,22 +65,25 @@ export class Library {
   async add(conversation: Conversation, turn: Turn): Promise<void> {
     conversation.add(turn);
     this.conversations.value = [...this.conversations.value].sort(newestFirst);
-    await Promise.all([this.saveRecord(conversation), this.saveTurn(turn)]);
+    await this.#write([conversation.record], [turn]);
   }
 
   async saveRecord(conversation: Conversation): Promise<void> {
-    await this.keep((database) => database.put("conversations", conversation.record));
+    await this.#write([conversation.record], []);
   }
 
-  /** Keep a turn together with its passes: the place from which its stream is read again must fit both. */
   async saveTurn(turn: Turn): Promise<void> {
-    const passes = await this.#passes.get(turn.id);
-    await this.keep(async (database) => {
-      const transaction = database.transaction(["turns", "passes"], "readwrite");
-      const written = passes ? keepPasses(transaction, turn.id, passes) : [];
-      await Promise.all([transaction.objectStore("turns").put(turn), ...written, transaction.done]);
-    });
+    await this.#write([], [turn]);
   }
+
+  /** Have the bytes of a medium, which a turn may name soon. */
+  hold(medium: Medium, bytes: ArrayBuffer): void {
+    this.#media.hold(medium, bytes);
+  }
+
+  /** The bytes of a conversation's medium; null: of one that was not sent yet. Throws an Error if they are gone. */
+  readonly bytesOf = (conversation: string | null, medium: Medium): Promise<ArrayBuffer> =>
+    this.#media.read(this.#database, conversation, medium);
 
   /** The passes of a new answer. */
   newPasses(turn: Turn): Passes {
@@ -98,23 +116,23 @@ export class Library {
   async remove(conversation: Conversation): Promise<void> {
     this.conversations.value = this.conversations.value.filter((other) => other !== conversation);
     if (this.shown.value === conversation) this.shown.value = null;
-    await this.keep(async (database) => {
+    await this.#keep(async (database) => {
       const transaction = database.transaction(["conversations", "turns"], "readwrite");
       const gone = [...conversation.turns.keys()].map((id) => transaction.objectStore("turns").delete(id));
       await Promise.all([...gone, transaction.objectStore("conversations").delete(conversation.record.id), transaction.done]);
     });
   }
 
-  /** Add whole conversations, as import and undo do; those of the same id are replaced. */
+  /** Add whole conversations, as import and undo do; those of the same id are replaced. What is shown is kept. */
   async restore(conversations: Conversation[]): Promise<void> {
+    await this.#write(
+      conversations.map(({ record }) => record),
+      conversations.flatMap(({ turns }) => [...turns.values()]),
+    );
     const ids = new Set(conversations.map((conversation) => conversation.record.id));
     const others = this.conversations.value.filter((conversation) => !ids.has(conversation.record.id));
     if (this.shown.value && ids.has(this.shown.value.record.id)) this.shown.value = null;
     this.conversations.value = [...conversations, ...others].sort(newestFirst);
-    for (const conversation of conversations) {
-      await this.saveRecord(conversation);
-      await Promise.all([...conversation.turns.values()].map((turn) => this.saveTurn(turn)));
-    }
   }
 
   /** Those that have all words of the query. */
@@ -123,7 +141,25 @@ export class Library {
     return this.conversations.value.filter((conversation) => conversation.matches(words));
   }
 
-  private async keep(write: (database: Database) => Promise<unknown>): Promise<void> {
+  /** Keep all or nothing. A turn is kept with its media, and with its passes: the place from which its stream is read
+   * again must fit both. */
+  async #write(records: ConversationRecord[], turns: Turn[]): Promise<void> {
+    const passes = await Promise.all(turns.map((turn) => this.#passes.get(turn.id)));
+    await this.#keep(async (database) => {
+      const transaction = database.transaction(["conversations", "turns", "passes", "media"], "readwrite");
+      const written = [
+        ...records.map((record) => transaction.objectStore("conversations").put(record)),
+        ...turns.map((turn) => transaction.objectStore("turns").put(turn)),
+        ...turns.flatMap((turn, index) => (passes[index] ? keepPasses(transaction, turn.id, passes[index]) : [])),
+        ...turns.flatMap((turn) => this.#media.keep(transaction, turn)),
+      ];
+      transaction.commit(); // it ends, even if the page is left now
+      await Promise.all([...written, transaction.done]);
+      for (const turn of turns) this.#media.release(turn);
+    });
+  }
+
+  async #keep(write: (database: Database) => Promise<unknown>): Promise<void> {
     if (!this.#database) return;
     try {
       await write(this.#database);

@@ -2,11 +2,17 @@
 
 import { chosen } from "../server/models";
 import { chosenFields, GROUPS, RANDOM_SEED, showsDrafts, systemMessage } from "../settings/settings";
-import type { Asked, TextFile, Turn } from "./turn";
+import { toDataUrl } from "./media";
+import { type Asked, isMedium, isPicture, isTextFile, type Medium, type TextFile, type Turn } from "./turn";
+
+type Part =
+  | { type: "text"; text: string }
+  | { type: "image_url"; image_url: { url: string } }
+  | { type: "input_audio"; input_audio: { data: string; format: "wav" | "mp3" } };
 
 interface Message {
   role: string;
-  content: string;
+  content: string | Part[];
   reasoning_content?: string;
   tool_calls?: { id: string; type: "function"; function: { name: string; arguments: string } }[];
   tool_call_id?: string;
@@ -29,9 +35,16 @@ export function askedPlain({ fields, ...others }: Asked): Asked {
   return { ...others, fields: { ...Object.fromEntries(kept), draft: "off" } };
 }
 
-/** The body of a chat request for the turns of a path. */
-export function chatRequest(path: Turn[], { fields, system, model }: Asked): Record<string, unknown> {
-  const messages = path.flatMap(messageOf).reduce(joinQuestions, []);
+/** Reads a medium of a conversation. */
+export type ReadMedium = (conversation: string, medium: Medium) => Promise<ArrayBuffer>;
+
+/** The body of a chat request for the turns of a path. Throws an Error if a medium is gone. */
+export async function chatRequest(
+  path: Turn[],
+  { fields, system, model }: Asked,
+  read: ReadMedium,
+): Promise<Record<string, unknown>> {
+  const messages = (await Promise.all(path.map((turn) => messagesOf(turn, read)))).flat().reduce(joinQuestions, []);
   return {
     ...fields,
     ...(model && { model }),
@@ -52,8 +65,9 @@ export function isKnownSeed(seed: unknown): boolean {
   return typeof seed === "number" && seed >= 0 && seed !== RANDOM_SEED;
 }
 
-function messageOf(turn: Turn): Message[] {
-  if (turn.role === "user") return [{ role: "user", content: withFiles(turn.content, turn.files) }];
+/** One, or none. */
+async function messagesOf(turn: Turn, read: ReadMedium): Promise<Message[]> {
+  if (turn.role === "user") return [{ role: "user", content: await contentOf(turn, read) }];
   if (turn.role === "tool") return [{ role: "tool", content: turn.content, tool_call_id: turn.toolCallId ?? "" }];
   // An answer that failed at once is empty.
   if (turn.state === "failed" && !turn.content && !turn.reasoning && !turn.toolCalls.length) return [];
@@ -73,7 +87,32 @@ function messageOf(turn: Turn): Message[] {
 function joinQuestions(messages: Message[], next: Message): Message[] {
   const last = messages.at(-1);
   if (last?.role !== "user" || next.role !== "user") return [...messages, next];
-  return [...messages.slice(0, -1), { role: "user", content: `${last.content}\n\n${next.content}` }];
+  return [...messages.slice(0, -1), { role: "user", content: joined(last.content, next.content) }];
+}
+
+function joined(first: string | Part[], second: string | Part[]): string | Part[] {
+  if (typeof first === "string" && typeof second === "string") return `${first}\n\n${second}`;
+  return [...partsOf(first), ...partsOf(second)];
+}
+
+function partsOf(content: string | Part[]): Part[] {
+  return typeof content === "string" ? [{ type: "text", text: content }] : content;
+}
+
+/** The text alone, or after the media. */
+async function contentOf({ conversation, content, files }: Turn, read: ReadMedium): Promise<string | Part[]> {
+  const text = withFiles(content, files.filter(isTextFile));
+  const media = files.filter(isMedium);
+  if (!media.length) return text;
+  const parts = await Promise.all(media.map(async (medium) => partOf(medium, await read(conversation, medium))));
+  return text ? [...parts, ...partsOf(text)] : parts;
+}
+
+async function partOf(medium: Medium, bytes: ArrayBuffer): Promise<Part> {
+  const url = await toDataUrl(medium, bytes);
+  if (isPicture(medium)) return { type: "image_url", image_url: { url } };
+  const format = medium.type === "audio/wav" ? "wav" : "mp3";
+  return { type: "input_audio", input_audio: { data: url.slice(url.indexOf(",") + 1), format } };
 }
 
 /** The text with its files before it, each in a fence that is longer than any within it. */

@@ -6,7 +6,7 @@ import { type Difference, firstDifference } from "../drafts/difference";
 import { Passes } from "../drafts/passes";
 import { Answer } from "./answer";
 import type { Conversation } from "./conversation";
-import { askedPlain, chatRequest, isKnownSeed } from "./request";
+import { askedPlain, chatRequest, isKnownSeed, type ReadMedium } from "./request";
 import { newTurn, type Proof, type Turn } from "./turn";
 
 export class Trial {
@@ -20,6 +20,7 @@ export class Trial {
     private readonly conversation: Conversation,
     readonly drafted: Turn,
     readonly passes: Passes,
+    private readonly read: ReadMedium,
   ) {
     const { conversation: id, parent } = drafted;
     const turn = newTurn({ conversation: id, parent, role: "assistant", state: "running" });
@@ -76,8 +77,9 @@ export class Trial {
     return next < 0 ? this.passes.length : next;
   }
 
-  #request(): Record<string, unknown> {
-    const body = chatRequest(this.conversation.path(this.drafted.parent), askedPlain(this.drafted.asked!));
+  async #request(): Promise<Record<string, unknown>> {
+    const { parent, asked } = this.drafted;
+    const body = await chatRequest(this.conversation.path(parent), askedPlain(asked!), this.read);
     // A stopped answer is compared up to its end.
     return this.drafted.state === "done" ? body : { ...body, max_tokens: this.passes.tokens };
   }

@@ -8,6 +8,23 @@ export interface TextFile {
   text: string;
 }
 
+/** What a medium is sent as. */
+export const MEDIUM_TYPES = ["image/jpeg", "image/png", "audio/wav", "audio/mpeg"] as const;
+
+/** A picture or a piece of audio; the library has its bytes. */
+export interface Medium {
+  id: string;
+  name: string;
+  type: (typeof MEDIUM_TYPES)[number];
+  /** Bytes. */
+  size: number;
+  /** Of a picture, in pixels. */
+  width?: number;
+  height?: number;
+}
+
+export type Attachment = TextFile | Medium;
+
 export interface ToolCall {
   id: string;
   name: string;
@@ -47,7 +64,7 @@ export interface Turn {
   role: "user" | "assistant" | "tool";
   content: string;
   reasoning: string;
-  files: TextFile[];
+  files: Attachment[];
   toolCalls: ToolCall[];
   /** Which call this is the result of. */
   toolCallId: string | null;
@@ -88,6 +105,18 @@ export function newTurn(given: Given): Turn {
     proof: null,
     ...given,
   };
+}
+
+export function isMedium(file: Attachment): file is Medium {
+  return "type" in file;
+}
+
+export function isTextFile(file: Attachment): file is TextFile {
+  return !isMedium(file);
+}
+
+export function isPicture(medium: Medium): boolean {
+  return medium.type.startsWith("image/");
 }
 
 /** 128 random bits. crypto.randomUUID() is missing where the page comes over plain HTTP from another machine. */

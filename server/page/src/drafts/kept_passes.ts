@@ -1,7 +1,6 @@
 // How passes are kept in the browser's database: in parts of a fixed size, of which only the last one grows.
 
-import type { IDBPDatabase, IDBPTransaction } from "idb";
-import type { Schema } from "../chat/database";
+import type { Database, Writing } from "../chat/database";
 import type { Pass } from "./pass";
 import { Passes } from "./passes";
 
@@ -15,9 +14,6 @@ export interface Part {
   passes: Pass[];
 }
 
-/** A transaction that can write them. */
-type Writing = IDBPTransaction<Schema, ("turns" | "passes")[], "readwrite">;
-
 /** Write what is new since the last time. */
 export function keepPasses(transaction: Writing, turn: string, passes: Passes): Promise<unknown>[] {
   const store = transaction.objectStore("passes");
@@ -29,13 +25,13 @@ export function keepPasses(transaction: Writing, turn: string, passes: Passes): 
   return written;
 }
 
-export async function readPasses(database: IDBPDatabase<Schema>, turn: string): Promise<Passes> {
+export async function readPasses(database: Database, turn: string): Promise<Passes> {
   const parts = await database.getAll("passes", rangeOf(turn));
   return new Passes(parts.flatMap((part) => part.passes));
 }
 
 /** Forget those of turns that are gone, and of all but the newest answers. `turns`: newest first. */
-export async function sweepPasses(database: IDBPDatabase<Schema>, turns: string[]): Promise<void> {
+export async function sweepPasses(database: Database, turns: string[]): Promise<void> {
   const keys = await database.getAllKeys("passes");
   const have = new Set(keys.map(([turn]) => turn));
   const stay = new Set(turns.filter((turn) => have.has(turn)).slice(0, MAX_ANSWERS));

@@ -26,6 +26,14 @@ export function choose(name: string): void {
 
 /** Looking at a model must not load it. */
 export async function isLoaded(name: string): Promise<boolean> {
-  const { status } = await getJson<RouterModel>(`v1/models/${name.split("/").map(encodeURIComponent).join("/")}`);
-  return status.value === "loaded";
+  return (await entryOf(name)).status.value === "loaded";
+}
+
+/** What a model reads, as far as it is known before it is loaded: text, image, audio. */
+export async function inputsOf(name: string): Promise<string[]> {
+  return (await entryOf(name)).architecture["input_modalities"] ?? [];
+}
+
+function entryOf(name: string): Promise<RouterModel> {
+  return getJson<RouterModel>(`v1/models/${name.split("/").map(encodeURIComponent).join("/")}`);
 }

@@ -74,7 +74,8 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
   const model = known.state === "ready" ? known.props.model_alias : known.state === "waiting" ? (known.isAway ? "away" : "loading") : "";
   const save = () => {
     const title = conversation!.record.title || "chat";
-    download(`${title.replace(/[^\p{L}\p{N} _-]/gu, "")}.md`, "text/markdown", toMarkdown(conversation!));
+    const text = new Blob([toMarkdown(conversation!)], { type: "text/markdown" });
+    download(`${title.replace(/[^\p{L}\p{N} _-]/gu, "")}.md`, text);
   };
   return (
     <header class="head">

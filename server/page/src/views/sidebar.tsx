@@ -111,16 +111,16 @@ function selectOnce(input: HTMLInputElement | null): void {
 function Transfer() {
   const input = useRef<HTMLInputElement>(null);
   const isLoaded = useCell(library.isLoaded); // what is imported before would be lost
-  const save = () => {
+  const save = async () => {
     const day = new Date().toISOString().slice(0, 10);
-    download(`conversations-${day}.json`, "application/json", toJson(library.conversations.value));
+    download(`conversations-${day}.json`, await toJson(library.conversations.value, library.bytesOf));
   };
   const load = async () => {
     const file = input.current!.files?.[0];
     input.current!.value = "";
     if (!file) return;
     try {
-      const conversations = fromJson(await file.text());
+      const conversations = fromJson(await file.text(), (medium, bytes) => library.hold(medium, bytes));
       await library.restore(conversations);
       notify(`${conversations.length} conversations are imported.`);
     } catch (error) {
@@ -129,7 +129,7 @@ function Transfer() {
   };
   return (
     <div class="transfer">
-      <button type="button" disabled={!isLoaded} onClick={save}><Icon name="save" />Export</button>
+      <button type="button" disabled={!isLoaded} onClick={() => void save()}><Icon name="save" />Export</button>
       <button type="button" disabled={!isLoaded} onClick={() => input.current!.click()}><Icon name="load" />Import</button>
       <input ref={input} type="file" accept=".json" hidden aria-label="Conversations" onChange={() => void load()} />
     </div>

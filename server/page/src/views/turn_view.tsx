@@ -5,9 +5,10 @@ import { useCell } from "../cell";
 import { edit, regenerate, running, showBranch } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
 import { canBeProved } from "../chat/trial";
-import type { Turn } from "../chat/turn";
+import { isMedium, isTextFile, type Turn } from "../chat/turn";
 import { copyText } from "../clipboard";
 import { showsDrafts } from "../settings/settings";
+import { AttachedList, useAttached } from "./attached";
 import { DraftPanel } from "./drafts/draft_panel";
 import { type AnswerLook, LookSwitch } from "./drafts/look_switch";
 import { ProofDialog } from "./drafts/proof_dialog";
@@ -17,6 +18,7 @@ import { usePasses } from "./drafts/use_passes";
 import { Figures, PromptProgress } from "./figures";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
+import { Media } from "./media";
 import { notify } from "./notice";
 import { Thoughts } from "./thoughts";
 import { ToolCalls } from "./tool_calls";
@@ -38,7 +40,8 @@ function Question({ conversation, turn }: Props) {
   if (isEdited) return <Editor conversation={conversation} turn={turn} onClose={() => setEdited(false)} />;
   return (
     <article class="turn question" aria-label="You">
-      {turn.files.map((file) => (
+      <Media conversation={turn.conversation} media={turn.files.filter(isMedium)} />
+      {turn.files.filter(isTextFile).map((file) => (
         <details class="file" key={file.name}>
           <summary><Icon name="file" />{file.name}</summary>
           <pre tabIndex={0}>{file.text}</pre>
@@ -56,13 +59,15 @@ function Question({ conversation, turn }: Props) {
 
 function Editor({ conversation, turn, onClose }: { conversation: Conversation; turn: Turn; onClose: () => void }) {
   const [text, setText] = useState(turn.content);
+  const attached = useAttached(turn.files);
+  const { files, reading } = attached;
   const area = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => area.current!.focus(), []);
   const submit = (event?: Event) => {
     event?.preventDefault();
-    if (!text.trim() && !turn.files.length) return;
+    if (reading || (!text.trim() && !files.length)) return;
     onClose();
-    void edit(conversation, turn, text.trim());
+    void edit(conversation, turn, text.trim(), files);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Escape") onClose();
@@ -72,16 +77,18 @@ function Editor({ conversation, turn, onClose }: { conversation: Conversation; t
   };
   return (
     <form class="turn editor" onSubmit={submit}>
+      <AttachedList attached={attached} conversation={turn.conversation} />
       <textarea
         aria-label="Edited question"
         value={text}
         ref={area}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={onKeyDown}
+        onPaste={attached.onPaste}
       />
       <div class="buttons">
         <button type="button" onClick={onClose}>Cancel</button>
-        <button type="submit" class="main">Ask again</button>
+        <button type="submit" class="main" disabled={reading > 0}>Ask again</button>
       </div>
     </form>
   );

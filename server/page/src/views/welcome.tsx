@@ -2,10 +2,12 @@
 
 import { useCell } from "../cell";
 import { facts } from "../server/facts";
+import { type Modalities, modalities } from "../server/modalities";
 import { chosen, models } from "../server/models";
 
 export function Welcome() {
   const known = useCell(facts);
+  const taken = useCell(modalities);
   if (known.state === "failed") return <p class="error" role="alert">{known.message}</p>;
   if (known.state === "outdated" || (known.state === "waiting" && known.isAway)) return <Away />;
   if (known.state === "waiting") return <Loading progress={known.progress} />;
@@ -17,7 +19,7 @@ export function Welcome() {
       <h1>{model}</h1>
       <p>
         {defaults.n_ctx.toLocaleString("en")} tokens of context,{" "}
-        {drafting(dflash?.drafters ?? [])}. Everything stays on this machine.
+        {drafting(dflash?.drafters ?? [])}. {senses(taken)}Everything stays on this machine.
       </p>
     </div>
   );
@@ -26,6 +28,11 @@ export function Welcome() {
 function drafting(drafters: { kind?: string }[]): string {
   const names = drafters.map(({ kind }) => (kind === "mtp" ? "MTP layers" : "a DFlash drafter"));
   return names.length ? `drafted by ${names.join(" and ")}` : "without a drafter";
+}
+
+function senses(taken: Modalities | null): string {
+  if (taken?.vision) return `It sees pictures${taken.audio ? " and hears audio" : ""}. `;
+  return taken?.audio ? "It hears audio. " : "";
 }
 
 function Several() {

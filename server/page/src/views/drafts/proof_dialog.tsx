@@ -21,7 +21,7 @@ interface Props {
 }
 
 export function ProofDialog({ conversation, turn, passes, onClose }: Props) {
-  const [trial] = useState(() => new Trial(conversation, turn, passes));
+  const [trial] = useState(() => new Trial(conversation, turn, passes, library.bytesOf));
   const [proof, setProof] = useState<Proof | null>(null);
   useCell(trial.changes);
   useEffect(() => {

@@ -1,0 +1,47 @@
+// A step and the encoder take turns, and neither waits for more than one of the other's.
+
+#include "media/encoder_turns.h"
+
+#include "check.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+using namespace dflash;
+
+static void sleep_ms(int32_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+int main() {
+    encoder_turns     turns;
+    std::atomic<bool> encodes{ false }, done{ false };
+    std::atomic<int>  n_pieces{ 0 }, most_pieces{ 0 };   // of the encoder since the last step, and at most
+    std::thread       encoder([&] {
+        const encoder_turns::encoding turn(turns);
+        for (int i = 0; i < 40; ++i) {
+            encodes = true;
+            sleep_ms(1);
+            ++n_pieces;
+            encodes = false;
+            turns.yield();
+        }
+        done = true;
+    });
+    int n_steps = 0;
+    while (!done) {
+        const encoder_turns::step turn(turns);
+        CHECK(!encodes);   // one at a time
+        most_pieces = std::max(most_pieces.load(), n_pieces.exchange(0));
+        ++n_steps;
+        sleep_ms(5);
+    }
+    encoder.join();
+    CHECK(n_steps >= 3);          // steps went on while it encoded
+    CHECK(most_pieces.load() < 40);   // and it went on between steps, not at their end
+    {
+        const encoder_turns::step turn(turns);   // nobody waits
+    }
+    const encoder_turns::encoding turn(turns);
+    return TEST_RESULT;
+}
