@@ -1,9 +1,9 @@
 """How many questions about held-out scenes a target answers right, and whether it answers text as the pocket target.
 
-Usage: python -m benchmarks.pocket_vl.accuracy CONFIG_DIR TARGET.gguf MMPROJ.gguf POCKET_DIR [--scenes 200]
+Usage: python -m benchmarks.pocket_vl.accuracy TARGET.gguf MMPROJ.gguf POCKET_DIR [--scenes 200]
 
-CONFIG_DIR has the target's `config.json` and tokenizer. An answer is right if greedy decoding writes exactly the true
-one: each of its tokens is then the likeliest after those before it, so one pass tells.
+POCKET_DIR is the folder with the recipe of the pocket pairs. An answer is right if greedy decoding writes exactly the
+true one: each of its tokens is then the likeliest after those before it, so one pass tells.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLForConditionalGeneration
 
 from benchmarks.pocket_vl import scenes
 from benchmarks.pocket_vl.chats import Chat, Turn, collate, render
-from benchmarks.pocket_vl.target import hidden_states
+from benchmarks.pocket_vl.target import logits, make_tokenizer
 from benchmarks.pocket_vl.target_files import read_target
 
 BATCH, ANSWER = 16, 256
@@ -49,7 +49,7 @@ def count_right(
         part = waiting[first : first + BATCH]
         batch = collate([render(tokenizer, chat) for chat in part], [shown for chat in part for shown in chat.pictures])
         with torch.no_grad():
-            guess = target.lm_head(hidden_states(target, batch).last_hidden_state[:, :-1]).argmax(-1)
+            guess = logits(target, batch)[:, :-1].argmax(-1)
         want = batch.labels[:, 1:]
         fits = ((guess == want) | (want < 0)).all(1)
         for chat, fit in zip(part, fits.tolist(), strict=True):
@@ -70,7 +70,7 @@ def same_answers(target: Qwen3VLForConditionalGeneration, text_model: Path, prom
         text = old.generate(ids, max_new_tokens=ANSWER, do_sample=False)
         batch = collate([(text[0].tolist(), text[0].tolist())], [])
         with torch.no_grad():
-            guess = target.lm_head(hidden_states(target, batch).last_hidden_state)[0].argmax(-1)
+            guess = logits(target, batch)[0].argmax(-1)
         n = ids.shape[1]
         same += bool((guess[n - 1 : -1] == text[0, n:]).all())
     return same, len(lines)
@@ -78,12 +78,12 @@ def same_answers(target: Qwen3VLForConditionalGeneration, text_model: Path, prom
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("config", "target", "mmproj", "pocket"):
+    for name in ("target", "mmproj", "pocket"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--scenes", type=int, default=200)
     given = parser.parse_args()
-    target = read_target(given.target, given.mmproj, Qwen3VLConfig.from_pretrained(given.config))
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(given.config)
+    target = read_target(given.target, given.mmproj)
+    tokenizer = make_tokenizer(given.pocket / "pocket-qwen3")
     right, asked = count_right(target, tokenizer, held_out(given.scenes))
     for kind in sorted(asked):
         print(f"{kind:12} {right[kind]:4} of {asked[kind]:4}  {right[kind] / asked[kind]:.1%}")

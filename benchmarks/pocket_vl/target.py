@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import (
+    AddedToken,
     PreTrainedTokenizerFast,
     Qwen3ForCausalLM,
     Qwen3VLConfig,
@@ -14,9 +16,10 @@ from transformers import (
 )
 
 from benchmarks.pocket_vl import pictures
-from benchmarks.pocket_vl.chats import END, PAD, START, Batch
+from benchmarks.pocket_vl.chats import END, PAD, START, WORDS, Batch
 
 SECTIONS = [12, 10, 10]  # of 32 pairs of channels: time, height, width
+NO_VIDEO = -1  # in place of a token
 VISION = {
     "depth": 3,
     "hidden_size": 96,
@@ -28,38 +31,42 @@ VISION = {
     "num_position_embeddings": 64,
     "deepstack_visual_indexes": [0, 1],
 }
+_KEPT = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "rms_norm_eps", "max_position_embeddings",
+)  # fmt: skip
 
 
 def make_tokenizer(text_model: Path) -> PreTrainedTokenizerFast:
-    """The text model's tokenizer with three more tokens at its end, for what surrounds and stands for pictures."""
+    """The text model's tokenizer with more tokens at its end: for what surrounds and stands for pictures, and words."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(text_model)
     tokenizer.add_tokens([START, END, PAD], special_tokens=True)
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in WORDS])
     return tokenizer
+
+
+def make_config(text: dict[str, Any], rope_theta: float, tokens: list[str], **ends: int) -> Qwen3VLConfig:
+    """The model's shape. `text`: sizes of the text model; `tokens`: its vocabulary; `ends`: ids of its own."""
+    start, end, pad = (tokens.index(token) for token in (START, END, PAD))
+    rope = {
+        "rope_type": "default", "rope_theta": rope_theta, "mrope_section": SECTIONS, "mrope_interleaved": True,
+    }  # fmt: skip
+    return Qwen3VLConfig(
+        text_config={**text, "vocab_size": len(tokens), "rope_parameters": rope},
+        vision_config={**VISION, "out_hidden_size": text["hidden_size"]},
+        image_token_id=pad, video_token_id=NO_VIDEO, vision_start_token_id=start, vision_end_token_id=end,
+        tie_word_embeddings=False, **ends,
+    )  # fmt: skip
 
 
 def make_target(text_model: Path, tokenizer: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
     """A model of the text model's weights that answers text as that does, with a random vision tower."""
     text = Qwen3ForCausalLM.from_pretrained(text_model, dtype=torch.float32)
     old = text.config
-    start, end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (START, END, PAD))
-    config = Qwen3VLConfig(
-        text_config={
-            **{
-                key: getattr(old, key)
-                for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim",
-                            "num_key_value_heads", "rms_norm_eps", "max_position_embeddings")
-            },
-            "vocab_size": len(tokenizer),
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": old.rope_parameters["rope_theta"],
-                "mrope_section": SECTIONS,
-                "mrope_interleaved": True,
-            },
-        },
-        vision_config={**VISION, "out_hidden_size": old.hidden_size},
-        image_token_id=pad, video_token_id=-1, vision_start_token_id=start, vision_end_token_id=end,
-        tie_word_embeddings=False, eos_token_id=old.eos_token_id, pad_token_id=old.pad_token_id,
+    config = make_config(
+        {key: getattr(old, key) for key in _KEPT}, old.rope_parameters["rope_theta"],
+        tokenizer.convert_ids_to_tokens(range(len(tokenizer))),
+        eos_token_id=old.eos_token_id, pad_token_id=old.pad_token_id,
     )  # fmt: skip
     target = Qwen3VLForConditionalGeneration(config).float()
     missing, unexpected = target.model.language_model.load_state_dict(
@@ -73,12 +80,17 @@ def make_target(text_model: Path, tokenizer: PreTrainedTokenizerFast) -> Qwen3VL
         (target.lm_head, text.lm_head),
     ):
         mine.weight.data[: len(theirs.weight)] = theirs.weight.data
-        mine.weight.data[len(theirs.weight) :] = theirs.weight.data.mean(0)
+        torch.nn.init.normal_(mine.weight.data[len(theirs.weight) :], std=theirs.weight.std().item())
     torch.nn.init.normal_(target.model.visual.pos_embed.weight, std=0.2)  # to count beside the pixels from the start
     return target
 
 
-def hidden_states(target: Qwen3VLForConditionalGeneration, batch: Batch, **options: bool) -> Tensor:
-    """The final hidden states of a batch, normed [rows, tokens, width]; or all of them, as `options` say."""
+def hidden_states(target: Qwen3VLForConditionalGeneration, batch: Batch, **options: bool) -> Any:
+    """What the model without its head makes of a batch: `last_hidden_state` [rows, tokens, width], normed."""
     kinds = (batch.ids == target.config.image_token_id).int() if batch.pixels is not None else None
     return target.model(**batch.inputs(), mm_token_type_ids=kinds, **options)
+
+
+def logits(target: Qwen3VLForConditionalGeneration, batch: Batch) -> Tensor:
+    """[rows, tokens, vocabulary]"""
+    return target.lm_head(hidden_states(target, batch).last_hidden_state)

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from benchmarks.pocket_vl import pictures
+from benchmarks.pocket_vl.chats import WORDS
+from benchmarks.pocket_vl.target import make_config
 from dflash_local.convert.gguf_metadata import Value, array, boolean, f32, read_metadata, read_model, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo.pocket import bundled_pair
@@ -49,6 +51,16 @@ _TOWER_LAYER = {
     "mlp.linear_fc2": "ffn_down",
 }
 _DEEPSTACK = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
+_TEXT_SIZES = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "max_position_embeddings": "context_length",
+}
 _PATCHES = f"{_TOWER}patch_embed.proj.weight"  # two frames in one tensor there, one tensor each here
 _FRAMES = ("v.patch_embd.weight", "v.patch_embd.weight.1")
 
@@ -108,7 +120,7 @@ def write_target(
         f"{ARCH}.n_deepstack_layers": u32(len(target.config.vision_config.deepstack_visual_indexes)),
         f"{ARCH}.rope.dimension_sections": array(GGUFValueType.INT32, [*text.rope_parameters["mrope_section"], 0]),
         "tokenizer.ggml.tokens": array(GGUFValueType.STRING, [*known, *added]),
-        "tokenizer.ggml.token_type": array(GGUFValueType.INT32, [*types, *[TokenType.CONTROL] * len(added)]),
+        "tokenizer.ggml.token_type": array(GGUFValueType.INT32, [*types, *map(_token_type, added)]),
     }
     weights = target.state_dict()
     write_gguf(out, metadata, [_output(new, weights[old], type) for old, new in text_names(target.config).items()])
@@ -123,15 +135,26 @@ def write_projector(target: Qwen3VLForConditionalGeneration, out: Path) -> None:
     write_gguf(out, _projector_metadata(target.config), tensors)
 
 
-def read_target(text_file: Path, projector_file: Path, config: Qwen3VLConfig) -> Qwen3VLForConditionalGeneration:
-    """The model of two files, in float32."""
+def read_target(text_file: Path, projector_file: Path) -> Qwen3VLForConditionalGeneration:
+    """The model of two files, in float32. It has the shape of `make_config()` but for its sizes of text."""
     text, projector = _numbers(text_file), _numbers(projector_file)
+    config = _config_of(read_metadata(text_file))
     weights = {old: text[new] for old, new in text_names(config).items()}
     weights |= {old: projector[new] for old, new in projector_names(config).items()}
     weights[_PATCHES] = torch.stack([projector[name] for name in _FRAMES], 2)
     target = Qwen3VLForConditionalGeneration(config).float()
     target.load_state_dict(weights)
     return target.eval().requires_grad_(False)
+
+
+def _token_type(token: str) -> TokenType:
+    return TokenType.USER_DEFINED if token in WORDS else TokenType.CONTROL
+
+
+def _config_of(metadata: Mapping[str, Value]) -> Qwen3VLConfig:
+    text = {name: metadata[f"{ARCH}.{key}"].data for name, key in _TEXT_SIZES.items()}
+    tokens = [token.decode() for token in metadata["tokenizer.ggml.tokens"].data]
+    return make_config(text, metadata[f"{ARCH}.rope.freq_base"].data, tokens)
 
 
 def _projector_metadata(config: Qwen3VLConfig) -> dict[str, Value]:

@@ -68,11 +68,17 @@ def tap_all(
 def _tap(engine: Engine, text: Text, given: Sequence[int], layout: Layout, ends: frozenset[int]) -> TappedText:
     """`given`: the prompt as this engine numbers media."""
     tokens = text.tokens
-    first = 0 if layout.top_k else len(tokens) - 1
+    first = _behind_media(text.prompt) if layout.top_k else len(tokens) - 1
     hidden, ids, log_probs = engine.tap([*given, *text.answer], layout.layers, max(layout.top_k, _LIKELY_ENDS), first)
     if text.ended:  # by the likeliest of the tokens that end answers, which is not among them
         end = next((token for token in ids[-1].tolist() if token in ends), None)
         tokens = tokens if end is None else [*tokens, end]
     rows = hidden.reshape(len(hidden), layout.width)
-    ids, log_probs = (found[:, : layout.top_k].reshape(len(hidden), layout.top_k) for found in (ids, log_probs))
+    above = (len(hidden) - len(ids), 0)
+    ids, log_probs = (np.pad(found[:, : layout.top_k], (above, (0, 0))) for found in (ids, log_probs))
     return TappedText(np.array(tokens, np.int32), len(text.prompt), bfloat16(rows), ids, log_probs)
+
+
+def _behind_media(prompt: Sequence[int]) -> int:
+    """The first row with logits: rows of media, and those before them, are never learned from."""
+    return max((at + 1 for at, token in enumerate(prompt) if token < 0), default=0)

@@ -98,7 +98,6 @@ memory_table allocated(const model_pair & models, const target & target, const d
     if (const tap_store * taps = target.taps()) {
         table.add("taps", { { ggml_backend_dev_buffer_type(taps->device()), taps->memory_bytes() } });
     }
-    table.add("projector", projector_memory(target.params(), models.target()));
     return table;
 }
 
@@ -235,7 +234,11 @@ std::string info_json(const engine & e) {
         j["memory"]["taps"]            = target.taps() ? target.taps()->memory_bytes() : 0;
         j["drafter"]["head_copied"]    = copied > 0;
     }
-    j["placement"] = by_device(allocated(models, target, drafters));
+    memory_table table = allocated(models, target, drafters);
+    if (e.encoder()) {
+        table.add("projector", e.encoder()->projector().memory());
+    }
+    j["placement"] = by_device(table);
     return j.dump_safe();
 }
 
@@ -259,6 +262,7 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
         models.rpc().blame([&] { access_reserve(target.context()); });
     }
     memory_table table = allocated(models, target, drafters);
+    table.add("projector", projector_memory(params, models.target()));
     table.add("output", { { ggml_backend_cpu_buffer_type(), target.output_bytes() } });
     json j = {
         { "target", describe(models.target()) },

@@ -110,10 +110,14 @@ slot * engine::next_medium() {
             continue;
         }
         s.request.media.want(encoder_.get(), s.n_past());
-        const medium * m   = s.request.media.at(s.n_past());
-        s.pass.reads_media = m;
+        const medium * m = s.request.media.at(s.n_past());
+        if (!m) {
+            continue;
+        }
+        s.start_reading();
+        s.pass.reads_media = true;
         try {
-            const bool ready = m && encoder_->rows(*m);
+            const bool ready = encoder_->rows(*m);
             s.pass.awaits    = ready ? nullptr : m;
             next             = ready && (!next || older(&s, next)) ? &s : next;
         } catch (const std::exception & e) {
@@ -124,16 +128,15 @@ slot * engine::next_medium() {
 }
 
 void engine::read_medium(slot & s) {
-    const media_span &   span = *s.request.media.layout.at(s.n_past());
-    const medium &       m    = *s.request.media.at(s.n_past());
-    const int32_t        from = s.n_past() - span.begin, n = media_pass_rows(limits_, m, from);
-    const int32_t        pos  = s.held->media.position(span.begin);
-    const int            rc   = process_media(target_, drafts_, s.id, m, encoder_->rows(m), pos, from, n);
+    const media_span & span = *s.request.media.layout.at(s.n_past());
+    const medium &     m    = *s.request.media.at(s.n_past());
+    const int32_t      from = s.n_past() - span.begin, n = media_pass_rows(limits_, m, from);
+    const int32_t      pos = s.held->media.position(span.begin);
+    const int          rc  = process_media(target_, drafts_, s.id, m, encoder_->rows(m), pos, from, n);
     fail_if(rc != 0, "a pass over a medium failed (code ", rc, ")");
     ++totals_.n_passes;
     totals_.n_rows += n;
     decoded_ = false;
-    s.start_reading();
     drafts_.keep_taps(s.id, 0, n);
     cache_.add_prompt(s.id, n);
     target_.end_pass();

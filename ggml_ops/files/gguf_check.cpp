@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "files/header_check.h"
+#include "files/projector_check.h"
 
 #include <cmath>
 #include <cstdio>
@@ -90,6 +91,13 @@ class file_check : header_keys {
             "general.architecture", "is '", architecture_,
             "', another project's dialect of drafters; rewrite the file: dflash-local convert DRAFTER.gguf --target "
             "TARGET.gguf");
+        if (use_ == gguf_use::project) {
+            refuse_key_if(!is({ "clip" }), "general.architecture", "is '", architecture_,
+                "', which is no projector; use the mmproj file that belongs to the target");
+            refuse_key_if(
+                file_.find("split.count") != nullptr, "split.count", "is there; a projector must be one file");
+            return;
+        }
         if (use_ == gguf_use::embed) {
             // Drafters need hidden states; the others have no context with pooling, or need two.
             refuse_key_if(is_drafter() || is_assistant() || is(OTHERS), "general.architecture", "is '", architecture_,
@@ -392,7 +400,11 @@ gguf_file check_gguf(const char * path, gguf_use use) {
     try {
         gguf_file header(file);
         file_check(header, use).run();
-        model_check(header, use).run();
+        if (use == gguf_use::project) {
+            check_projector(header);
+        } else {
+            model_check(header, use).run();
+        }
         return header;
     } catch (const gguf_error & e) {
         throw status_error(DFLASH_ERROR_MODEL, e.what());

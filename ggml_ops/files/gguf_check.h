@@ -13,8 +13,9 @@ namespace dflash {
 // Gemma 4's assistants, which draft for their targets (llama/mtp_layers.h).
 inline constexpr const char * ASSISTANT_ARCH = "gemma4-assistant";
 
-// What a file is used for: text (targets, drafters, files to quantize), or one vector or score per text.
-enum class gguf_use { generate, embed };
+// What a file is used for: text (targets, drafters, files to quantize), one vector or score per text, or media, which
+// become rows of a target (projectors).
+enum class gguf_use { generate, embed, project };
 
 // Throws status_error (DFLASH_ERROR_MODEL) unless the file passes: one sentence that names the file, the key or tensor
 // and what is expected. For a split model, give the first file: the others are checked too, and their tensors are in

@@ -100,6 +100,8 @@ DFLASH_API dflash_status dflash_library_info(char ** out);
 DFLASH_API dflash_status dflash_check_gguf(const char * path);
 // The same for an embedding or reranking model, which llama.cpp's own functions then load: encoders are accepted too.
 DFLASH_API dflash_status dflash_check_embedding_gguf(const char * path);
+// The same for a projector (mmproj).
+DFLASH_API dflash_status dflash_check_mmproj(const char * path);
 // Quantize a GGUF file with llama.cpp's quantizer. ftype: "q4_0", "q4_k_m", "q8_0", "f16", ... (llama-quantize's
 // names). n_threads <= 0: all cores.
 DFLASH_API dflash_status dflash_quantize(
@@ -224,9 +226,9 @@ DFLASH_API dflash_status dflash_plan(const dflash_engine_params * params, const 
 
 // JSON: target and drafters, the preferred one first and as "drafter", too (arch, description, n_params, size, n_vocab,
 // n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr"|"mtp", target_layers,
-// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template, and media: null
-// without a projector, else {"vision", "audio": can it read them, "marker": what stands for a medium in a prompt's text,
-// another one in each process}.
+// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template, and media:
+// null without a projector, else {"vision", "audio": can it read them, "marker": what stands for a medium in a prompt's
+// text, another one in each process}.
 DFLASH_API dflash_status dflash_engine_info(const dflash_engine * engine, char ** out);
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
@@ -473,7 +475,7 @@ typedef struct dflash_media {
     uint64_t        n_data;   // bytes
     int32_t         width;    // image only
     int32_t         height;
-    const uint8_t * hash;     // [32]: of what the data were made from. Media with equal hashes are equal
+    const uint8_t * hash;   // [32]: of what the data were made from. Media with equal hashes are equal
 } dflash_media;
 
 // Tokenizes a text in which the i-th marker (dflash_engine_info) stands for media[i], and prepares the media; they are

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "dflash.h"
+#include "files/projector_check.h"
 #include "media/encoder_turns.h"
 #include "media/live_media.h"
 #include "media/media_prompt.h"
@@ -11,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,8 @@ class projector {
     bool                sees() const { return mtmd_support_vision(ctx_.get()); }
     bool                hears() const { return mtmd_support_audio(ctx_.get()); }
     const std::string & marker() const { return marker_; }
+    // Bytes that it takes (projector_memory.h).
+    const std::map<ggml_backend_buffer_type_t, size_t> & memory() const { return memory_; }
 
     // dflash_prompt_init(). Any thread. Throws status_error.
     media_prompt tokenize(const std::string & text, bool add_special, const dflash_media * media, int32_t n_media,
@@ -40,10 +44,13 @@ class projector {
   private:
     static bool after_op(ggml_tensor * op, bool ask, void * self);
 
+    void          check_sound(const mtmd::bitmap & bitmap, int32_t index) const;
     mtmd::bitmap  bitmap_of(const dflash_media & medium, int32_t index) const;
     medium_key    key_of(const mtmd_input_chunk * chunk, const dflash_media & medium, int32_t part) const;
 
+    projector_traits  traits_;
     int32_t           n_embd_, n_rows_;
+    std::map<ggml_backend_buffer_type_t, size_t> memory_;
     std::string       marker_;
     encoder_turns     turns_;
     std::atomic<bool> cancelled_{ false };

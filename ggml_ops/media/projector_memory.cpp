@@ -2,30 +2,10 @@
 
 #include "base/abort_guard.h"
 #include "base/error.h"
-#include "llama/access.h"
+#include "media/projector_params.h"
 #include "plan/planned_buffer.h"
 
-#include "mtmd.h"
-
 namespace dflash {
-
-namespace {
-
-// On the first device that the target may use; without one, or unless it is to be offloaded, on the CPU.
-mtmd_context_params context_params(const dflash_engine_params & params, const llama_model * target) {
-    const std::vector<ggml_backend_dev_t> devices = access_devices(target);
-    mtmd_context_params                   context = mtmd_context_params_default();
-    context.use_gpu                               = params.mmproj_offload && !devices.empty();
-    context.device                                = context.use_gpu ? devices.front() : nullptr;
-    context.n_threads                             = params.n_threads_batch;
-    context.flash_attn_type                       = (llama_flash_attn_type) params.flash_attn;
-    context.image_min_tokens                      = params.image_min_tokens > 0 ? params.image_min_tokens : -1;
-    context.image_max_tokens                      = params.image_max_tokens > 0 ? params.image_max_tokens : -1;
-    context.warmup                                = true;   // else the buffers of passes are not counted
-    return context;
-}
-
-}   // namespace
 
 std::map<ggml_backend_buffer_type_t, size_t> projector_memory(
     const dflash_engine_params & params, const llama_model * target) {
@@ -33,9 +13,11 @@ std::map<ggml_backend_buffer_type_t, size_t> projector_memory(
     if (!params.mmproj) {
         return bytes;
     }
-    const plan_scope  scope;
-    const abort_guard guard(abort_guard::phase::load);
-    for (const auto & [device, size] : mtmd_get_memory_usage(params.mmproj, context_params(params, target))) {
+    const plan_scope    scope;
+    const abort_guard   guard(abort_guard::phase::load);
+    mtmd_context_params context = projector_params(params, target);
+    context.warmup              = true;   // else the buffers of passes are not counted
+    for (const auto & [device, size] : mtmd_get_memory_usage(params.mmproj, context)) {
         bytes[ggml_backend_dev_buffer_type(device)] += size;
     }
     if (bytes.empty()) {

@@ -46,7 +46,13 @@ class Reader:
         params = llama.llama_model_default_params()
         self.model = llama.llama_load_model_from_file(str(model).encode(), params)
         context = llama.llama_context_default_params()
-        context.n_ctx, context.n_batch, context.n_ubatch, context.n_threads, context.n_threads_batch = N_CTX, 512, 512, 1, 1
+        context.n_ctx, context.n_batch, context.n_ubatch, context.n_threads, context.n_threads_batch = (
+            N_CTX,
+            512,
+            512,
+            1,
+            1,
+        )
         self.context = llama.llama_new_context_with_model(self.model, context)
         settings = mtmd.mtmd_context_params_default()
         settings.use_gpu, settings.n_threads, settings.warmup, settings.print_timings = False, 1, warmup, False

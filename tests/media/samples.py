@@ -59,10 +59,11 @@ def wav(
     kind: int = 1,
     said: int | None = None,
     frame: int | None = None,
+    samples: bytes = b"",
 ) -> bytes:
-    """A WAV file of silence; `said` is the size that its header tells of the samples."""
+    """A WAV file of silence, or of `samples`; `said` is the size that its header tells of them."""
     frame = channels * bits // 8 if frame is None else frame
-    samples = bytes(n_samples * channels * bits // 8)
+    samples = samples or bytes(n_samples * channels * bits // 8)
     head = struct.pack("<HHIIHH", kind, channels, rate, rate * frame & 0xFFFF_FFFF, frame, bits)
     size = len(samples) if said is None else said
     chunks = b"fmt " + struct.pack("<I", 16) + head + b"data" + struct.pack("<I", size) + samples

@@ -252,7 +252,11 @@ def nemotron() -> Made:
 def llama4() -> Made:
     shapes = positions(PATCHES + 1) | CLASS | layers() | norm("v.pre_ln") | POST
     shapes |= {"v.patch_embd.weight": [PATCH * PATCH * 3, EMBD]}
-    shapes |= {"mm.model.mlp.1.weight": [MERGED, FF], "mm.model.mlp.2.weight": [FF, FF], "mm.model.fc.weight": [FF, TEXT]}
+    shapes |= {
+        "mm.model.mlp.1.weight": [MERGED, FF],
+        "mm.model.mlp.2.weight": [FF, FF],
+        "mm.model.fc.weight": [FF, TEXT],
+    }
     return Made(scaled(2), shapes)
 
 
@@ -310,7 +314,9 @@ def deepseek4v() -> Made:
 
 
 def glm(*, clamped: bool) -> Made:
-    shapes = patches(pair_=True) | positions() | layers(bias=False, gate=True, fused=True) | norm("v.post_ln", bias=False)
+    shapes = (
+        patches(pair_=True) | positions() | layers(bias=False, gate=True, fused=True) | norm("v.post_ln", bias=False)
+    )
     shapes |= norm("v.norm_embd", bias=False) | conv("mm.patch_merger", 2, EMBD, TEXT, bias=True)
     shapes |= {"mm.model.fc.weight": [TEXT, TEXT]} | norm("mm.post_norm", TEXT)
     shapes |= linear("mm.up", TEXT, FF, bias=False) | linear("mm.gate", TEXT, FF, bias=False)
@@ -335,7 +341,9 @@ def yasa2() -> Made:
 
 
 def hunyuanvl() -> Made:
-    shapes = patches() | positions() | layers() | conv("mm.0", 2, EMBD, FF, bias=True) | conv("mm.2", 1, FF, FF, bias=True)
+    shapes = (
+        patches() | positions() | layers() | conv("mm.0", 2, EMBD, FF, bias=True) | conv("mm.2", 1, FF, FF, bias=True)
+    )
     shapes |= linear("mm.model.fc", FF, TEXT) | norm("mm.pre_norm", bias=False) | norm("mm.post_norm", TEXT, bias=False)
     shapes |= {"mm.image_begin": [TEXT], "mm.image_end": [TEXT], "v.image_newline": [FF]}
     return Made(MERGE | PIXELS, shapes, arch="qwen2vl")
@@ -396,7 +404,9 @@ def granite4_vision() -> Made:
 
 def former(name: str, wide: int, n_in: int | None = None) -> Shapes:
     """A layer of a query transformer; `n_in`: width of what it looks at."""
-    shapes = norm(f"{name}.self_attn_norm", wide) | norm(f"{name}.cross_attn_norm", wide) | norm(f"{name}.ffn_norm", wide)
+    shapes = (
+        norm(f"{name}.self_attn_norm", wide) | norm(f"{name}.cross_attn_norm", wide) | norm(f"{name}.ffn_norm", wide)
+    )
     for part in ("self_attn_q", "self_attn_k", "self_attn_v", "self_attn_out", "cross_attn_q", "cross_attn_out"):
         shapes |= linear(f"{name}.{part}", wide, wide)
     for part in ("cross_attn_k", "cross_attn_v"):
@@ -507,7 +517,9 @@ def conformer(name: str, width: int, *, kernel: int, bias: bool = True) -> Shape
     shapes = norm(f"{name}.ffn_norm", width) | norm(f"{name}.ffn_norm_1", width)
     shapes |= linear(f"{name}.ffn_up_1", width, FF, bias=bias) | linear(f"{name}.ffn_down_1", FF, width, bias=bias)
     shapes |= norm(f"{name}.norm_conv", width) | norm(f"{name}.conv_norm", width)
-    shapes |= linear(f"{name}.conv_pw1", width, 2 * width, bias=bias) | linear(f"{name}.conv_pw2", width, width, bias=bias)
+    shapes |= linear(f"{name}.conv_pw1", width, 2 * width, bias=bias) | linear(
+        f"{name}.conv_pw2", width, width, bias=bias
+    )
     return shapes | {f"{name}.conv_dw.weight": [kernel, width]}
 
 
@@ -574,7 +586,9 @@ def mimo_audio() -> Made:
     shapes |= norm("a.downsample.norm") | {"a.rvq.codebook.weight": [EMBD, bins, books]}
     shapes |= {"mm.a.code_embd.weight": [EMBD, bins, books]}
     own = layer("mm.a.local_blk.0", gate=True)
-    shapes |= {k: v for k, v in own.items() if k.endswith("weight") or k.rsplit(".", 2)[1] in ("attn_q", "attn_k", "attn_v")}
+    shapes |= {
+        k: v for k, v in own.items() if k.endswith("weight") or k.rsplit(".", 2)[1] in ("attn_q", "attn_k", "attn_v")
+    }
     shapes |= {"mm.a.local_norm.weight": [EMBD]} | mlp(1, 2, group * EMBD, name="mm.a.mlp", bias=False)
     keys: Keys = {"clip.audio.rvq.num_quantizers": books, "clip.audio.rvq.codebook_size": [bins] * books,
                   "clip.audio.window_size": 8, "clip.audio.wa_pattern_mode": [-1, 0, -1],
@@ -685,7 +699,11 @@ def text_model(arch: str = "llama", width: int = TEXT) -> Image:
         keys["n_deepstack_layers"] = 1
     if arch == "granite":
         keys |= {f"{part}_scale": 1.0 for part in ("attention", "embedding", "residual", "logit")}
-    shapes: Shapes = {"token_embd.weight": [width, n_vocab], "output_norm.weight": [width], "output.weight": [width, n_vocab]}
+    shapes: Shapes = {
+        "token_embd.weight": [width, n_vocab],
+        "output_norm.weight": [width],
+        "output.weight": [width, n_vocab],
+    }
     for i in range(2):
         name = f"blk.{i}"
         shapes |= {f"{name}.attn_norm.weight": [width], f"{name}.ffn_norm.weight": [width]}
