@@ -240,7 +240,7 @@ def test_where_media_may_come_from(tmp_path: Path) -> None:
     assert (media.folder, media.hosts.names) == (tmp_path, ("example.com", "*.example.org"))
     with pytest.raises(RequestError, match="--media-path"):
         make_settings(parse("--media-path", str(tmp_path / "none")))
-    with pytest.raises(UsageError, match="'https://example.com' is no host name"):
+    with pytest.raises(UsageError, match=r"'https://example\.com' is no host name"):
         parse("--media-hosts", "https://example.com")
 
 
