@@ -74,7 +74,7 @@ class MarkedConversation:
         order = [int(number) for number in numbered.findall(prompt)]
         if {*order} != {*range(len(self.media))}:
             raise RequestError("the chat template leaves out an image or audio of this conversation", param="messages")
-        media, places = (tuple(of[at] for at in order) for of in (self.media, self._places))
+        media, places = tuple(self.media[at] for at in order), tuple(self._places[at] for at in order)
         return numbered.sub(lambda _: self._abilities.marker, prompt), media, places
 
     def _message(self, message: Any, place: str) -> Any:

@@ -122,6 +122,8 @@ def _narrow(image: Image) -> Image:
 
 
 def _on_white(image: Image) -> Image:
+    if image.getchannel("A").getextrema() == (255, 255):  # most screenshots
+        return image.convert("RGB")
     white = _pillow().new("RGBA", image.size, (255, 255, 255, 255))
     return _pillow().alpha_composite(white, image).convert("RGB")
 
