@@ -16,6 +16,7 @@ import os
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,8 @@ from benchmarks.pocket_vl.chats import Batch, chat, collate, render
 from benchmarks.pocket_vl.target import hidden_states, make_target, make_tokenizer
 
 SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 8, 8, 1, 160
-CURRICULUM = {1: 0.15, 2: 0.3}  # most shapes of a picture, up to that share of the training
+CURRICULUM = (1, 2, 4)  # most shapes of a picture; on to the next once answers have cost less than this for a while
+LEARNED, WHILE = 0.1, 20
 SHARP = 10.0
 
 
@@ -37,7 +39,7 @@ class Schedule:
     """A part of the training: how much of its time is over, and the rate that belongs to it."""
 
     def __init__(self, minutes: float) -> None:
-        self.start, self.seconds, self.step, self.done = time.time(), minutes * 60, 0, 0.0
+        self.start, self.seconds, self.step = time.time(), minutes * 60, 0
 
     def next(self, optimizer: torch.optim.Optimizer) -> bool:
         """Set the next step's rates. Returns whether there is time for it, the same in all processes."""
@@ -47,7 +49,7 @@ class Schedule:
         factor = min(1, (self.step + 1) / 40) * (0.97 * 0.5 * (1 + math.cos(math.pi * min(1, done))) + 0.03)
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * factor
-        self.step, self.done = self.step + 1, done
+        self.step += 1
         return done < 1
 
 
@@ -84,18 +86,31 @@ def train(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenize
     """Train all weights on chats about scenes, and on texts with the teacher's distribution."""
     tower = list(target.model.visual.parameters())
     rest = [*target.model.language_model.parameters(), *target.lm_head.parameters()]
-    optimizer = torch.optim.AdamW([{"params": tower, "peak": 1.2e-3}, {"params": rest, "peak": 1e-3}],
+    optimizer = torch.optim.AdamW([{"params": tower, "peak": 1e-3}, {"params": rest, "peak": 1e-3}],
                                   betas=(0.9, 0.95), weight_decay=0.02, fused=True)  # fmt: skip
     schedule, saved = Schedule(minutes), time.time()
-    chats = chat_batches(tokenizer, seed + scenes.HELD_OUT * rank(), schedule)
+    seed += scenes.HELD_OUT * rank()
+    stages = [chat_batches(tokenizer, seed, most) for most in CURRICULUM]
+    recent: deque[float] = deque(maxlen=WHILE)
     while schedule.next(optimizer):
-        batch = next(chats)
+        batch = next(stages[0])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             answers = _answer_loss(target, batch)
             text = _text_loss(target, teacher, next(texts))
         _descend(optimizer, answers + text)
+        cost = answers.detach().clone()
+        _average([cost])
+        recent.append(cost.item())
+        if len(stages) > 1 and len(recent) == WHILE and sum(recent) < WHILE * LEARNED:
+            del stages[0]
+            recent.clear()
         if schedule.step % 25 == 0 and not rank():
-            print(schedule.step, f"answers {answers.item():.4f} text {text.item():.4f}", flush=True)
+            print(
+                schedule.step,
+                f"answers {sum(recent) / max(len(recent), 1):.4f} text {text.item():.4f}",
+                len(stages),
+                flush=True,
+            )
         if time.time() - saved > 240:
             save(target, tokenizer, out)
             saved = time.time()
@@ -109,16 +124,15 @@ def save(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizer
     tokenizer.save_pretrained(out)
 
 
-def chat_batches(tokenizer: PreTrainedTokenizerFast, seed: int, schedule: Schedule) -> Iterator[Batch]:
-    """Batches of chats of about the same length, so that few rows are padding. At first about pictures of one shape."""
+def chat_batches(tokenizer: PreTrainedTokenizerFast, seed: int, most: int) -> Iterator[Batch]:
+    """Batches of chats about pictures of so many shapes at most. Those of about the same length are together, so that
+    few rows are padding."""
+    seeds = (at for at in itertools.count(seed) if _n_shapes(at) <= most)
     while True:
-        most = next((n for n, end in CURRICULUM.items() if schedule.done < end), max(CURRICULUM) + 1)
-        seeds = itertools.islice((at for at in itertools.count(seed) if _n_shapes(at) <= most), AT_ONCE * CHATS)
-        drawn = [chat(at, most_turns=3) for at in seeds]
-        seed += 10 * len(drawn)
+        drawn = [chat(at, most_turns=3) for at in itertools.islice(seeds, AT_ONCE * CHATS)]
         rendered = sorted(((render(tokenizer, one), one) for one in drawn), key=lambda both: len(both[0][0]))
         parts = [rendered[i * CHATS : (i + 1) * CHATS] for i in range(AT_ONCE)]
-        random.Random(seed).shuffle(parts)
+        random.shuffle(parts)
         for part in parts:
             yield collate([row for row, _ in part], [shown for _, one in part for shown in one.pictures])
 
