@@ -63,11 +63,11 @@ void check_rows(const ggml_tensor * node) {
 }
 
 void check_copy(const ggml_tensor * node) {
-    const ggml_type from = node->src[0]->type;
-    const ggml_type to   = node->type;
+    const ggml_type from  = node->src[0]->type;
+    const ggml_type to    = node->type;
     const bool      plain = is_float(from) && is_float(to);
     const bool      whole = from == to && (!ggml_is_quantized(from) || ggml_is_contiguous(node->src[0]));
-    const bool      index = (from == GGML_TYPE_F32 && to == GGML_TYPE_I32) || (from == GGML_TYPE_I32 && to == GGML_TYPE_F32);
+    const bool index = (from == GGML_TYPE_F32 && to == GGML_TYPE_I32) || (from == GGML_TYPE_I32 && to == GGML_TYPE_F32);
     require_type(node, 0, plain || whole || index || (is_weight(from) && to == GGML_TYPE_F32));
 }
 
@@ -100,7 +100,8 @@ void check_convolution(const ggml_tensor * node) {
     require_type(node, 0, columns || one_of(node->src[0]->type, { GGML_TYPE_F32, GGML_TYPE_F16 }));
     require_type(node, 1, node->src[1]->type == GGML_TYPE_F32);
     if (node->op == GGML_OP_CONV_2D_DW && node->src[0]->ne[3] != node->src[1]->ne[2]) {
-        fail(node, "'", node->src[0]->name, "' has ", node->src[0]->ne[3], " kernels for ", node->src[1]->ne[2], " channels");
+        fail(node, "'", node->src[0]->name, "' has ", node->src[0]->ne[3], " kernels for ", node->src[1]->ne[2],
+            " channels");
     }
 }
 
@@ -143,37 +144,27 @@ void check_operands(const ggml_tensor * node) {
         case GGML_OP_VIEW:
         case GGML_OP_PERMUTE:
         case GGML_OP_TRANSPOSE:
-        case GGML_OP_ARANGE:
-            return;
+        case GGML_OP_ARANGE: return;
         case GGML_OP_MUL_MAT:
-        case GGML_OP_MUL_MAT_ID:
-            return check_product(node);
-        case GGML_OP_GET_ROWS:
-            return check_rows(node);
+        case GGML_OP_MUL_MAT_ID: return check_product(node);
+        case GGML_OP_GET_ROWS: return check_rows(node);
         case GGML_OP_DUP:
         case GGML_OP_CPY:
-        case GGML_OP_CONT:
-            return check_copy(node);
+        case GGML_OP_CONT: return check_copy(node);
         case GGML_OP_ADD:
         case GGML_OP_SUB:
         case GGML_OP_MUL:
-        case GGML_OP_DIV:
-            return check_elementwise(node);
+        case GGML_OP_DIV: return check_elementwise(node);
         case GGML_OP_CONCAT:
         case GGML_OP_REPEAT:
             return require_type(node, 0, one_of(node->src[0]->type, { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_I32 }));
-        case GGML_OP_ROPE:
-            return check_rope(node);
+        case GGML_OP_ROPE: return check_rope(node);
         case GGML_OP_IM2COL:
         case GGML_OP_CONV_2D:
-        case GGML_OP_CONV_2D_DW:
-            return check_convolution(node);
-        case GGML_OP_FLASH_ATTN_EXT:
-            return check_attention(node);
-        case GGML_OP_SOFT_MAX:
-            return check_softmax(node);
-        default:
-            return check_plain(node);
+        case GGML_OP_CONV_2D_DW: return check_convolution(node);
+        case GGML_OP_FLASH_ATTN_EXT: return check_attention(node);
+        case GGML_OP_SOFT_MAX: return check_softmax(node);
+        default: return check_plain(node);
     }
 }
 

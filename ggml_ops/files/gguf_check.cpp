@@ -94,7 +94,8 @@ class file_check : header_keys {
         if (use_ == gguf_use::project) {
             refuse_key_if(!is({ "clip" }), "general.architecture", "is '", architecture_,
                 "', which is no projector; use the mmproj file that belongs to the target");
-            refuse_key_if(file_.find("split.count") != nullptr, "split.count", "is there; a projector must be one file");
+            refuse_key_if(
+                file_.find("split.count") != nullptr, "split.count", "is there; a projector must be one file");
             return;
         }
         if (use_ == gguf_use::embed) {

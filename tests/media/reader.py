@@ -22,8 +22,8 @@ os.environ.setdefault("LLAMA_CPP_LIB_PATH", "")
 if not os.environ["LLAMA_CPP_LIB_PATH"]:
     del os.environ["LLAMA_CPP_LIB_PATH"]
 
-import llama_cpp.llama_cpp as llama  # noqa: E402
-from llama_cpp import mtmd_cpp as mtmd  # noqa: E402
+import llama_cpp.llama_cpp as llama
+from llama_cpp import mtmd_cpp as mtmd
 
 N_CTX = 8192
 
@@ -46,7 +46,13 @@ class Reader:
         params = llama.llama_model_default_params()
         self.model = llama.llama_load_model_from_file(str(model).encode(), params)
         context = llama.llama_context_default_params()
-        context.n_ctx, context.n_batch, context.n_ubatch, context.n_threads, context.n_threads_batch = N_CTX, 512, 512, 1, 1
+        context.n_ctx, context.n_batch, context.n_ubatch, context.n_threads, context.n_threads_batch = (
+            N_CTX,
+            512,
+            512,
+            1,
+            1,
+        )
         self.context = llama.llama_new_context_with_model(self.model, context)
         settings = mtmd.mtmd_context_params_default()
         settings.use_gpu, settings.n_threads, settings.warmup, settings.print_timings = False, 1, warmup, False

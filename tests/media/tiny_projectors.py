@@ -1,4 +1,4 @@
-"""Tiny random projectors (mmproj files), one for each type that the pinned mtmd knows, each with a text model that fits.
+"""Tiny random projectors (mmproj files), one for each type that the pinned mtmd knows, and text models that fit them.
 
 Keys and tensors follow llama.cpp's tools/mtmd/clip.cpp and tools/mtmd/models/. Types that write sound are not here:
 libdflash refuses them.
@@ -121,8 +121,8 @@ def resampler() -> Made:
     """MiniCPM-V: heads of 128, as many as the text model's width gives."""
     wide = 128
     shapes = patches() | positions(70 * 70) | layers() | POST
-    shapes |= {"resampler.pos_embed_k": [wide, 16], "resampler.query": [wide, 16], "resampler.proj.weight": [wide, wide],
-               "resampler.kv.weight": [EMBD, wide]}  # fmt: skip
+    shapes |= {"resampler.pos_embed_k": [wide, 16], "resampler.query": [wide, 16], "resampler.kv.weight": [EMBD, wide],
+               "resampler.proj.weight": [wide, wide]}  # fmt: skip
     for part in ("q", "k", "v", "out"):
         shapes |= linear(f"resampler.attn.{part}", wide, wide)
     for part in ("q", "kv", "post"):
@@ -252,7 +252,11 @@ def nemotron() -> Made:
 def llama4() -> Made:
     shapes = positions(PATCHES + 1) | CLASS | layers() | norm("v.pre_ln") | POST
     shapes |= {"v.patch_embd.weight": [PATCH * PATCH * 3, EMBD]}
-    shapes |= {"mm.model.mlp.1.weight": [MERGED, FF], "mm.model.mlp.2.weight": [FF, FF], "mm.model.fc.weight": [FF, TEXT]}
+    shapes |= {
+        "mm.model.mlp.1.weight": [MERGED, FF],
+        "mm.model.mlp.2.weight": [FF, FF],
+        "mm.model.fc.weight": [FF, TEXT],
+    }
     return Made(scaled(2), shapes)
 
 
@@ -310,7 +314,9 @@ def deepseek4v() -> Made:
 
 
 def glm(*, clamped: bool) -> Made:
-    shapes = patches(pair_=True) | positions() | layers(bias=False, gate=True, fused=True) | norm("v.post_ln", bias=False)
+    shapes = (
+        patches(pair_=True) | positions() | layers(bias=False, gate=True, fused=True) | norm("v.post_ln", bias=False)
+    )
     shapes |= norm("v.norm_embd", bias=False) | conv("mm.patch_merger", 2, EMBD, TEXT, bias=True)
     shapes |= {"mm.model.fc.weight": [TEXT, TEXT]} | norm("mm.post_norm", TEXT)
     shapes |= linear("mm.up", TEXT, FF, bias=False) | linear("mm.gate", TEXT, FF, bias=False)
@@ -335,7 +341,9 @@ def yasa2() -> Made:
 
 
 def hunyuanvl() -> Made:
-    shapes = patches() | positions() | layers() | conv("mm.0", 2, EMBD, FF, bias=True) | conv("mm.2", 1, FF, FF, bias=True)
+    shapes = (
+        patches() | positions() | layers() | conv("mm.0", 2, EMBD, FF, bias=True) | conv("mm.2", 1, FF, FF, bias=True)
+    )
     shapes |= linear("mm.model.fc", FF, TEXT) | norm("mm.pre_norm", bias=False) | norm("mm.post_norm", TEXT, bias=False)
     shapes |= {"mm.image_begin": [TEXT], "mm.image_end": [TEXT], "v.image_newline": [FF]}
     return Made(MERGE | PIXELS, shapes, arch="qwen2vl")
@@ -396,7 +404,9 @@ def granite4_vision() -> Made:
 
 def former(name: str, wide: int, n_in: int | None = None) -> Shapes:
     """A layer of a query transformer; `n_in`: width of what it looks at."""
-    shapes = norm(f"{name}.self_attn_norm", wide) | norm(f"{name}.cross_attn_norm", wide) | norm(f"{name}.ffn_norm", wide)
+    shapes = (
+        norm(f"{name}.self_attn_norm", wide) | norm(f"{name}.cross_attn_norm", wide) | norm(f"{name}.ffn_norm", wide)
+    )
     for part in ("self_attn_q", "self_attn_k", "self_attn_v", "self_attn_out", "cross_attn_q", "cross_attn_out"):
         shapes |= linear(f"{name}.{part}", wide, wide)
     for part in ("cross_attn_k", "cross_attn_v"):
@@ -424,7 +434,8 @@ VISION: dict[str, Made] = {
     "gemma4v": gemma4v(),
     "gemma4uv": gemma4uv(),
     "phi4": Made(PIXELS, SIGLIP | mlp(0, 2, EMBD)),
-    "idefics3": Made(scaled(2) | {"clip.vision.preproc_image_size": 64}, SIGLIP | {"mm.model.fc.weight": [MERGED, TEXT]}),
+    "idefics3": Made(scaled(2) | {"clip.vision.preproc_image_size": 64},
+                     SIGLIP | {"mm.model.fc.weight": [MERGED, TEXT]}),
     "pixtral": pixtral(breaks=True),
     "lightonocr": pixtral(breaks=False),
     "internvl": internvl(),
@@ -460,8 +471,9 @@ VISION: dict[str, Made] = {
 # ---- sound
 
 MEL = 16
-WHISPER = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD], "a.conv1d.2.weight": [3, EMBD, EMBD],
-           "a.conv1d.2.bias": [1, EMBD]} | positions(1500, prefix="a") | layers("a", k_bias=False) | norm("a.post_ln")  # fmt: skip
+CONVOLVED: Shapes = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD],
+                     "a.conv1d.2.weight": [3, EMBD, EMBD], "a.conv1d.2.bias": [1, EMBD]}  # fmt: skip
+WHISPER = CONVOLVED | positions(1500, prefix="a") | layers("a", k_bias=False) | norm("a.post_ln")
 STACK: Keys = {"clip.audio.projector.stack_factor": 2}
 STACKED = 2 * EMBD
 
@@ -507,12 +519,14 @@ def conformer(name: str, width: int, *, kernel: int, bias: bool = True) -> Shape
     shapes = norm(f"{name}.ffn_norm", width) | norm(f"{name}.ffn_norm_1", width)
     shapes |= linear(f"{name}.ffn_up_1", width, FF, bias=bias) | linear(f"{name}.ffn_down_1", FF, width, bias=bias)
     shapes |= norm(f"{name}.norm_conv", width) | norm(f"{name}.conv_norm", width)
-    shapes |= linear(f"{name}.conv_pw1", width, 2 * width, bias=bias) | linear(f"{name}.conv_pw2", width, width, bias=bias)
+    shapes |= linear(f"{name}.conv_pw1", width, 2 * width, bias=bias) | linear(
+        f"{name}.conv_pw2", width, width, bias=bias
+    )
     return shapes | {f"{name}.conv_dw.weight": [kernel, width]}
 
 
 def lfm2a() -> Made:
-    """Its table of positions, which is as wide as the text model, gives the projector's width. Positions are 512 wide."""
+    """Its table of positions, as wide as the text model, gives the projector's width. Positions are 512 wide."""
     shapes = subsampling(EMBD) | {"a.position_embd.weight": [TEXT, 4096]} | layers("a")
     for i in range(LAYERS):
         name = f"a.blk.{i}"
@@ -568,13 +582,13 @@ def gemma4a() -> Made:
 
 def mimo_audio() -> Made:
     n_layer, books, bins, group = 3, 2, 16, 4
-    shapes: Shapes = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD],
-                      "a.conv1d.2.weight": [3, EMBD, EMBD], "a.conv1d.2.bias": [1, EMBD]}  # fmt: skip
-    shapes |= layers("a", n=n_layer) | norm("a.post_ln") | {"a.downsample.conv.weight": [2, EMBD, EMBD]}
+    shapes = CONVOLVED | layers("a", n=n_layer) | norm("a.post_ln") | {"a.downsample.conv.weight": [2, EMBD, EMBD]}
     shapes |= norm("a.downsample.norm") | {"a.rvq.codebook.weight": [EMBD, bins, books]}
     shapes |= {"mm.a.code_embd.weight": [EMBD, bins, books]}
     own = layer("mm.a.local_blk.0", gate=True)
-    shapes |= {k: v for k, v in own.items() if k.endswith("weight") or k.rsplit(".", 2)[1] in ("attn_q", "attn_k", "attn_v")}
+    shapes |= {
+        k: v for k, v in own.items() if k.endswith("weight") or k.rsplit(".", 2)[1] in ("attn_q", "attn_k", "attn_v")
+    }
     shapes |= {"mm.a.local_norm.weight": [EMBD]} | mlp(1, 2, group * EMBD, name="mm.a.mlp", bias=False)
     keys: Keys = {"clip.audio.rvq.num_quantizers": books, "clip.audio.rvq.codebook_size": [bins] * books,
                   "clip.audio.window_size": 8, "clip.audio.wa_pattern_mode": [-1, 0, -1],
@@ -586,8 +600,9 @@ AUDIO: dict[str, Made] = {
     **{kind: sound(kind) for kind in ("ultravox", "qwen2a", "voxtral", "meralion", "musicflamingo", "glma")},
     "qwen3a": Made({}, stem(EMBD) | positions(16, prefix="a") | layers("a") | norm("a.post_ln")
                    | mlp(1, 2, EMBD, name="mm.a.mlp"), audio=True),
-    "dots3note_a": Made({"clip.use_silu": True}, stem(EMBD) | layers("a", bias=False, gate=True) | norm("a.post_ln", bias=False)
-                        | norm("mm.a.norm_pre") | mlp(1, 3, EMBD, name="mm.a.mlp"), audio=True),
+    "dots3note_a": Made({"clip.use_silu": True}, stem(EMBD) | layers("a", bias=False, gate=True)
+                        | norm("a.post_ln", bias=False) | norm("mm.a.norm_pre")
+                        | mlp(1, 3, EMBD, name="mm.a.mlp"), audio=True),
     "lfm2a": lfm2a(),
     "parakeet": parakeet(),
     "granite_speech": granite_speech(),
@@ -685,7 +700,11 @@ def text_model(arch: str = "llama", width: int = TEXT) -> Image:
         keys["n_deepstack_layers"] = 1
     if arch == "granite":
         keys |= {f"{part}_scale": 1.0 for part in ("attention", "embedding", "residual", "logit")}
-    shapes: Shapes = {"token_embd.weight": [width, n_vocab], "output_norm.weight": [width], "output.weight": [width, n_vocab]}
+    shapes: Shapes = {
+        "token_embd.weight": [width, n_vocab],
+        "output_norm.weight": [width],
+        "output.weight": [width, n_vocab],
+    }
     for i in range(2):
         name = f"blk.{i}"
         shapes |= {f"{name}.attn_norm.weight": [width], f"{name}.ffn_norm.weight": [width]}
