@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 
 from dflash_local.errors import DFlashError, MediaError, ModelError, RequestError
+from dflash_local.media.medium import Medium
 from dflash_local.native import check_gguf, check_mmproj
 from tests.fast import some_fast
 from tests.fuzz.sweep import Sweep, sweep
 
+from . import samples
 from .tiny_projectors import PROJECTORS, projector, write
 from .worker import medium_for, open_engine, picture, read, sound
 
@@ -113,6 +116,16 @@ def test_odd_sounds(name: str, tmp_path: Path) -> None:
         for n in (1_600, 1_601, 4_000, 31_999):
             assert read(engine, sound(n))
         assert read(engine, sound(16_000)) == expected
+
+
+def test_sounds_that_claim_hours(tmp_path: Path) -> None:
+    """No memory is taken for what a header claims, or for what resampling would make of it."""
+    files = [samples.flac((1 << 36) - 1, 16_000), samples.wav(1_000_000, rate=1)]
+    with open_engine(write("gemma4ua", tmp_path)) as engine:
+        for data in files:
+            with pytest.raises((RequestError, MediaError), match="at most an hour"):
+                read(engine, Medium("audio", data, 0, 0, sha256(data).digest()))
+        assert read(engine, sound(16_000))
 
 
 # ---- damaged files

@@ -25,6 +25,7 @@ import psutil
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from dflash_local.media.medium import Medium
+from dflash_local.sampling import SamplingParams
 from tests.fuzz.worker import CPU_SECONDS, WALL_SECONDS, say, watch
 
 from . import samples
@@ -44,16 +45,20 @@ def sound(n: int) -> Medium:
     return Medium("audio", data, 0, 0, sha256(data).digest())
 
 
-def open_engine(files: Files, **options: object) -> Engine:
+def open_engine(files: Files, n_ctx: int = 2048, image_max_tokens: int = 0) -> Engine:
     """The text model with its projector."""
-    settings = {"n_ctx": 2048, "n_threads": 1, "n_threads_batch": 1, "warmup": False, "cost_cache": False}
-    return Engine(files.model, mmproj=files.mmproj, **(settings | options))
+    return Engine(
+        files.model, mmproj=files.mmproj, n_ctx=n_ctx, image_max_tokens=image_max_tokens,
+        n_threads=1, n_threads_batch=1, warmup=False, cost_cache=False,
+    )  # fmt: skip
 
 
-def read(engine: Engine, medium: Medium, n: int = 4) -> list[int]:
+def read(engine: Engine, medium: Medium) -> list[int]:
     """The answer to a prompt of one medium."""
     tokens = engine.tokenize_prompt(f"<end>{engine.abilities.marker}<end>", [medium])
-    return engine.submit(tokens, max_tokens=n, temperature=0.0, cache_prompt=False).result().tokens
+    return (
+        engine.submit(tokens, max_tokens=4, sampling=SamplingParams(temperature=0), cache_prompt=False).result().tokens
+    )
 
 
 def medium_for(name: str) -> Medium:
