@@ -1,6 +1,6 @@
-// mtmd divides by keys, indexes with them and multiplies them (load_hparams(), clip_encode() in tools/mtmd/clip.cpp, the
-// preprocessors), and its graphs (tools/mtmd/models/) read tensors that its loader does not ask for. Shapes that do not
-// fit are asserted while a graph is built, and types before it is computed: abort_guard, operand_check.
+// mtmd divides by keys, indexes with them and multiplies them (load_hparams(), clip_encode() in tools/mtmd/clip.cpp,
+// the preprocessors), and its graphs (tools/mtmd/models/) read tensors that its loader does not ask for. Shapes that do
+// not fit are asserted while a graph is built, and types before it is computed: abort_guard, operand_check.
 
 #include "files/projector_check.h"
 
@@ -14,16 +14,16 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t MAX_LAYERS    = 512;
-constexpr int64_t MAX_WIDTH     = 1 << 16;
-constexpr int64_t MAX_HEADS     = 1 << 10;
-constexpr int64_t MAX_PATCH     = 64;         // pixels of its side
-constexpr int64_t MAX_MERGED    = 128;        // pixels of the side of what becomes one row
-constexpr int64_t MAX_MERGE     = 16;         // patches of that side
-constexpr int64_t MAX_SIZE      = 8192;       // pixels of the side of an encoder's picture
-constexpr int64_t MAX_PATCHES   = 128 * 128;  // of a picture or tile of one size, all of which attend to each other
-constexpr int64_t MAX_RANGE     = 1 << 26;    // pixels of a picture after it was resized
-constexpr int64_t MAX_TILES     = 64;
+constexpr int64_t MAX_LAYERS  = 512;
+constexpr int64_t MAX_WIDTH   = 1 << 16;
+constexpr int64_t MAX_HEADS   = 1 << 10;
+constexpr int64_t MAX_PATCH   = 64;          // pixels of its side
+constexpr int64_t MAX_MERGED  = 128;         // pixels of the side of what becomes one row
+constexpr int64_t MAX_MERGE   = 16;          // patches of that side
+constexpr int64_t MAX_SIZE    = 8192;        // pixels of the side of an encoder's picture
+constexpr int64_t MAX_PATCHES = 128 * 128;   // of a picture or tile of one size, all of which attend to each other
+constexpr int64_t MAX_RANGE   = 1 << 26;     // pixels of a picture after it was resized
+constexpr int64_t MAX_TILES   = 64;
 
 // Of what an encoder consists.
 enum class trunk { transformer, convolutions, nothing };
@@ -131,8 +131,9 @@ class projector_check : header_keys {
             "is true; projectors that speak are not supported");
         const bool sees  = is_set("clip.has_vision_encoder");
         const bool hears = is_set("clip.has_audio_encoder");
-        refuse_key_if(!sees && !hears, "clip.has_vision_encoder", "is not true, nor is clip.has_audio_encoder; the file "
-                                                                  "has no encoder of media");
+        refuse_key_if(!sees && !hears, "clip.has_vision_encoder",
+            "is not true, nor is clip.has_audio_encoder; the file "
+            "has no encoder of media");
         for (const bound & b : BOUNDS) {
             number(b.key, b.low, b.high, b.low);
         }
@@ -160,10 +161,10 @@ class projector_check : header_keys {
 
     // `own`: the key that counts if there is none for both modalities.
     const projector_kind & kind(const std::string & own, bool audio) const {
-        const gguf_value * both  = scalar("clip.projector_type", gguf_type::string);
+        const gguf_value * both   = scalar("clip.projector_type", gguf_type::string);
         const bool         shared = both && !both->text.empty();
-        const std::string  key   = shared ? "clip.projector_type" : own;
-        std::string        text  = scalar(key, gguf_type::string, true)->text;
+        const std::string  key    = shared ? "clip.projector_type" : own;
+        std::string        text   = scalar(key, gguf_type::string, true)->text;
         if (text == "qwen2.5o") {
             text = audio ? "qwen2a" : "qwen2.5vl_merger";
         }
@@ -174,7 +175,8 @@ class projector_check : header_keys {
                 return known;
             }
         }
-        fail_key(key, "is '", gguf_printable(text), "', which is not known; update dflash-local, or use another projector");
+        fail_key(
+            key, "is '", gguf_printable(text), "', which is not known; update dflash-local, or use another projector");
     }
 
     const projector_kind & picture_kind() const { return kind("clip.vision.projector_type", false); }
@@ -192,12 +194,13 @@ class projector_check : header_keys {
         for (const char * key : { "general.name", "general.description", "clip.vision.mm_patch_merge_type" }) {
             scalar(key, gguf_type::string);
         }
-        for (const char * key : { "clip.vision.feature_layer", "clip.audio.feature_layer", "clip.vision.wa_layer_indexes",
-                 "clip.vision.wa_pattern_mode", "clip.audio.wa_pattern_mode", "clip.vision.projector.spatial_offsets",
-                 "clip.audio.rvq.codebook_size", "clip.vision.image_grid_pinpoints" }) {
+        for (const char * key :
+            { "clip.vision.feature_layer", "clip.audio.feature_layer", "clip.vision.wa_layer_indexes",
+                "clip.vision.wa_pattern_mode", "clip.audio.wa_pattern_mode", "clip.vision.projector.spatial_offsets",
+                "clip.audio.rvq.codebook_size", "clip.vision.image_grid_pinpoints" }) {
             const gguf_value * value = find(key);
-            refuse_key_if(value && (!value->is_array || value->type != gguf_type::i32 || value->count > MAX_LAYERS), key,
-                "must be an array of at most ", MAX_LAYERS, " i32");
+            refuse_key_if(value && (!value->is_array || value->type != gguf_type::i32 || value->count > MAX_LAYERS),
+                key, "must be an array of at most ", MAX_LAYERS, " i32");
         }
     }
 
@@ -220,11 +223,12 @@ class projector_check : header_keys {
             const int64_t given = number(part + "attention.head_dim", 0, 1 << 12, 0);
             const int64_t size  = given > 0 ? given : n_embd / n_head;
             // RoPE turns halves and quarters of a head.
-            refuse_key_if(size < 4 || size % 4 != 0 || (given == 0 && n_embd % n_head != 0), part + "attention.head_count",
-                "is ", n_head, "; the ", n_embd, " numbers of a row must make heads of a multiple of 4");
+            refuse_key_if(size < 4 || size % 4 != 0 || (given == 0 && n_embd % n_head != 0),
+                part + "attention.head_count", "is ", n_head, "; the ", n_embd,
+                " numbers of a row must make heads of a multiple of 4");
             const int64_t n_kv = number(part + "attention.head_count_kv", 1, MAX_HEADS, n_head);
-            refuse_key_if(n_head % n_kv != 0, part + "attention.head_count_kv", "is ", n_kv, ", which does not divide the ",
-                n_head, " heads");
+            refuse_key_if(n_head % n_kv != 0, part + "attention.head_count_kv", "is ", n_kv,
+                ", which does not divide the ", n_head, " heads");
         }
         return n_layer;
     }
@@ -281,8 +285,8 @@ class projector_check : header_keys {
 
     int64_t number_of_merged(const std::string & key, const projector_kind & kind) const {
         const int64_t merge = number(key, 1, MAX_MERGE, 1);
-        refuse_key_if(find(key) != nullptr && kind.merge > 0 && merge != kind.merge, key, "is ", merge, "; in '", kind.name,
-            "' it must be ", kind.merge);
+        refuse_key_if(find(key) != nullptr && kind.merge > 0 && merge != kind.merge, key, "is ", merge, "; in '",
+            kind.name, "' it must be ", kind.merge);
         return merge;
     }
 
@@ -297,8 +301,9 @@ class projector_check : header_keys {
         const int64_t longest = number("clip.vision.preproc_image_size", 1, MAX_SIZE, size);
         refuse_key_if(name == "idefics3" && longest > size * 16, "clip.vision.preproc_image_size", "is ", longest,
             ", more than 16 tiles of image_size, ", size);
-        refuse_key_if(name == "step3vl" && (size % (4 * patch) != 0 || 504 % (4 * patch) != 0), "clip.vision.patch_size",
-            "is ", patch, "; four of them must divide image_size, ", size, ", and tiles of 504 pixels");
+        refuse_key_if(name == "step3vl" && (size % (4 * patch) != 0 || 504 % (4 * patch) != 0),
+            "clip.vision.patch_size", "is ", patch, "; four of them must divide image_size, ", size,
+            ", and tiles of 504 pixels");
         if (name == "granite4_vision") {
             const int64_t side = number("clip.vision.projector.window_side", 1, 256);
             refuse_key_if(size / patch % side != 0, "clip.vision.projector.window_side", "is ", side,
@@ -317,8 +322,8 @@ class projector_check : header_keys {
         }
         const int64_t patch  = number("clip.vision.patch_size", 1, MAX_PATCH);
         const int64_t window = number("clip.vision.window_size", 1, 4096, 112);
-        refuse_key_if(window < 2 * patch, "clip.vision.window_size", "is ", window, "; it must be at least two patches of ",
-            patch, " pixels");
+        refuse_key_if(window < 2 * patch, "clip.vision.window_size", "is ", window,
+            "; it must be at least two patches of ", patch, " pixels");
     }
 
     void check_layers(const char * prefix, names parts, bool exist) const {
@@ -356,7 +361,8 @@ class projector_check : header_keys {
     void check_sam() const {
         const int64_t n_embd = number("clip.vision.sam.embedding_length", 1, MAX_WIDTH);
         const int64_t n_head = number("clip.vision.sam.head_count", 1, MAX_HEADS);
-        refuse_key_if(n_embd % n_head != 0, "clip.vision.sam.head_count", "is ", n_head, ", which does not divide ", n_embd);
+        refuse_key_if(
+            n_embd % n_head != 0, "clip.vision.sam.head_count", "is ", n_head, ", which does not divide ", n_embd);
     }
 
     // ---- sound ----
@@ -378,20 +384,21 @@ class projector_check : header_keys {
         number("clip.audio.projector.downsample_rate", 1, window);
         const int64_t chunk = number("clip.audio.chunk_size", 1, 1024);
         const int64_t most  = number("clip.audio.max_pos_emb", 1, 1 << 20);
-        refuse_key_if(n_embd % heads != 0, "clip.audio.projector.head_count", "is ", heads, ", which does not divide ", n_embd);
+        refuse_key_if(
+            n_embd % heads != 0, "clip.audio.projector.head_count", "is ", heads, ", which does not divide ", n_embd);
         refuse_key_if(most < chunk, "clip.audio.max_pos_emb", "is ", most, "; it must be at least chunk_size, ", chunk);
         refuse_key_if(number("clip.audio.num_mel_bins", 1, 256) % 2 != 0, "clip.audio.num_mel_bins", "must be even");
     }
 
     // ---- tensors ----
 
-    // Types that ggml multiplies with. What must be F32 depends on the graph: operand_check. These are read by the host,
-    // or by mtmd as numbers.
+    // Types that ggml multiplies with. What must be F32 depends on the graph: operand_check. These are read by the
+    // host, or by mtmd as numbers.
     void check_types() const {
         for (const auto & [name, tensor] : file_.tensors) {
             const std::string type = ggml_type_find(tensor.type)->name;
-            refuse_tensor_if(one_of(type, { "f64", "i8", "i16", "i32", "i64", "q8_1", "q8_K" }), name, "has type ", type,
-                ", which ggml cannot multiply with");
+            refuse_tensor_if(one_of(type, { "f64", "i8", "i16", "i32", "i64", "q8_1", "q8_K" }), name, "has type ",
+                type, ", which ggml cannot multiply with");
         }
         if (is_set("clip.has_vision_encoder") && picture_kind().name == std::string("hunyuanvl")) {
             check_f32(POSITION);

@@ -96,9 +96,9 @@ void projector::check_sound(const mtmd::bitmap & bitmap, int32_t index) const {
 medium_key projector::key_of(const mtmd_input_chunk * chunk, const dflash_media & medium, int32_t part) const {
     medium_key key;
     std::memcpy(key.hash.data(), medium.hash, key.hash.size());
-    key.part        = part;
-    key.size.n_rows = (int32_t) mtmd_input_chunk_get_n_tokens(chunk);
-    key.size.n_pos  = mtmd_input_chunk_get_n_pos(chunk);
+    key.part           = part;
+    key.size.n_rows    = (int32_t) mtmd_input_chunk_get_n_tokens(chunk);
+    key.size.n_pos     = mtmd_input_chunk_get_n_pos(chunk);
     const auto * image = mtmd_input_chunk_get_tokens_image(chunk);
     if (image && mtmd_decode_use_mrope(ctx_.get()) && key.size.n_rows > 1) {
         const mtmd_decoder_pos second = mtmd_image_tokens_get_decoder_pos(image, 0, 1);
@@ -108,8 +108,8 @@ medium_key projector::key_of(const mtmd_input_chunk * chunk, const dflash_media 
     return key;
 }
 
-media_prompt projector::tokenize(const std::string & text, bool add_special, const dflash_media * media,
-    int32_t n_media, live_media & live) const {
+media_prompt projector::tokenize(
+    const std::string & text, bool add_special, const dflash_media * media, int32_t n_media, live_media & live) const {
     const abort_guard                guard(abort_guard::phase::load);
     std::vector<mtmd::bitmap>        bitmaps;
     std::vector<const mtmd_bitmap *> pointers;
@@ -128,8 +128,8 @@ media_prompt projector::tokenize(const std::string & text, bool add_special, con
     std::vector<int32_t> n_parts(n_media);
     for (size_t i = 0; i < chunks.size(); ++i) {
         if (mtmd_input_chunk_get_type(chunks[i]) == MTMD_INPUT_CHUNK_TYPE_TEXT) {
-            size_t        n      = 0;
-            const auto *  tokens = mtmd_input_chunk_get_tokens_text(chunks[i], &n);
+            size_t       n      = 0;
+            const auto * tokens = mtmd_input_chunk_get_tokens_text(chunks[i], &n);
             refuse_if(std::find(tokens, tokens + n, LLAMA_TOKEN_NULL) != tokens + n,
                 "the model's vocabulary lacks a token that its projector puts around media");
             prompt.tokens.insert(prompt.tokens.end(), tokens, tokens + n);

@@ -22,8 +22,8 @@ os.environ.setdefault("LLAMA_CPP_LIB_PATH", "")
 if not os.environ["LLAMA_CPP_LIB_PATH"]:
     del os.environ["LLAMA_CPP_LIB_PATH"]
 
-import llama_cpp.llama_cpp as llama  # noqa: E402
-from llama_cpp import mtmd_cpp as mtmd  # noqa: E402
+import llama_cpp.llama_cpp as llama
+from llama_cpp import mtmd_cpp as mtmd
 
 N_CTX = 8192
 

@@ -1,4 +1,4 @@
-"""Tiny random projectors (mmproj files), one for each type that the pinned mtmd knows, each with a text model that fits.
+"""Tiny random projectors (mmproj files), one for each type that the pinned mtmd knows, and text models that fit them.
 
 Keys and tensors follow llama.cpp's tools/mtmd/clip.cpp and tools/mtmd/models/. Types that write sound are not here:
 libdflash refuses them.
@@ -121,8 +121,8 @@ def resampler() -> Made:
     """MiniCPM-V: heads of 128, as many as the text model's width gives."""
     wide = 128
     shapes = patches() | positions(70 * 70) | layers() | POST
-    shapes |= {"resampler.pos_embed_k": [wide, 16], "resampler.query": [wide, 16], "resampler.proj.weight": [wide, wide],
-               "resampler.kv.weight": [EMBD, wide]}  # fmt: skip
+    shapes |= {"resampler.pos_embed_k": [wide, 16], "resampler.query": [wide, 16], "resampler.kv.weight": [EMBD, wide],
+               "resampler.proj.weight": [wide, wide]}  # fmt: skip
     for part in ("q", "k", "v", "out"):
         shapes |= linear(f"resampler.attn.{part}", wide, wide)
     for part in ("q", "kv", "post"):
@@ -434,7 +434,8 @@ VISION: dict[str, Made] = {
     "gemma4v": gemma4v(),
     "gemma4uv": gemma4uv(),
     "phi4": Made(PIXELS, SIGLIP | mlp(0, 2, EMBD)),
-    "idefics3": Made(scaled(2) | {"clip.vision.preproc_image_size": 64}, SIGLIP | {"mm.model.fc.weight": [MERGED, TEXT]}),
+    "idefics3": Made(scaled(2) | {"clip.vision.preproc_image_size": 64},
+                     SIGLIP | {"mm.model.fc.weight": [MERGED, TEXT]}),
     "pixtral": pixtral(breaks=True),
     "lightonocr": pixtral(breaks=False),
     "internvl": internvl(),
@@ -470,8 +471,9 @@ VISION: dict[str, Made] = {
 # ---- sound
 
 MEL = 16
-WHISPER = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD], "a.conv1d.2.weight": [3, EMBD, EMBD],
-           "a.conv1d.2.bias": [1, EMBD]} | positions(1500, prefix="a") | layers("a", k_bias=False) | norm("a.post_ln")  # fmt: skip
+CONVOLVED: Shapes = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD],
+                     "a.conv1d.2.weight": [3, EMBD, EMBD], "a.conv1d.2.bias": [1, EMBD]}  # fmt: skip
+WHISPER = CONVOLVED | positions(1500, prefix="a") | layers("a", k_bias=False) | norm("a.post_ln")
 STACK: Keys = {"clip.audio.projector.stack_factor": 2}
 STACKED = 2 * EMBD
 
@@ -524,7 +526,7 @@ def conformer(name: str, width: int, *, kernel: int, bias: bool = True) -> Shape
 
 
 def lfm2a() -> Made:
-    """Its table of positions, which is as wide as the text model, gives the projector's width. Positions are 512 wide."""
+    """Its table of positions, as wide as the text model, gives the projector's width. Positions are 512 wide."""
     shapes = subsampling(EMBD) | {"a.position_embd.weight": [TEXT, 4096]} | layers("a")
     for i in range(LAYERS):
         name = f"a.blk.{i}"
@@ -580,9 +582,7 @@ def gemma4a() -> Made:
 
 def mimo_audio() -> Made:
     n_layer, books, bins, group = 3, 2, 16, 4
-    shapes: Shapes = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD],
-                      "a.conv1d.2.weight": [3, EMBD, EMBD], "a.conv1d.2.bias": [1, EMBD]}  # fmt: skip
-    shapes |= layers("a", n=n_layer) | norm("a.post_ln") | {"a.downsample.conv.weight": [2, EMBD, EMBD]}
+    shapes = CONVOLVED | layers("a", n=n_layer) | norm("a.post_ln") | {"a.downsample.conv.weight": [2, EMBD, EMBD]}
     shapes |= norm("a.downsample.norm") | {"a.rvq.codebook.weight": [EMBD, bins, books]}
     shapes |= {"mm.a.code_embd.weight": [EMBD, bins, books]}
     own = layer("mm.a.local_blk.0", gate=True)
@@ -600,8 +600,9 @@ AUDIO: dict[str, Made] = {
     **{kind: sound(kind) for kind in ("ultravox", "qwen2a", "voxtral", "meralion", "musicflamingo", "glma")},
     "qwen3a": Made({}, stem(EMBD) | positions(16, prefix="a") | layers("a") | norm("a.post_ln")
                    | mlp(1, 2, EMBD, name="mm.a.mlp"), audio=True),
-    "dots3note_a": Made({"clip.use_silu": True}, stem(EMBD) | layers("a", bias=False, gate=True) | norm("a.post_ln", bias=False)
-                        | norm("mm.a.norm_pre") | mlp(1, 3, EMBD, name="mm.a.mlp"), audio=True),
+    "dots3note_a": Made({"clip.use_silu": True}, stem(EMBD) | layers("a", bias=False, gate=True)
+                        | norm("a.post_ln", bias=False) | norm("mm.a.norm_pre")
+                        | mlp(1, 3, EMBD, name="mm.a.mlp"), audio=True),
     "lfm2a": lfm2a(),
     "parakeet": parakeet(),
     "granite_speech": granite_speech(),

@@ -870,8 +870,8 @@ void test_speech(const scratch & files) {
     m.u32("clip.audio.chunk_size", 16);
     m.u32("clip.audio.max_pos_emb", 16);
     CHECK(check(files, m.encode(), gguf_use::project).empty());
-    const std::pair<const char *, uint32_t> wrong[] = { { "projector.head_count", 5 }, { "projector.downsample_rate", 16 },
-        { "chunk_size", 0 }, { "max_pos_emb", 15 }, { "num_mel_bins", 81 } };
+    const std::pair<const char *, uint32_t> wrong[] = { { "projector.head_count", 5 },
+        { "projector.downsample_rate", 16 }, { "chunk_size", 0 }, { "max_pos_emb", 15 }, { "num_mel_bins", 81 } };
     for (const auto & [key, value] : wrong) {
         image other = m;
         other.u32(std::string("clip.audio.") + key, value);
