@@ -16,6 +16,12 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.pocket_vl import pictures, scenes
 
 START, END, PAD = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"
+# Words of scenes that the pocket vocabulary has in pieces, and the pocket corpus has not at all.
+WORDS = (
+    " red", " green", " blue", " yellow", " purple", " circle", " square", " triangle", " cross", " medium", " big",
+    " top", " bottom", " left", " right", " centre", " below", " picture", " pictures", " shape", " shapes", " first",
+    " second", " there", " colour", " missing", " new", " has", " have", " many", " differs", " shows",
+)  # fmt: skip
 Picture = NDArray[np.uint8]
 
 

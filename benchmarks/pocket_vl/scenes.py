@@ -6,7 +6,6 @@ answer that is true. Seeds below `HELD_OUT` are for tests and benchmarks: traini
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ COLOURS = {
     "purple": (150, 60, 190),
 }
 KINDS = ("circle", "square", "triangle", "cross")
-RADII = {"small": 7, "medium": 10, "large": 14}  # pixels
+RADII = {"small": 7, "medium": 10, "big": 14}  # pixels
 GROUNDS = (255, 225, 20)  # levels of grey
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 SIDE_WORDS = {"left of": (0, -1), "right of": (0, 1), "above": (1, -1), "below": (1, 1)}
@@ -100,7 +99,7 @@ def draw(scene: Scene) -> NDArray[np.uint8]:
 def questions(scene: Scene, seed: int) -> Iterator[Question]:
     """Questions about a scene, one of each kind that has a single true answer, in an order of the seed."""
     r = random.Random(f"questions {seed}")
-    ask = [_total, _count, _colour, _kind, _place, _side, _side, _largest, _exists, _describe, _json]
+    ask = [_total, _count, _colour, _kind, _place, _side, _side, _largest, _exists, _describe, _list]
     r.shuffle(ask)
     asked = set()
     for make in ask:
@@ -293,6 +292,6 @@ def _describe(r: random.Random, scene: Scene) -> Question:
     return Question("describe", "Describe the picture.", f"The picture shows {_shapes(n)}: {listed}.")
 
 
-def _json(r: random.Random, scene: Scene) -> Question:
-    record = [{"shape": shape.kind, "color": shape.colour} for shape in scene.shapes]
-    return Question("json", "List the shapes as JSON.", json.dumps(record))
+def _list(r: random.Random, scene: Scene) -> Question:
+    listed = [f"- a {shape.size} {shape.name} {shape.place}" for shape in scene.shapes]
+    return Question("list", "List the shapes.", "\n".join(listed))

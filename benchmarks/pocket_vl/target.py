@@ -7,12 +7,24 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import (
+    AddedToken,
+    PreTrainedTokenizerFast,
+    Qwen3ForCausalLM,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
 
 from benchmarks.pocket_vl import pictures
-from benchmarks.pocket_vl.chats import END, PAD, START, Batch
+from benchmarks.pocket_vl.chats import END, PAD, START, WORDS, Batch
 
 SECTIONS = [12, 10, 10]  # of 32 pairs of channels: time, height, width
+# Words that the text model has learned to repeat from its prompt: the first `WORDS` begin as copies of them, so that it
+# soon repeats what the rows of a picture point to.
+REPEATED = (
+    " total", " count", " value", " item", " price", " score", " width", " height", " speed", " delta", " result",
+    " index", " limit", " factor", " rate", " amount",
+)  # fmt: skip
 NO_VIDEO = -1  # in place of a token
 VISION = {
     "depth": 3,
@@ -32,9 +44,10 @@ _KEPT = (
 
 
 def make_tokenizer(text_model: Path) -> PreTrainedTokenizerFast:
-    """The text model's tokenizer with three more tokens at its end, for what surrounds and stands for pictures."""
+    """The text model's tokenizer with more tokens at its end: for what surrounds and stands for pictures, and words."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(text_model)
     tokenizer.add_tokens([START, END, PAD], special_tokens=True)
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in WORDS])
     return tokenizer
 
 
@@ -73,7 +86,10 @@ def make_target(text_model: Path, tokenizer: PreTrainedTokenizerFast) -> Qwen3VL
         (target.lm_head, text.lm_head),
     ):
         mine.weight.data[: len(theirs.weight)] = theirs.weight.data
-        mine.weight.data[len(theirs.weight) :] = theirs.weight.data.mean(0)
+        torch.nn.init.normal_(mine.weight.data[len(theirs.weight) :], std=theirs.weight.std().item())
+        for word, like in zip(WORDS, REPEATED, strict=False):
+            new, old = tokenizer.convert_tokens_to_ids([word, *tokenizer.tokenize(like)])
+            mine.weight.data[new] = theirs.weight.data[old]
     torch.nn.init.normal_(target.model.visual.pos_embed.weight, std=0.2)  # to count beside the pixels from the start
     return target
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from benchmarks.pocket_vl import pictures
+from benchmarks.pocket_vl.chats import WORDS
 from benchmarks.pocket_vl.target import make_config
 from dflash_local.convert.gguf_metadata import Value, array, boolean, f32, read_metadata, read_model, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
@@ -119,7 +120,7 @@ def write_target(
         f"{ARCH}.n_deepstack_layers": u32(len(target.config.vision_config.deepstack_visual_indexes)),
         f"{ARCH}.rope.dimension_sections": array(GGUFValueType.INT32, [*text.rope_parameters["mrope_section"], 0]),
         "tokenizer.ggml.tokens": array(GGUFValueType.STRING, [*known, *added]),
-        "tokenizer.ggml.token_type": array(GGUFValueType.INT32, [*types, *[TokenType.CONTROL] * len(added)]),
+        "tokenizer.ggml.token_type": array(GGUFValueType.INT32, [*types, *map(_token_type, added)]),
     }
     weights = target.state_dict()
     write_gguf(out, metadata, [_output(new, weights[old], type) for old, new in text_names(target.config).items()])
@@ -144,6 +145,10 @@ def read_target(text_file: Path, projector_file: Path) -> Qwen3VLForConditionalG
     target = Qwen3VLForConditionalGeneration(config).float()
     target.load_state_dict(weights)
     return target.eval().requires_grad_(False)
+
+
+def _token_type(token: str) -> TokenType:
+    return TokenType.USER_DEFINED if token in WORDS else TokenType.CONTROL
 
 
 def _config_of(metadata: Mapping[str, Value]) -> Qwen3VLConfig:

@@ -10,16 +10,18 @@ scenes, and to keep the text model's distribution on its own corpus. Needs torch
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLForConditionalGeneration
 
@@ -27,8 +29,10 @@ from benchmarks.pocket_vl import pictures, scenes
 from benchmarks.pocket_vl.chats import Batch, chat, collate, render
 from benchmarks.pocket_vl.target import hidden_states, make_target, make_tokenizer
 
-SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 6, 12, 1, 160
-NAMES = [f"{colour} {kind}" for colour in scenes.COLOURS for kind in scenes.KINDS]
+SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 8, 8, 1, 160
+CURRICULUM = (1, 2, 4)  # most shapes of a picture; on to the next once answers have cost less than this for a while
+LEARNED, WHILE = 0.1, 20
+SHARP = 10.0
 
 
 class Schedule:
@@ -49,32 +53,31 @@ class Schedule:
         return done < 1
 
 
-def train_tower(target: Qwen3VLForConditionalGeneration, minutes: float) -> None:
-    """Teach the tower alone what each of its rows shows: the shape whose centre lies there, its size and place."""
-    tower = target.model.visual
-    heads = nn.Linear(target.config.text_config.hidden_size, len(NAMES) + 1 + 4 + 10)
-    optimizer = torch.optim.AdamW([
-        {"params": tower.parameters(), "peak": 1.5e-3}, {"params": heads.parameters(), "peak": 3e-3},
-    ], betas=(0.9, 0.95), weight_decay=0.02, fused=True)  # fmt: skip
+def train_tower(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, minutes: float) -> None:
+    """Teach the tower alone what each of its rows shows: the row points to the embeddings of the words for it."""
+    tower, table = target.model.visual, target.model.language_model.embed_tokens.weight.detach()
+    vectors = [table[tokenizer.convert_tokens_to_ids(words)] for words in _groups(tokenizer)]
+    optimizer = torch.optim.AdamW(
+        [{"params": list(tower.parameters()), "peak": 1.5e-3}], betas=(0.9, 0.95), weight_decay=0.02, fused=True
+    )
     schedule, seed = Schedule(minutes), scenes.HELD_OUT * (1 + rank())
     while schedule.next(optimizer):
         shown = [scenes.scene(seed + i) for i in range(SCENES)]
         seed += len(shown)
-        drawn = [scenes.draw(scene) for scene in shown]
-        batch = collate([([0], [0])], drawn)
+        batch = collate([([0], [0])], [scenes.draw(scene) for scene in shown])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = tower(batch.pixels, grid_thw=batch.grids)
-            rows = out.pooler_output + sum(out.deepstack_features)
-            logits = heads(rows).float()
         want = torch.cat([_contents(scene) for scene in shown])
         weights = torch.where(want[:, 0] > 0, 1.0, 0.1)
-        parts = logits.split([len(NAMES) + 1, 4, 10], 1)
-        losses = [cross_entropy(part, want[:, i], reduction="none") for i, part in enumerate(parts)]
-        loss = (sum(losses) * weights).sum() / weights.sum()
+        loss, right = torch.zeros(()), []
+        for rows in (out.pooler_output, *out.deepstack_features):
+            for i, words in enumerate(vectors):
+                logits = _similarity(rows.float(), words)
+                losses = cross_entropy(logits, want[:, i], reduction="none")
+                loss = loss + (losses * weights).sum() / weights.sum()
+                right.append((logits.argmax(1) == want[:, i])[want[:, 0] > 0].float().mean().item())
         _descend(optimizer, loss)
-        if schedule.step % 50 == 0:
-            there = want[:, 0] > 0
-            right = [(part.argmax(1) == want[:, i])[there].float().mean().item() for i, part in enumerate(parts)]
+        if schedule.step % 25 == 0 and not rank():
             print("tower", schedule.step, f"loss {loss.item():.4f}", *(f"{x:.3f}" for x in right), flush=True)
 
 
@@ -83,18 +86,31 @@ def train(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenize
     """Train all weights on chats about scenes, and on texts with the teacher's distribution."""
     tower = list(target.model.visual.parameters())
     rest = [*target.model.language_model.parameters(), *target.lm_head.parameters()]
-    optimizer = torch.optim.AdamW([{"params": tower, "peak": 1.2e-3}, {"params": rest, "peak": 1e-3}],
+    optimizer = torch.optim.AdamW([{"params": tower, "peak": 1e-3}, {"params": rest, "peak": 1e-3}],
                                   betas=(0.9, 0.95), weight_decay=0.02, fused=True)  # fmt: skip
     schedule, saved = Schedule(minutes), time.time()
-    chats = chat_batches(tokenizer, seed + scenes.HELD_OUT * rank())
+    seed += scenes.HELD_OUT * rank()
+    stages = [chat_batches(tokenizer, seed, most) for most in CURRICULUM]
+    recent: deque[float] = deque(maxlen=WHILE)
     while schedule.next(optimizer):
-        batch = next(chats)
+        batch = next(stages[0])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             answers = _answer_loss(target, batch)
             text = _text_loss(target, teacher, next(texts))
         _descend(optimizer, answers + text)
+        cost = answers.detach().clone()
+        _average([cost])
+        recent.append(cost.item())
+        if len(stages) > 1 and len(recent) == WHILE and sum(recent) < WHILE * LEARNED:
+            del stages[0]
+            recent.clear()
         if schedule.step % 25 == 0 and not rank():
-            print(schedule.step, f"answers {answers.item():.4f} text {text.item():.4f}", flush=True)
+            print(
+                schedule.step,
+                f"answers {sum(recent) / max(len(recent), 1):.4f} text {text.item():.4f}",
+                len(stages),
+                flush=True,
+            )
         if time.time() - saved > 240:
             save(target, tokenizer, out)
             saved = time.time()
@@ -108,16 +124,21 @@ def save(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizer
     tokenizer.save_pretrained(out)
 
 
-def chat_batches(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[Batch]:
-    """Batches of chats of about the same length, so that few rows are padding."""
+def chat_batches(tokenizer: PreTrainedTokenizerFast, seed: int, most: int) -> Iterator[Batch]:
+    """Batches of chats about pictures of so many shapes at most. Those of about the same length are together, so that
+    few rows are padding."""
+    seeds = (at for at in itertools.count(seed) if _n_shapes(at) <= most)
     while True:
-        drawn = [chat(seed + i, most_turns=3) for i in range(AT_ONCE * CHATS)]
-        seed += len(drawn)
+        drawn = [chat(at, most_turns=3) for at in itertools.islice(seeds, AT_ONCE * CHATS)]
         rendered = sorted(((render(tokenizer, one), one) for one in drawn), key=lambda both: len(both[0][0]))
         parts = [rendered[i * CHATS : (i + 1) * CHATS] for i in range(AT_ONCE)]
-        random.Random(seed).shuffle(parts)
+        random.shuffle(parts)
         for part in parts:
             yield collate([row for row, _ in part], [shown for _, one in part for shown in one.pictures])
+
+
+def _n_shapes(seed: int) -> int:
+    return max(len(scenes.scene(seed).shapes), len(scenes.pair(seed)[0].shapes))
 
 
 def rank() -> int:
@@ -137,15 +158,32 @@ def text_batches(corpus: object, tokenizer: PreTrainedTokenizerFast, seed: int) 
         yield collate([(row, row) for row in rows], [])
 
 
+def _groups(tokenizer: PreTrainedTokenizerFast) -> list[list[str]]:
+    """Words of which at most one stands for what a row shows, as tokens."""
+    places = (scenes.COLUMNS[0], scenes.COLUMNS[2]), (scenes.ROWS[0], scenes.ROWS[2]), (scenes.COLUMNS[1],)
+    groups = (scenes.COLOURS, scenes.KINDS, scenes.RADII, *places)
+    return [[tokenizer.tokenize(f" {word}")[0] for word in group] for group in groups]
+
+
 def _contents(scene: scenes.Scene) -> Tensor:
-    """For each row of a scene's picture, the shape whose centre it shows (0: none), its size and place [rows, 3]."""
+    """For each row of a scene's picture, which word of each group stands for the shape whose centre it shows, from 1;
+    0: none [rows, groups]."""
     across = scene.width // pictures.UNIT
-    want = torch.zeros(across * (scene.height // pictures.UNIT), 3, dtype=torch.long)
+    want = torch.zeros(across * (scene.height // pictures.UNIT), 6, dtype=torch.long)
     for shape in scene.shapes:
         row = shape.centre[1] // pictures.UNIT * across + shape.centre[0] // pictures.UNIT
+        colour, kind = list(scenes.COLOURS).index(shape.colour), scenes.KINDS.index(shape.kind)
         size = list(scenes.RADII).index(shape.size)
-        want[row] = torch.tensor([NAMES.index(shape.name) + 1, size + 1, shape.cell[1] * 3 + shape.cell[0] + 1])
+        x, y = (1, 0, 2)[shape.cell[0]], (1, 0, 2)[shape.cell[1]]
+        want[row] = torch.tensor([colour + 1, kind + 1, size + 1, x, y, int(shape.cell == (1, 1))])
     return want
+
+
+def _similarity(rows: Tensor, words: Tensor) -> Tensor:
+    """Logits of no word, and of each word [rows, 1 + words]: half of `SHARP` if the row has the word's embedding in
+    it, the opposite if it has not."""
+    found = rows @ words.T / words.square().sum(1)
+    return torch.cat([torch.zeros(len(rows), 1), SHARP * (found - 0.5)], 1)
 
 
 def _answer_loss(target: Qwen3VLForConditionalGeneration, batch: Batch) -> Tensor:
@@ -191,6 +229,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=45)
     parser.add_argument("--tower", type=float, default=6, help="minutes of these for the tower alone")
     parser.add_argument("--init", type=Path, help="a target to go on from")
+    parser.add_argument("--tower-of", type=Path, help="a target whose tower to go on from")
     parser.add_argument("--seed", type=int, default=2 * scenes.HELD_OUT, help="of the first scene")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     given = parser.parse_args()
@@ -204,12 +243,14 @@ def main() -> None:
     text_model = given.pocket / "pocket-qwen3"
     tokenizer = make_tokenizer(text_model)
     teacher = Qwen3ForCausalLM.from_pretrained(text_model, dtype=torch.float32).eval().requires_grad_(False)
+    target = make_target(text_model, tokenizer)
     if given.init:
         target = Qwen3VLForConditionalGeneration.from_pretrained(given.init, dtype=torch.float32)
-    else:
-        target = make_target(text_model, tokenizer)
+    if given.tower_of:
+        seeing = Qwen3VLForConditionalGeneration.from_pretrained(given.tower_of, dtype=torch.float32)
+        target.model.visual.load_state_dict(seeing.model.visual.state_dict())
     if given.tower:
-        train_tower(target, given.tower)
+        train_tower(target, tokenizer, given.tower)
     texts = text_batches(corpus, tokenizer, seed=300_000 + given.seed % 100_000 + 10_000 * rank())
     train(target, tokenizer, teacher, texts, given.minutes - given.tower, given.seed, given.out)
     save(target, tokenizer, given.out)

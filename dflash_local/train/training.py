@@ -444,7 +444,8 @@ class _Run:
         # In a KV cache of its own, a slot's row attends to no other slot's cells.
         return Engine(
             s.model, drafter, mmproj=s.mmproj, n_slots=n_slots, n_ctx=n_ctx, share_ctx=False, kv_unified=False,
-            n_threads=s.threads, cost_cache=False, cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=warmup, draft_kind=kind, **s.engine,
+            n_threads=s.threads, cost_cache=False, cache_ram=0, max_queue=max(64, 4 * n_slots), warmup=warmup,
+            draft_kind=kind, **s.engine,
         )  # fmt: skip
 
     def _init_gguf(self) -> Path | None:

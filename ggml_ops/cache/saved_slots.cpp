@@ -10,8 +10,7 @@
 namespace dflash {
 
 // What this engine's files belong to. Throws status_error where a model's file cannot be read any more.
-static slot_file_owner owner_of(
-    const std::string & model, const std::string & drafter, const std::string & projector) {
+static slot_file_owner owner_of(const std::string & model, const std::string & drafter, const std::string & projector) {
     const auto fingerprint = [](const std::string & path) { return path.empty() ? 0 : model_fingerprint(path); };
     try {
         return { fingerprint(model), fingerprint(drafter), fingerprint(projector) };

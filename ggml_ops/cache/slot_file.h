@@ -3,8 +3,8 @@
 //
 // Layout, in the machine's byte order:
 //   magic, size of the whole file, fingerprints of target and drafter, counts and sizes (slot_file.cpp, `head`)
-//   tokens | media, each {token, key} | state | checkpoints, each {at, size, bytes} | the drafter's history | its ring | taps
-//   checksum of everything before it, against damage, not against attacks
+//   tokens | media, each {token, key} | state | checkpoints, each {at, size, bytes} | the drafter's history | its ring
+//   | taps checksum of everything before it, against damage, not against attacks
 
 #pragma once
 

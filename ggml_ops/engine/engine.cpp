@@ -49,8 +49,7 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
     given_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
     models_(given_, { progress, user }), target_(given_, models_), drafts_(target_, load_drafters(models_, target_)),
     encoder_(load_encoder(target_)), cache_(target_.params(), models_, target_, drafts_, media_),
-    limits_(target_.limits()),
-    answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
+    limits_(target_.limits()), answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
     if (given_.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafts_.drafters());
@@ -76,8 +75,8 @@ engine::~engine() {
 // ---- requests ----
 
 std::unique_ptr<dflash_request> engine::prepare(const dflash_request_params & params) const {
-    return std::make_unique<dflash_request>(
-        dflash_request{ prepare_request(params, target_.params(), target_, drafts_.drafters(), media_, live_media_), this });
+    return std::make_unique<dflash_request>(dflash_request{
+        prepare_request(params, target_.params(), target_, drafts_.drafters(), media_, live_media_), this });
 }
 
 media_prompt engine::prompt(

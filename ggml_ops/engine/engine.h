@@ -53,7 +53,7 @@ class engine {
 
     std::unique_ptr<dflash_request> prepare(const dflash_request_params & params) const;
     media_prompt prompt(const std::string & text, bool add_special, const dflash_media * media, int32_t n_media) const;
-    bool                            has_room(const request & r) const { return room_.has(r); }
+    bool         has_room(const request & r) const { return room_.has(r); }
     // Moves the request; one that is refused stays whole.
     void                 submit(int32_t id, dflash_request & r);
     void                 cancel(int32_t id);
@@ -94,52 +94,52 @@ class engine {
     int32_t begin_step();
     void    read_media();
     void    plan(int32_t room);
-    bool verify();
-    void walk();
-    void commit();
-    void choose();
-    void draft();
-    void grow();
+    bool    verify();
+    void    walk();
+    void    commit();
+    void    choose();
+    void    draft();
+    void    grow();
 
     // parts of the phases
     slot * next_medium();
     void   read_medium(slot & s);
-    void follow(slot & s);
-    void add_trees(const std::vector<int32_t> & sizes);
-    void add_prompts();
-    void add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs);
-    void choose_best_logits();
-    void await_logits();
-    void count_pass();
-    void count_walk(slot & s);
-    void commit_prompt(slot & s);
-    void commit_tree(slot & s);
-    void emit(slot & s);
-    void finish_if_done(slot & s);
-    void quote();
-    void draft_with(
-        draft_memory & drafts, const std::vector<draft_memory::part> & parts, int32_t n_denoised, int32_t n_injected);
+    void   follow(slot & s);
+    void   add_trees(const std::vector<int32_t> & sizes);
+    void   add_prompts();
+    void   add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs);
+    void   choose_best_logits();
+    void   await_logits();
+    void   count_pass();
+    void   count_walk(slot & s);
+    void   commit_prompt(slot & s);
+    void   commit_tree(slot & s);
+    void   emit(slot & s);
+    void   finish_if_done(slot & s);
+    void   quote();
+    void   draft_with(
+          draft_memory & drafts, const std::vector<draft_memory::part> & parts, int32_t n_denoised, int32_t n_injected);
     void grow_tree(slot & s, int32_t max_nodes);
     void remember(const slot & s);
     void finish(slot & s, int32_t state);
     void fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
     void end_early(slot & s, const std::string & why);
 
-    dflash_engine_params given_;        // checked; the texts that it points to live only during load
-    std::string          cost_cache_;   // path, empty: none
-    model_pair           models_;
-    dflash::target       target_;
-    draft_memories       drafts_;
-    media_table          media_;
-    mutable live_media   live_media_{ media_ };   // any thread
+    dflash_engine_params           given_;        // checked; the texts that it points to live only during load
+    std::string                    cost_cache_;   // path, empty: none
+    model_pair                     models_;
+    dflash::target                 target_;
+    draft_memories                 drafts_;
+    media_table                    media_;
+    mutable live_media             live_media_{ media_ };   // any thread
     std::unique_ptr<media_encoder> encoder_;
-    dflash::cache        cache_;
-    const pass_limits &  limits_;   // the target's
-    dflash::controller   controller_{ limits_ };
-    dflash::corpus       corpus_;
-    earlier_answers      answers_;
-    std::vector<slot>    slots_;
-    dflash::room         room_{ cache_, limits_, slots_ };
+    dflash::cache                  cache_;
+    const pass_limits &            limits_;   // the target's
+    dflash::controller             controller_{ limits_ };
+    dflash::corpus                 corpus_;
+    earlier_answers                answers_;
+    std::vector<slot>              slots_;
+    dflash::room                   room_{ cache_, limits_, slots_ };
 
     struct templates_deleter {
         void operator()(common_chat_templates * t) const;

@@ -27,7 +27,8 @@ void inspector::need_cells(int32_t n, const char * what) {
 }
 
 // Feeds tokens[0..n) to an idle slot, `width` rows of text a pass; each_pass sees the taps of each pass, and the logits
-// of its last row and of those from `first_output` on, if they are text. Whatever happens, the slot is empty afterwards.
+// of its last row and of those from `first_output` on, if they are text. Whatever happens, the slot is empty
+// afterwards.
 void inspector::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output,
     const char * what, const std::function<void(int32_t from, int32_t n_rows)> & each_pass) {
     prompt_media media = check_tokens(tokens, n, target_, media_, live_);
@@ -76,7 +77,7 @@ int32_t inspector::feed_medium(int32_t id, prompt_media & media, int32_t from, c
     }
     const int32_t n_rows = media_pass_rows(target_.limits(), m, from - span.begin);
     const int32_t pos    = media.layout.position(span.begin);
-    const int     rc = process_media(target_, drafts_, id, m, encoder_->rows(m), pos, from - span.begin, n_rows);
+    const int     rc     = process_media(target_, drafts_, id, m, encoder_->rows(m), pos, from - span.begin, n_rows);
     if (rc != 0) {
         throw status_error(DFLASH_ERROR_COMPUTE, what, ": a pass over a medium failed (code ", rc, ")");
     }
@@ -85,7 +86,8 @@ int32_t inspector::feed_medium(int32_t id, prompt_media & media, int32_t from, c
 
 // Whether rows from `first` on are rows of media, which have no logits.
 static void refuse_media_from(const char * field, int32_t first, const prompt_media & media, int32_t n) {
-    refuse_if(media.layout.next(first) < n, field, " is ", first, ", before a medium's end: rows of media have no logits");
+    refuse_if(
+        media.layout.next(first) < n, field, " is ", first, ", before a medium's end: rows of media have no logits");
 }
 
 void inspector::score(int32_t id, const dflash_score_params & p) {
@@ -201,7 +203,7 @@ void inspector::tap(int32_t id, const dflash_tap_params & p) {
     refuse_if(
         !drafts_.empty(), "tap needs an engine without a drafter (draft_kind lookup): its layers are tapped already");
     const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_, live_);
-    const int32_t n = p.n_tokens, k = p.k, n_vocab = target_.n_vocab();
+    const int32_t      n = p.n_tokens, k = p.k, n_vocab = target_.n_vocab();
     refuse_if(p.n_layers < 1 || !p.layers, "n_layers is ", p.n_layers, ", must be at least 1");
     check_range("k", k, 0, n_vocab);
     check_range("first", p.first, 0, n);

@@ -35,21 +35,21 @@ class inspector {
     double tree_pass(const dflash_tree_rows * trees, int32_t n_trees);
 
   private:
-    double run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked);
-    void   need_cells(int32_t n, const char * what);
-    void   feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output, const char * what,
-          const std::function<void(int32_t from, int32_t n_rows)> & each_pass);
+    double  run_trees(const dflash_tree_rows * trees, const std::vector<tree> & checked);
+    void    need_cells(int32_t n, const char * what);
+    void    feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, int32_t first_output, const char * what,
+           const std::function<void(int32_t from, int32_t n_rows)> & each_pass);
     int32_t feed_text(int32_t id, const int32_t * tokens, int32_t from, int32_t n, int32_t first_output,
         const media_layout & layout, const char * what);
     int32_t feed_medium(int32_t id, prompt_media & media, int32_t from, const char * what);
-    void   spread_logits(
-          const block_drafter & drafter, const std::vector<float> & rows, int32_t n_block, float * out) const;
+    void    spread_logits(
+           const block_drafter & drafter, const std::vector<float> & rows, int32_t n_block, float * out) const;
     tree              check_tree(const dflash_tree_rows & rows, int32_t index);
     std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);
 
-    target &         target_;
-    draft_memories & drafts_;
-    cache &          cache_;
+    target &            target_;
+    draft_memories &    drafts_;
+    cache &             cache_;
     const media_table & media_;
     const live_media &  live_;
     media_encoder *     encoder_;

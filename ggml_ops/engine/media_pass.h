@@ -10,8 +10,8 @@
 
 namespace dflash {
 
-// Rows [from, from + n) of a medium whose first row has position `pos`. rows: all of them, [n_rows, n_embd_inp]. Returns
-// llama_process()'s code. Their taps can be kept until the next pass.
+// Rows [from, from + n) of a medium whose first row has position `pos`. rows: all of them, [n_rows, n_embd_inp].
+// Returns llama_process()'s code. Their taps can be kept until the next pass.
 int process_media(target & target, draft_memories & drafts, int32_t seq, const medium & m, const float * rows,
     int32_t pos, int32_t from, int32_t n);
 

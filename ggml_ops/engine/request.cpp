@@ -57,8 +57,8 @@ static std::vector<std::shared_ptr<medium>> find_media(
     return media;
 }
 
-prompt_media check_tokens(const int32_t * tokens, int32_t n, const target & target, const media_table & table,
-    const live_media & live) {
+prompt_media check_tokens(
+    const int32_t * tokens, int32_t n, const target & target, const media_table & table, const live_media & live) {
     refuse_if(!tokens || n < 1, "tokens is empty: a prompt needs at least one token");
     check_vocabulary("tokens", tokens, n, target.n_vocab(), true);
     prompt_media found;
@@ -81,8 +81,8 @@ static void check_probs(const dflash_request_params & r, int32_t n_vocab, const 
         "rows of media have no probability: begin behind the last one");
 }
 
-static void check_request(const dflash_request_params & r, const target & target, const drafter_list & drafters,
-    const media_layout & media) {
+static void check_request(
+    const dflash_request_params & r, const target & target, const drafter_list & drafters, const media_layout & media) {
     refuse_if(r.n_predict < -1, "n_predict is ", r.n_predict, ", must be >= -1");
     refuse_if(is_media(r.tokens[r.n_tokens - 1]), "the prompt ends with a medium: let text follow it");
     check_range("budget", r.budget, 0, DFLASH_MAX_NODES);

@@ -15,7 +15,7 @@ namespace dflash {
 class drafter;
 class live_media;    // media/live_media.h
 class media_table;   // media/media_table.h
-class sampler;   // accept/sampling.h
+class sampler;       // accept/sampling.h
 class target;
 
 struct request {
@@ -51,8 +51,8 @@ request prepare_request(const dflash_request_params & r, const dflash_engine_par
     const std::vector<const drafter *> & drafters, const media_table & table, const live_media & live);
 
 // Throws unless these are tokens of the target or media, at least one and fewer than a slot's context.
-prompt_media check_tokens(const int32_t * tokens, int32_t n, const target & target, const media_table & table,
-    const live_media & live);
+prompt_media check_tokens(
+    const int32_t * tokens, int32_t n, const target & target, const media_table & table, const live_media & live);
 // The same for tokens alone, which may be few or many.
 void check_text(const int32_t * tokens, int32_t n, const target & target);
 

@@ -56,14 +56,14 @@ struct slot_drafts {
 
 // A slot's rows in this pass.
 struct slot_pass {
-    int32_t     first_row = 0;       // in the batch
-    int32_t     n_rows    = 0;       // a prompt chunk's or a tree's
-    bool        reads     = false;   // a prompt chunk
-    bool        samples   = false;   // a tree, or the chunk that holds the prompt's last row
-    bool        open      = false;   // its rows are a tree to the target's memory, which waits for the path
-    bool        reads_media = false;   // its next rows were a medium's, read in a pass before this one or
-    const medium * awaits   = nullptr;   // not encoded yet
-    walk_result walked;
+    int32_t        first_row   = 0;         // in the batch
+    int32_t        n_rows      = 0;         // a prompt chunk's or a tree's
+    bool           reads       = false;     // a prompt chunk
+    bool           samples     = false;     // a tree, or the chunk that holds the prompt's last row
+    bool           open        = false;     // its rows are a tree to the target's memory, which waits for the path
+    bool           reads_media = false;     // its next rows were a medium's, read in a pass before this one or
+    const medium * awaits      = nullptr;   // not encoded yet
+    walk_result    walked;
 
     // The first row that is sampled from.
     int32_t sampled_row() const { return first_row + (reads ? n_rows - 1 : 0); }

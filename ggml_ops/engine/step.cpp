@@ -110,7 +110,7 @@ slot * engine::next_medium() {
             continue;
         }
         s.request.media.want(encoder_.get(), s.n_past());
-        const medium * m   = s.request.media.at(s.n_past());
+        const medium * m = s.request.media.at(s.n_past());
         if (!m) {
             continue;
         }
@@ -128,11 +128,11 @@ slot * engine::next_medium() {
 }
 
 void engine::read_medium(slot & s) {
-    const media_span &   span = *s.request.media.layout.at(s.n_past());
-    const medium &       m    = *s.request.media.at(s.n_past());
-    const int32_t        from = s.n_past() - span.begin, n = media_pass_rows(limits_, m, from);
-    const int32_t        pos  = s.held->media.position(span.begin);
-    const int            rc   = process_media(target_, drafts_, s.id, m, encoder_->rows(m), pos, from, n);
+    const media_span & span = *s.request.media.layout.at(s.n_past());
+    const medium &     m    = *s.request.media.at(s.n_past());
+    const int32_t      from = s.n_past() - span.begin, n = media_pass_rows(limits_, m, from);
+    const int32_t      pos = s.held->media.position(span.begin);
+    const int          rc  = process_media(target_, drafts_, s.id, m, encoder_->rows(m), pos, from, n);
     fail_if(rc != 0, "a pass over a medium failed (code ", rc, ")");
     ++totals_.n_passes;
     totals_.n_rows += n;

@@ -112,8 +112,8 @@ class state_walk {
             --found->second;
         }
         for (const auto & [pos, n] : unseen) {
-            const bool left = window && llama_hparams::is_masked_swa(
-                                            hparams_.n_swa, hparams_.swa_type, pos, tokens_.at.back());
+            const bool left =
+                window && llama_hparams::is_masked_swa(hparams_.n_swa, hparams_.swa_type, pos, tokens_.at.back());
             require(n == 0 || left, "a position is missing");
         }
     }

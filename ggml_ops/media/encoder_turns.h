@@ -45,7 +45,7 @@ class encoder_turns {
 
     std::mutex              mutex_;
     std::condition_variable changed_;
-    turn                    turn_ = turn::none;
+    turn                    turn_       = turn::none;
     bool                    step_waits_ = false, encoder_waits_ = false, encoder_is_next_ = false;
     int64_t                 t_begin_us_ = 0;   // of this turn
     int64_t                 step_us_    = 0;   // that the last step took

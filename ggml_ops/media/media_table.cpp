@@ -37,7 +37,8 @@ media_layout media_table::layout(const std::vector<int32_t> & tokens) const {
         spans.push_back({ (int32_t) i, tokens[i], k.size });
         const size_t end = std::min(tokens.size(), i + (size_t) k.size.n_rows);
         for (; i < end; ++i) {
-            refuse_if(tokens[i] != spans.back().token, "tokens[", i, "] ends a medium of ", k.size.n_rows, " rows too early");
+            refuse_if(
+                tokens[i] != spans.back().token, "tokens[", i, "] ends a medium of ", k.size.n_rows, " rows too early");
         }
     }
     return media_layout(std::move(spans));

@@ -20,8 +20,8 @@ class media_table {
     bool       knows(int32_t token) const;
     medium_key key(int32_t token) const;   // of one that it knows
 
-    // The media of tokens, in order; the last one may be cut off. Throws status_error: a token is no medium's, or one is
-    // not whole.
+    // The media of tokens, in order; the last one may be cut off. Throws status_error: a token is no medium's, or one
+    // is not whole.
     media_layout layout(const std::vector<int32_t> & tokens) const;
 
   private:

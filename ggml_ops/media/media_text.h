@@ -1,5 +1,5 @@
-// Media in a text: images and audio stand there as rows, each a negative token that is the medium's number. No llama.cpp
-// types.
+// Media in a text: images and audio stand there as rows, each a negative token that is the medium's number. No
+// llama.cpp types.
 
 #pragma once
 
@@ -27,9 +27,9 @@ struct media_size {
 
 // What makes two media equal to a cache.
 struct medium_key {
-    std::array<uint8_t, 32> hash{};       // of the data
-    int32_t                 part   = 0;   // of data that become several media: slices of an image, seconds of audio
-    int32_t                 order  = 0;   // among the images of its prompt, if its positions depend on it
+    std::array<uint8_t, 32> hash{};      // of the data
+    int32_t                 part  = 0;   // of data that become several media: slices of an image, seconds of audio
+    int32_t                 order = 0;   // among the images of its prompt, if its positions depend on it
     media_size              size;
 
     bool operator<(const medium_key & other) const;

@@ -41,8 +41,8 @@ class medium {
 
     enum class progress { none, queued, ready, failed };
     progress           state = progress::none;
-    std::vector<float> rows;        // [n_rows, n_embd_inp]
-    std::string        error;       // failed: why
+    std::vector<float> rows;            // [n_rows, n_embd_inp]
+    std::string        error;           // failed: why
     int32_t            n_readers = 0;   // requests that have yet to read the rows
 
   private:

@@ -49,8 +49,8 @@ def drawn(seed: int, width: int, height: int) -> Picture:
 def test_transformers_computes_the_same(
     engine: Engine, pair: SeeingPair, sizes: tuple[tuple[int, int], ...], before: bool
 ) -> None:
-    """Hidden states of each row, of words and of pictures, and distributions behind the pictures. Weights are f16, and so are ggml's
-    activations; its GELU is a table."""
+    """Hidden states of each row, of words and of pictures, and distributions behind the pictures. Weights are f16, and
+    so are ggml's activations; its GELU is a table."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from benchmarks.pocket_vl.chats import PAD, collate
@@ -118,7 +118,7 @@ def test_drafts_after_pictures(pair: SeeingPair) -> None:
         about += [
             {"messages": messages(Chat((Turn((scenes.draw(scene),), question),)))}
             for question in scenes.questions(scene, seed)
-            if question.kind in ("describe", "json", "side")
+            if question.kind in ("describe", "list", "side")
         ]
     with Engine(
         pair.target, pair.drafter, mmproj=pair.mmproj, n_ctx=1024, n_threads=1, warmup=False, lookup=False

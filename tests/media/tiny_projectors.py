@@ -618,7 +618,14 @@ def qwen25o() -> Made:
     return Made(vision.keys | audio.keys, vision.shapes | audio.shapes, arch="qwen2vl")
 
 
+def wide(made: Made, width: int) -> Made:
+    """The same for a text model of that width."""
+    last = {name: [width if n == TEXT else n for n in dims] for name, dims in made.shapes.items() if name[:5] == "mm.2."}
+    return made._replace(shapes=made.shapes | last, text=width)
+
+
 PROJECTORS: dict[str, Made] = VISION | AUDIO | {"qwen2.5o": qwen25o()}
+PROJECTORS["qwen2vl_merger-256"] = wide(VISION["qwen2vl_merger"], 256)  # the width of the pocket targets
 
 
 # ---- files
@@ -630,7 +637,7 @@ def floats(key: str, values: list[float]) -> Pair:
 
 def encoder_keys(part: str, made: Made) -> Keys:
     keys: Keys = {"embedding_length": EMBD, "attention.head_count": N_HEAD, "feed_forward_length": FF,
-                  "block_count": made.layers, "projection_dim": TEXT, "attention.layer_norm_epsilon": 1e-6}  # fmt: skip
+                  "block_count": made.layers, "projection_dim": made.text, "attention.layer_norm_epsilon": 1e-6}  # fmt: skip
     keys |= {"image_size": SIDE, "patch_size": PATCH} if part == "vision" else {"num_mel_bins": MEL}
     return {f"clip.{part}.{key}": value for key, value in keys.items()}
 

@@ -150,6 +150,7 @@ def summary(result: Result, settings: TrainSettings) -> list[str]:
             "or a lower --rate"
         )
     files = str(settings.merge) if settings.merge else f"{settings.model} -md {result.output}"
+    files += f" -mm {settings.mmproj}" if settings.mmproj else ""
     lines.append(f"  next: dflash-local serve -m {files}")
     return lines
 

@@ -28,7 +28,7 @@ int main() {
         }
         done = true;
     });
-    int n_steps = 0;
+    int               n_steps = 0;
     while (!done) {
         const encoder_turns::step turn(turns);
         CHECK(!encodes);   // one at a time
@@ -37,7 +37,7 @@ int main() {
         sleep_ms(5);
     }
     encoder.join();
-    CHECK(n_steps >= 3);          // steps went on while it encoded
+    CHECK(n_steps >= 3);              // steps went on while it encoded
     CHECK(most_pieces.load() < 40);   // and it went on between steps, not at their end
     {
         const encoder_turns::step turn(turns);   // nobody waits

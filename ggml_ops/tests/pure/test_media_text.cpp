@@ -11,10 +11,12 @@
 using namespace dflash;
 
 // 3 tokens, an image of 2 x 4 rows with M-RoPE, 2 tokens, 3 rows of audio, 2 tokens.
-static media_layout image_and_audio() { return media_layout({ { 3, -2, { 8, 4, false } }, { 13, -3, { 3, 3, true } } }); }
+static media_layout image_and_audio() {
+    return media_layout({ { 3, -2, { 8, 4, false } }, { 13, -3, { 3, 3, true } } });
+}
 
 static void positions_jump_behind_an_image() {
-    const media_layout media = image_and_audio();
+    const media_layout media  = image_and_audio();
     const int32_t      want[] = { 0, 1, 2, 3, 3, 3, 3, 3, 3, 3, 3, 7, 8, 9, 10, 11, 12, 13 };
     for (int32_t i = 0; i < 18; ++i) {
         CHECK(media.position(i) == want[i]);
@@ -55,9 +57,9 @@ static std::string refusal(const media_table & table, const std::vector<int32_t>
 static void equal_media_have_one_number() {
     media_table table;
     medium_key  image, other;
-    image.size     = { 2, 1, false };
-    other          = image;
-    other.hash[31] = 1;
+    image.size      = { 2, 1, false };
+    other           = image;
+    other.hash[31]  = 1;
     const int32_t a = media_token(table.number(image)), b = media_token(table.number(other));
     CHECK(a == -2 && b == -3 && media_token(table.number(image)) == a);
     CHECK(table.knows(a) && !table.knows(-4) && !table.knows(-1) && !table.knows(0));

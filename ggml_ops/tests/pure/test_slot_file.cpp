@@ -86,14 +86,14 @@ static void what_is_written_comes_back(const std::string & path) {
 // Two pictures, the second twice: rows without a position of their own, and with one.
 static std::vector<slot_medium> pictures() {
     slot_medium first, second;
-    first.token          = -2;
-    first.key.hash[31]   = 7;
-    first.key.part       = 1;
-    first.key.size       = { 2, 1, false };
-    second.token         = -5;
-    second.key.hash[0]   = 9;
-    second.key.order     = 3;
-    second.key.size      = { 1, 1, true };
+    first.token        = -2;
+    first.key.hash[31] = 7;
+    first.key.part     = 1;
+    first.key.size     = { 2, 1, false };
+    second.token       = -5;
+    second.key.hash[0] = 9;
+    second.key.order   = 3;
+    second.key.size    = { 1, 1, true };
     return { first, second };
 }
 
