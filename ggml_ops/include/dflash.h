@@ -137,20 +137,26 @@ typedef struct dflash_engine_params {
     const char * drafter;         // GGUF in upstream's `dflash` dialect, or the target's MTP layers alone; NULL: none
     const char * chat_template;   // Jinja, or the name of one of llama.cpp's templates; NULL: the model's own
 
+    // media
+    const char * mmproj;             // the target's projector, a GGUF file, which reads media; NULL: text only
+    bool         mmproj_offload;     // compute it on the first device that the target may use; false: on the CPU
+    int32_t      image_min_tokens;   // rows that an image takes at least, for models that let one choose; 0: their own
+    int32_t      image_max_tokens;   // and at most
+
     // context. n_ctx 0: n_slots times n_ctx_slot, if that is given and shared; else the model's own length (per slot,
     // unless they share it), limited to what half of the memory left by the weights can hold. A stream per slot costs
     // padding passes when tree sizes differ or prompts are read. Targets whose attention requires it (minimax-m3)
     // always have one per slot, and no share_ctx.
-    uint32_t     n_ctx;          // tokens of all slots
-    uint32_t     n_ctx_slot;     // max. tokens per slot, 0: no further limit
-    uint32_t     n_slots;        // sequences that run at the same time, 1..64
-    bool         kv_unified;     // one KV stream for all slots; false: one per slot
-    bool         share_ctx;      // a slot may use all that others leave of n_ctx (needs kv_unified); false: equal parts
-    uint32_t     n_batch;        // max. prompt rows in one pass; trees may need more
-    uint32_t     n_ubatch;       // rows computed at once; prompts are read in chunks of this size
-    int32_t      flash_attn;     // -1: auto, 0: off, 1: on
-    bool         swa_full;       // sliding-window layers keep the whole context
-    const char * type_k;         // KV cache type of the target: "f16", "f32", "q8_0", ...
+    uint32_t     n_ctx;        // tokens of all slots
+    uint32_t     n_ctx_slot;   // max. tokens per slot, 0: no further limit
+    uint32_t     n_slots;      // sequences that run at the same time, 1..64
+    bool         kv_unified;   // one KV stream for all slots; false: one per slot
+    bool         share_ctx;    // a slot may use all that others leave of n_ctx (needs kv_unified); false: equal parts
+    uint32_t     n_batch;      // max. prompt rows in one pass; trees may need more
+    uint32_t     n_ubatch;     // rows computed at once; prompts are read in chunks of this size
+    int32_t      flash_attn;   // -1: auto, 0: off, 1: on
+    bool         swa_full;     // sliding-window layers keep the whole context
+    const char * type_k;       // KV cache type of the target: "f16", "f32", "q8_0", ...
     const char * type_v;
     const char * type_k_draft;   // KV cache type of the drafter: "f16" or "f32"
     const char * type_v_draft;
@@ -190,18 +196,18 @@ typedef struct dflash_engine_params {
                                     // dflash_engine_free(); NULL: none
 
     // drafting
-    int32_t  draft_kind;       // dflash_draft_kind: what drafts, beside lookup
-    int32_t  draft;            // dflash_draft_mode: which shapes drafts may have
-    int32_t  accept;           // dflash_accept_rule
-    int32_t  budget;           // nodes per tree, the anchor included: 0: chosen by measured cost, 1: no drafting, N: N if
-                               // the draft has that many
-    int32_t  draft_n_max;      // max. draft tokens per step, 0: as many as a block proposes
-    uint32_t draft_ctx;        // newest positions that the drafter attends to, 0: 4096; at most a slot's context
-    uint32_t draft_vocab;      // tokens that a drafter without an output projection may propose, 0: by the vocabulary's
-                               // size, UINT32_MAX: all; which ones follows the texts
-    bool     lookup;           // prompt lookup: add what followed earlier occurrences of the last tokens to the tree
-    uint32_t lookup_answers;   // newest tokens of the answers to each dflash_request_params.lookup_owner that lookup may
-                               // quote for the same one, 0: none
+    int32_t draft_kind;     // dflash_draft_kind: what drafts, beside lookup
+    int32_t draft;          // dflash_draft_mode: which shapes drafts may have
+    int32_t accept;         // dflash_accept_rule
+    int32_t budget;         // nodes per tree, the anchor included: 0: chosen by measured cost, 1: no drafting, N: N if
+                            // the draft has that many
+    int32_t  draft_n_max;   // max. draft tokens per step, 0: as many as a block proposes
+    uint32_t draft_ctx;     // newest positions that the drafter attends to, 0: 4096; at most a slot's context
+    uint32_t draft_vocab;   // tokens that a drafter without an output projection may propose, 0: by the vocabulary's
+                            // size, UINT32_MAX: all; which ones follows the texts
+    bool     lookup;        // prompt lookup: add what followed earlier occurrences of the last tokens to the tree
+    uint32_t lookup_answers;   // newest tokens of the answers to each dflash_request_params.lookup_owner that lookup
+                               // may quote for the same one, 0: none
 } dflash_engine_params;
 
 DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
@@ -220,9 +226,9 @@ DFLASH_API dflash_status dflash_plan(const dflash_engine_params * params, const 
 
 // JSON: target and drafters, the preferred one first and as "drafter", too (arch, description, n_params, size, n_vocab,
 // n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr"|"mtp", target_layers,
-// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template, and media:
-// null without a projector, else {"vision", "audio": can it read them, "marker": what stands for a medium in a prompt's
-// text, another one in each process}.
+// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template, and media: null
+// without a projector, else {"vision", "audio": can it read them, "marker": what stands for a medium in a prompt's text,
+// another one in each process}.
 DFLASH_API dflash_status dflash_engine_info(const dflash_engine * engine, char ** out);
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
@@ -469,7 +475,7 @@ typedef struct dflash_media {
     uint64_t        n_data;   // bytes
     int32_t         width;    // image only
     int32_t         height;
-    const uint8_t * hash;   // [32]: of what the data were made from. Media with equal hashes are equal
+    const uint8_t * hash;     // [32]: of what the data were made from. Media with equal hashes are equal
 } dflash_media;
 
 // Tokenizes a text in which the i-th marker (dflash_engine_info) stands for media[i], and prepares the media; they are
