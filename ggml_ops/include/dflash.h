@@ -226,9 +226,9 @@ DFLASH_API dflash_status dflash_plan(const dflash_engine_params * params, const 
 
 // JSON: target and drafters, the preferred one first and as "drafter", too (arch, description, n_params, size, n_vocab,
 // n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2"|"dspark"|"domino"|"lilicorr"|"mtp", target_layers,
-// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template, and media: null
-// without a projector, else {"vision", "audio": can it read them, "marker": what stands for a medium in a prompt's text,
-// another one in each process}.
+// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template, and media:
+// null without a projector, else {"vision", "audio": can it read them, "marker": what stands for a medium in a prompt's
+// text, another one in each process}.
 DFLASH_API dflash_status dflash_engine_info(const dflash_engine * engine, char ** out);
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
@@ -475,7 +475,7 @@ typedef struct dflash_media {
     uint64_t        n_data;   // bytes
     int32_t         width;    // image only
     int32_t         height;
-    const uint8_t * hash;     // [32]: of what the data were made from. Media with equal hashes are equal
+    const uint8_t * hash;   // [32]: of what the data were made from. Media with equal hashes are equal
 } dflash_media;
 
 // Tokenizes a text in which the i-th marker (dflash_engine_info) stands for media[i], and prepares the media; they are
