@@ -665,9 +665,9 @@ def weight(name: str, tensor: str, dims: list[int]) -> Tensor:
     middle = 1.0 if "norm" in tensor or "ln" in tensor or tensor.endswith((".output_max", ".input_max")) else 0.0
     data = rng.normal(middle, 0.1, int(np.prod(dims))).astype(np.float32)
     if tensor.endswith("conv_norm_var"):
-        data = np.abs(data) + 0.1
+        data = np.abs(data) + np.float32(0.1)
     if tensor.endswith(("input_min", "output_min")):
-        data -= 1
+        data -= np.float32(1)
     kind = 1 if len(dims) >= 3 and tensor.endswith("weight") and is_kernel(tensor) else 0
     return Tensor(tensor.encode(), dims, kind, (data.astype(np.float16) if kind else data).tobytes())
 
