@@ -37,6 +37,7 @@ class Settings:
     slot_save_path: Path | None = None  # folder of saved slots
     strict_fields: bool = False
     media: MediaSources = field(default_factory=MediaSources)  # where images and audio may come from
+    media_marker: str = ""  # stands for media in prompts of /completion; empty: one that nobody can guess
     embedding: ModelOptions | None = None
     rerank: ModelOptions | None = None
     embd_normalize: int = 2

@@ -14,7 +14,6 @@ from dflash_local.convert.writer import write_gguf
 from tests.gguf_files import output
 
 WIDTH, LAYERS, FF, IMAGE, PATCH, MERGE = 64, 2, 128, 64, 8, 2
-SIDE = IMAGE // PATCH
 
 
 def projector_file(
@@ -23,6 +22,8 @@ def projector_file(
     keys: Mapping[str, Any] | None = None,
     more: Mapping[str, tuple[int, ...]] | None = None,
     without: str = "",
+    layers: int = LAYERS,
+    image: int = IMAGE,
 ) -> Path:
     """A projector of the kind gemma3 at `path`, which is returned.
 
@@ -31,6 +32,7 @@ def projector_file(
         keys: replace those of the file, or are added; None leaves one out.
         more: shapes of other tensors, by their names; they replace those of the file, or are added.
         without: a tensor to leave out.
+        layers, image: how deep it is, and the side of the pictures that it reads: what it has to compute.
     """
     rng = np.random.default_rng(0)
 
@@ -41,12 +43,12 @@ def projector_file(
     tensors = [
         tensor("v.patch_embd.weight", WIDTH, 3, PATCH, PATCH),
         tensor("v.patch_embd.bias", WIDTH),
-        output("v.position_embd.weight", rng.normal(0, 0.05, (SIDE * SIDE, WIDTH)).astype(np.float32)),
+        output("v.position_embd.weight", rng.normal(0, 0.05, ((image // PATCH) ** 2, WIDTH)).astype(np.float32)),
         *(tensor(f"v.post_ln.{kind}", WIDTH) for kind in ("weight", "bias")),
         tensor("mm.soft_emb_norm.weight", WIDTH),
         tensor("mm.input_projection.weight", WIDTH, rows),
     ]
-    for layer in range(LAYERS):
+    for layer in range(layers):
         for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
             tensors += [tensor(f"v.blk.{layer}.{name}.weight", WIDTH, WIDTH)]
             tensors += [tensor(f"v.blk.{layer}.{name}.bias", WIDTH)]
@@ -54,7 +56,7 @@ def projector_file(
             tensors += [tensor(f"v.blk.{layer}.{name}.{kind}", WIDTH) for kind in ("weight", "bias")]
         for name, shape in (("ffn_up", (FF, WIDTH)), ("ffn_down", (WIDTH, FF))):
             tensors += [tensor(f"v.blk.{layer}.{name}.weight", *shape), tensor(f"v.blk.{layer}.{name}.bias", shape[0])]
-    metadata = {**_keys(rows), **{key: _value(data) for key, data in (keys or {}).items()}}
+    metadata = {**_keys(rows, layers, image), **{key: _value(data) for key, data in (keys or {}).items()}}
     path.parent.mkdir(parents=True, exist_ok=True)
     found = {made.name: made for made in tensors} | {name: tensor(name, *shape) for name, shape in (more or {}).items()}
     found.pop(without, None)
@@ -67,10 +69,10 @@ def _value(data: Any) -> Value | None:
     return data if data is None or isinstance(data, Value) else kinds[type(data)](data)
 
 
-def _keys(rows: int) -> dict[str, Value | None]:
+def _keys(rows: int, layers: int, image: int) -> dict[str, Value | None]:
     sizes = {
-        "embedding_length": WIDTH, "feed_forward_length": FF, "block_count": LAYERS, "attention.head_count": 2,
-        "projection_dim": rows, "image_size": IMAGE, "patch_size": PATCH, "projector.scale_factor": MERGE,
+        "embedding_length": WIDTH, "feed_forward_length": FF, "block_count": layers, "attention.head_count": 2,
+        "projection_dim": rows, "image_size": image, "patch_size": PATCH, "projector.scale_factor": MERGE,
     }  # fmt: skip
     return {
         "general.architecture": string("clip"),

@@ -11,7 +11,8 @@ from dflash_local.media.media_limits import MAX_BYTES, MIB
 
 
 def read_file_url(url: str, folder: Path) -> bytes:
-    """The file of a `file://` URL: a path from `folder` on, or an absolute one below it.
+    """The file of a `file://` URL: an absolute path below `folder`, or a path from there on, also with slashes before
+    it, as llama-server reads it.
 
     Raises:
         ValueError: it is not below the folder, there is none, or it is too large.
@@ -24,6 +25,8 @@ def read_file_url(url: str, folder: Path) -> bytes:
         raise ValueError("is no path")
     try:
         found = (root / path).resolve()
+        if path.startswith("/") and not found.is_relative_to(root):
+            found = (root / path.lstrip("/")).resolve()
     except (OSError, RuntimeError):  # links that lead in a circle
         raise ValueError("cannot be opened") from None
     if not found.is_relative_to(root):

@@ -84,7 +84,7 @@ def props(service: Service) -> Props:
     abilities = service.engine.abilities if service.has_engine else NO_MEDIA
     common: CommonProps = {
         "modalities": {"vision": abilities.vision, "audio": abilities.audio, "video": False},
-        "media_marker": abilities.marker or MEDIA_MARKER,
+        "media_marker": settings.media_marker or abilities.marker or MEDIA_MARKER,
         "endpoint_slots": settings.slots_endpoint and service.has_engine,
         "endpoint_props": False,
         "endpoint_metrics": settings.metrics_endpoint,

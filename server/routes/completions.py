@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body.prompt)
 
         def start() -> tuple[list[Generation], NativeReply]:
-            tokens = [_prompt_tokens(service.engine, prompt) for prompt in prompts]
+            tokens = [_prompt_tokens(service, prompt) for prompt in prompts]
             generations = start_completion(service, body, fields, tokens)
             return generations, native_reply(service.engine, settings.alias, body, fields, generations)
 
@@ -86,19 +86,22 @@ async def _run(service: Service, prompts: list[Prompt], start: Callable[[], T]) 
     return await run(start)
 
 
-def _prompt_tokens(engine: Engine, prompt: Prompt) -> Sequence[int]:
+def _prompt_tokens(service: Service, prompt: Prompt) -> Sequence[int]:
+    engine = service.engine
     if not isinstance(prompt, MarkedText):
         return engine.tokenize_prompt(prompt)
-    media = media_of(prompt.files, engine.abilities, _FILES)
+    media, text = media_of(prompt.files, engine.abilities, _FILES), prompt.text
+    if marker := service.settings.media_marker:
+        text = text.replace(marker, engine.abilities.marker)
     try:
-        return engine.tokenize_prompt(prompt.text, media)
+        return engine.tokenize_prompt(text, media)
     except RequestError as error:
         raise blamed(error, media, [f"{_FILES}[{index}]" for index in range(len(media))]) from None
 
 
 def _tokens(service: Service, prompt: Prompt, suffix: str | None, fields: RequestFields) -> Sequence[int]:
     if not suffix or isinstance(prompt, MarkedText):
-        return _prompt_tokens(service.engine, prompt)
+        return _prompt_tokens(service, prompt)
     layout = service.infill
     prefix = layout.tokens(prompt) if isinstance(prompt, str) else service.engine.tokenize_parts(prompt)
     return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])

@@ -80,6 +80,7 @@ def test_files_below_the_folder(folder: Path) -> None:
     assert read(f"file://localhost{folder}/more/c.png", sources) == b"another"
     assert read("file://localhost.png", sources) == b"named"
     assert read("file://more/../a b.png", sources) == b"picture"
+    assert read("file:////more//c.png", sources) == b"another"
     assert read("file://in.png", sources) == b"picture"
 
 
@@ -91,9 +92,11 @@ def test_files_below_the_folder(folder: Path) -> None:
         ("more/../../secret.png", "is not in the folder"),
         ("out.png", "is not in the folder"),
         ("up/secret.png", "is not in the folder"),
-        ("/etc/passwd", "is not in the folder"),
-        ("//etc/passwd", "is not in the folder"),
-        ("/no/such/file", "is not in the folder"),
+        ("/etc/passwd", "cannot be opened"),  # below the folder there is none
+        ("//etc/passwd", "cannot be opened"),
+        ("/no/such/file", "cannot be opened"),
+        ("/../secret.png", "is not in the folder"),
+        ("//out.png", "is not in the folder"),
         ("round.png", "cannot be opened|is not in the folder"),
         ("none.png", "cannot be opened"),
         ("more", "is no file|cannot be opened"),

@@ -377,6 +377,16 @@ def test_what_a_completion_refuses(server: Live, prompt: Any, param: str, why: s
         assert any(part in error["message"] for part in why.split("|"))
 
 
+def test_a_chosen_marker(native: FakeNative) -> None:
+    """It stands for media where a client writes a prompt; in chats it is a text."""
+    prompt = {"prompt_string": "see <one> now", "multimodal_data": [text_of(RED)]}
+    with live(lambda _progress: Engine.over(native), Settings(media_marker="<one>")) as server:
+        assert server.http.get("/props").json()["media_marker"] == "<one>"
+        assert post(server, "/completion", {"prompt": prompt, "n_predict": 4})["prompt"] == "see  now"
+        post(server, CHAT, {"messages": user(text("<one>"), image()), "max_tokens": 4})
+        assert prompt_of(native) == "user: <one>" + "A" * IMAGE + "\n"
+
+
 def test_no_echo_of_media(server: Live) -> None:
     prompt = {"prompt_string": MARKER, "multimodal_data": [text_of(RED)]}
     for field in ({"echo": True}, {"suffix": "x"}):

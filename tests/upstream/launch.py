@@ -16,10 +16,11 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.upstream.names import DRAFTER, POCKET
+from tests.upstream.names import DRAFTER, POCKET, SEEING
 
 # Here a conversation should come to its end: the pocket target stands in for the one that tells stories.
 _CONVERSATIONS = ("test_compat_anthropic", "test_compat_oai_responses", "test_tool_call")
@@ -51,7 +52,7 @@ def replaced(flags: list[str]) -> list[str]:
     for flag in flags:
         if kept and kept[-1] == "--hf-repo":
             foreign = not (hub / f"models--{flag.split(':')[0].replace('/', '--')}").is_dir()
-            kept.append(POCKET if foreign or ends else flag)
+            kept.append(POCKET if foreign or (ends and SEEING not in flag) else flag)
         elif kept and kept[-1] == "--model-draft" and not Path(flag).is_file():
             kept.append(str(DRAFTER))
         else:
@@ -145,7 +146,16 @@ def _serve(flags: list[str]) -> int:
 
     if "LLAMA_SERVER_DEBUG_FAKE_TIMING" in os.environ:
         _slow_router()
-    return ours(["serve", *_drafting(_known(flags))])
+    return ours(["serve", *_drafting(_known(flags)), *_fetching()])
+
+
+def _fetching() -> list[str]:
+    """Pictures that the tests name by their addresses are of this machine, whose address ours would not fetch from."""
+    from dflash_local.media import media_sources
+    from dflash_local.media.remote_file import RemoteFiles
+
+    media_sources.RemoteFiles = partial(RemoteFiles, is_allowed=lambda _: True)  # type: ignore[misc, assignment]
+    return ["--media-hosts", os.environ["UPSTREAM_PICTURES"]]
 
 
 def _slow_router() -> None:

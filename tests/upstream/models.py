@@ -1,6 +1,7 @@
 """The models that the tests name, as a cache of the Hub that both servers read: each of them is the pocket target.
 
-So answers of both servers can be compared, and nothing is downloaded. What the tests need of a model beyond its being
+The one that sees has a projector with random weights. So answers of both servers can be compared, and nothing is
+downloaded. What the tests need of a model beyond its being
 one is in its metadata: tokens for infill, several files, a kind of pooling, an answer that does not end before its
 limit.
 """
@@ -15,7 +16,8 @@ from typing import Any
 from dflash_local.convert.gguf_metadata import read_header, u32
 from tests.convert import samples
 from tests.gguf_files import rewritten
-from tests.upstream.names import POCKET, TARGET
+from tests.projector_files import projector_file
+from tests.upstream.names import POCKET, SEEING, TARGET
 
 # Control tokens that the pocket target has, but never writes. llama.cpp ends a text at its other tokens for infill.
 _FIM = {"fim_pre_token_id": 8, "fim_suf_token_id": 9, "fim_mid_token_id": 3}
@@ -38,7 +40,8 @@ def write_hub(root: Path) -> None:
     _add(root, "ggml-org/test-model-stories260K-infill", {"stories260K-infill-F32.gguf": infill})
     _add(root, POCKET, {"pocket-F16.gguf": TARGET})
     _add(root, "ggml-org/stories15M_MOE", {"stories15M_MOE-F16.gguf": stories})
-    _add(root, "ggml-org/tinygemma3-GGUF", {"tinygemma3-Q8_0.gguf": TARGET})
+    projector = projector_file(made / "projector.gguf")
+    _add(root, SEEING, {"tinygemma3-Q8_0.gguf": TARGET, "mmproj-tinygemma3-f16.gguf": projector})
     names = [f"{{}}-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     split = {f"tinyllamas/split/{name.format('stories15M-q8_0')}": made / name.format("part") for name in names}
     folders = ("bert-bge-small", "jina-reranker-v1-tiny-en")

@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 import requests
 
+from tests.upstream import pictures
+
 # A request that takes longer, and a test that takes longer, hang.
 REQUEST_SECONDS = 120
 TEST_SECONDS = 600
@@ -43,7 +45,7 @@ def pytest_load_initial_conftests() -> None:
     utils.match_regex = lambda regex, text: isinstance(text, str)
     _start_patiently(utils.ServerProcess)
     _read_headers(utils.ServerProcess)
-    _limit_requests()
+    _ask_with_pictures(utils.ServerProcess)
     if path := os.environ.get("UPSTREAM_RECORD"):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         _record(utils, Path(path) / f"{worker}.jsonl")
@@ -78,14 +80,20 @@ def _read_headers(process: Any) -> None:
     process.make_request = request
 
 
-def _limit_requests() -> None:
-    request = requests.Session.request
+def _ask_with_pictures(process: Any) -> None:
+    """Pictures come from this process, and no request takes forever."""
+    address = pictures.serve()
+    request, make_request = requests.Session.request, process.make_request
 
-    def limited(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def limited(self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = min(kwargs.get("timeout") or REQUEST_SECONDS, REQUEST_SECONDS)
-        return request(self, *args, **kwargs)
+        return request(self, method, pictures.moved(url, address), *args, **kwargs)
+
+    def moved(self: Any, method: str, path: str, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return make_request(self, method, path, pictures.moved(data, address), *args, **kwargs)
 
     requests.Session.request = limited  # type: ignore[method-assign]
+    process.make_request = moved
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from dflash_local.build.log import BuildLog
 from dflash_local.build.peer import pin
 from dflash_local.build.upstream import cache_dir
+from tests.media.samples import picture, saved
 
 # What the tests read besides themselves: chat templates.
 _PARTS = ("tools/server/tests/", "models/templates/")
@@ -50,4 +51,7 @@ def working_copy(folder: Path) -> Path:
     shutil.copytree(tree / "tools" / "server" / "tests", tests)
     (folder / "models").symlink_to(tree / "models", target_is_directory=True)
     (tests / "tmp").mkdir(exist_ok=True)
+    photograph = folder / "tools" / "mtmd" / "test-1.jpeg"  # which the source package leaves out
+    photograph.parent.mkdir()
+    photograph.write_bytes(saved(picture(64, 48), "JPEG"))
     return tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -321,6 +322,7 @@ def http_settings(args: HttpFlags) -> Settings:
         slots_endpoint=args.slots,
         slot_save_path=_folder(args.slot_save_path, "--slot-save-path", "for saved slots"),
         media=MediaSources(args.media_hosts, _folder(args.media_path, "--media-path", "with images and audio")),
+        media_marker=os.environ.get("LLAMA_MEDIA_MARKER", ""),  # llama-server has no flag for it either
         metrics_endpoint=args.metrics,
         strict_fields=args.strict_fields,
         spm_infill=args.spm_infill,

@@ -95,13 +95,13 @@ class Barrage:
         if answer.status >= 500 and answer.status != 503 and not reviewed:
             return f"{answer.status}: {said!r}"
         if answer.status >= 400 and request.method != "HEAD":
-            return "" if _is_error(answer.body) else f"{answer.status} without an error: {said!r}"
+            return "" if is_error(answer.body) else f"{answer.status} without an error: {said!r}"
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            return _stream_fault(answer.body)
+            return stream_fault(answer.body)
         return ""
 
 
-def _is_error(body: bytes) -> bool:
+def is_error(body: bytes) -> bool:
     """An error of OpenAI's, Anthropic's or Ollama's shape; or plain text, of a request that is not HTTP."""
     try:
         answer = json.loads(body)
@@ -111,7 +111,7 @@ def _is_error(body: bytes) -> bool:
     return bool(error.get("message") if isinstance(error, dict) else isinstance(error, str) and error)
 
 
-def _stream_fault(body: bytes) -> str:
+def stream_fault(body: bytes) -> str:
     """Whether each line of the stream is one, and none reports a fault of the server."""
     for line in body.decode("utf-8", "strict").split("\n"):
         if line and not line.startswith((":", "data: ", "event: ")):
@@ -154,16 +154,17 @@ async def witness(port: int, requests: Mapping[str, Any], headers: tuple[tuple[s
         if answer.status == OFF:
             continue
         assert answer.status == 200, f"{path}: {answer.status} {answer.body[:500]!r}"
-        answers[path] = _told(json.loads(answer.body))
+        answers[path] = told(json.loads(answer.body))
     await connection.close()
     return answers
 
 
-def _told(value: Any) -> Any:
+def told(value: Any) -> Any:
     """What an answer says, without ids and times."""
-    keys = ("content", "text", "choices", "message", "output", "data", "embedding", "tokens", "finish_reason")
+    keys = ("content", "text", "choices", "message", "output", "data", "embedding", "tokens", "finish_reason",
+            "response", "input_tokens")  # fmt: skip
     if isinstance(value, dict):
-        return {name: _told(item) for name, item in value.items() if name in keys}
+        return {name: told(item) for name, item in value.items() if name in keys}
     if isinstance(value, list):
-        return [_told(item) for item in value]
+        return [told(item) for item in value]
     return value

@@ -1,0 +1,1 @@
+"""Broken, odd and sound media in requests to a live server."""
