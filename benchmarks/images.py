@@ -4,7 +4,8 @@ Usage: python benchmarks/images.py [--shape 0.6b] [--type q4_0] [--temperatures 
 
 The pair is the pocket-VL, inflated, with a vision tower of SigLIP's size; its pictures are held-out drawn scenes. All
 servers are resident and take turns at every request: questions with long answers, the same without their pictures, and
-streamed ones for the time to the first token.
+streamed ones for the time to the first token. If upstream's DFlash fails with this target, it gets the same weights as
+a qwen3, which answers the words alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from dflash_local.demo.shapes import TYPES, Pair
 
 Body = dict[str, Any]
 
+TWINS = {f"{name}, as qwen3": name for name in UPSTREAM}
 N_CTX = 1024
 SHAPES = ("0.1b", "0.6b")  # whose heads are the pocket-VL's
 # The kinds of a conversation's questions. The last one is asked, those before have their true answers.
@@ -79,10 +81,10 @@ class Contest:
     def __init__(self, systems: Systems, left_out: dict[str, str]) -> None:
         self.systems, self.left_out = systems, left_out
 
-    def order(self, turn: int) -> Iterator[str]:
-        """The systems that still take part, in the order of that turn."""
+    def order(self, turn: int, *, words: bool = False) -> Iterator[str]:
+        """The systems that still take part, in the order of that turn; `words`: with those that read words alone."""
         for name in order(self.systems.names, turn):
-            if name not in self.left_out:
+            if name not in self.left_out and (words or name not in TWINS):
                 yield name
 
     def ask(self, name: str, body: Body) -> Answer | None:
@@ -90,7 +92,7 @@ class Contest:
         try:
             (answer,) = self.systems.turn(name, [body]).answers
         except LoadError as error:
-            if name not in UPSTREAM:
+            if name not in (*UPSTREAM, *TWINS):
                 raise LoadError(f"{name}: {error}") from error
             self.left_out[name] = self.why(name, error)
             record.say(f"{name} is left out: {self.left_out[name]}")
@@ -141,8 +143,14 @@ def without_pictures(body: Body) -> Body:
 
 
 def commands(setting: Setting) -> dict[str, list[str]]:
-    """argv of every system."""
+    """argv of every system that reads pictures."""
     return {**setting.commands(), BUDGET_1: setting.ours("--budget", "1")}
+
+
+def twins(setting: Setting, target: Path, failed: Collection[str]) -> dict[str, list[str]]:
+    """argv of those of upstream's draft lengths that `failed`, with the same weights as a qwen3, which is `target`."""
+    words = replace(setting, pair=Pair(target, setting.pair.drafter), mmproj=None)
+    return {name: words.commands()[of] for name, of in TWINS.items() if of in failed}
 
 
 def failures(argvs: Mapping[str, list[str]], body: Body, patience: float) -> dict[str, str]:
@@ -162,11 +170,11 @@ def failures(argvs: Mapping[str, list[str]], body: Body, patience: float) -> dic
     return found
 
 
-def measure(contest: Contest, bodies: Sequence[Body], repeat: int) -> Speeds:
-    """One repeat: all systems answer each request in turn."""
+def measure(contest: Contest, bodies: Sequence[Body], repeat: int, *, words: bool = False) -> Speeds:
+    """One repeat: all systems answer each request in turn; `words`: the requests have no pictures."""
     speeds: Speeds = {}
     for i, body in enumerate(bodies):
-        for name in contest.order(repeat * len(bodies) + i):
+        for name in contest.order(repeat * len(bodies) + i, words=words):
             if answer := contest.ask(name, body):
                 speeds.setdefault(name, Speed()).add(answer)
     return speeds
@@ -200,35 +208,45 @@ def row(
     temperature: float, seen: Sequence[Speeds], as_text: Sequence[Speeds], left_out: Mapping[str, str]
 ) -> dict[str, Any]:
     """One temperature's lines: medians over the repeats, with pictures and of the same words alone."""
-    names = [name for name in seen[0] if name not in left_out]
-    systems = {name: _system(name, seen, as_text) for name in names}
-    rates = {name: systems[name]["rate"] for name in names}
-    best = max((name for name in UPSTREAM if name in rates), key=rates.__getitem__, default=PLAIN)
-    over_best, over_plain = (rates[OURS] / rates[name] for name in (best, PLAIN))
-    share = systems[OURS]["al"] / systems[OURS]["text_al"]
+    both = {"pictures": _systems(seen, left_out), "text": _systems(as_text, left_out)}
+    best = {kind: _best(systems) for kind, systems in both.items()}
+    ours = {kind: systems[OURS]["rate"] for kind, systems in both.items()}
+    over_best = {kind: ours[kind] / systems[best[kind]]["rate"] for kind, systems in both.items()}
+    over_plain = {kind: ours[kind] / systems[PLAIN]["rate"] for kind, systems in both.items()}
+    share = both["pictures"][OURS]["al"] / both["text"][OURS]["al"]
     return {
-        "temperature": temperature, "systems": systems, "left_out": dict(left_out), "best": best,
+        "temperature": temperature, **both, "left_out": dict(left_out), "best": best,
         "over_best": over_best, "over_plain": over_plain, "al_share": share,
-        "held": min(over_best, over_plain) > 1 and share >= LEAST_AL,
-        "all": [{name: asdict(speeds[name]) for name in names} for speeds in seen],
-        "all_as_text": [{name: asdict(speeds[name]) for name in names} for speeds in as_text],
+        "held": min(*over_best.values(), *over_plain.values()) > 1 and share >= LEAST_AL,
+        "all": [_recorded(speeds) for speeds in seen], "all_as_text": [_recorded(speeds) for speeds in as_text],
     }  # fmt: skip
 
 
-def _system(name: str, seen: Sequence[Speeds], as_text: Sequence[Speeds]) -> dict[str, Any]:
-    rates = [speeds[name].rate for speeds in seen]
-    drafted = sum(speeds[name].drafted for speeds in seen)
+def _recorded(speeds: Speeds) -> dict[str, Any]:
+    return {name: asdict(speed) for name, speed in speeds.items()}
+
+
+def _best(systems: Mapping[str, Mapping[str, Any]]) -> str:
+    """The fastest of upstream's draft lengths; plain if there is none."""
+    drafting = [name for name in (*UPSTREAM, *TWINS) if name in systems]
+    return max(drafting, key=lambda name: systems[name]["rate"], default=PLAIN)
+
+
+def _systems(repeats: Sequence[Speeds], left_out: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    return {name: _system(name, repeats) for name in repeats[0] if name not in left_out}
+
+
+def _system(name: str, repeats: Sequence[Speeds]) -> dict[str, Any]:
+    rates = [speeds[name].rate for speeds in repeats]
+    tokens, passes, drafted, accepted = (
+        sum(getattr(speeds[name], count) for speeds in repeats) for count in ("tokens", "passes", "drafted", "accepted")
+    )
+    texts, plain = repeats[0][name].texts, repeats[0][PLAIN].texts
     return {
-        "rate": statistics.median(rates), "rates": rates, "al": _al(name, seen), "text_al": _al(name, as_text),
-        "acceptance": sum(speeds[name].accepted for speeds in seen) / drafted if drafted else None,
-        "same_as_plain": sum(a == b for a, b in zip(seen[0][name].texts, seen[0][PLAIN].texts, strict=True)),
-        "answers": len(seen[0][name].texts),
+        "rate": statistics.median(rates), "rates": rates, "al": tokens / passes,
+        "acceptance": accepted / drafted if drafted else None,
+        "same_as_plain": sum(a == b for a, b in zip(texts, plain, strict=True)), "answers": len(texts),
     }  # fmt: skip
-
-
-def _al(name: str, repeats: Sequence[Speeds]) -> float:
-    """Acceptance length over all answers."""
-    return sum(speeds[name].tokens for speeds in repeats) / sum(speeds[name].passes for speeds in repeats)
 
 
 def waits_row(waits: Waits, left_out: Mapping[str, str]) -> dict[str, Any]:
@@ -246,9 +264,9 @@ def waits_row(waits: Waits, left_out: Mapping[str, str]) -> dict[str, Any]:
 
 def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
     speeds, waits = [r for r in rows if "temperature" in r], [r for r in rows if "first_token_ms" in r]
-    head = ["temperature", "system", "tok/s", "AL with pictures", "AL as text", "pictures over text"]
-    head += ["accepted drafts", "same text as plain"]
-    lines = [_line(r["temperature"], name, found) for r in speeds for name, found in r["systems"].items()]
+    head = ["temperature", "system", "tok/s with pictures", "AL", "accepted drafts", "same text as plain"]
+    head += ["tok/s without", "AL without", "AL with over without"]
+    lines = [_line(r, name) for r in speeds for name in r["text"]]
     parts = [record.table(head, lines)]
     parts += [_waits_table(r) for r in waits]
     parts += [_verdict(r) for r in speeds]
@@ -261,19 +279,24 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
     parts += [f"Left out: {name}: {why}" for name, why in left_out.items()]
     parts.append(
         "Tokens per second after each answer's first, medians of the repeats, in brackets the lowest and the highest; "
-        "AL as text: of the same words without the pictures. The time to the first token is the client's, streamed; "
+        "without: the same words without their pictures. The time to the first token is the client's, streamed; "
         f"the rows are the picture's. {footer}"
     )
     return "\n\n".join(parts) + "\n"
 
 
-def _line(temperature: float, name: str, found: Mapping[str, Any]) -> list[str]:
-    accepted = found["acceptance"]
-    return [
-        f"{temperature:g}", name, f"{found['rate']:.1f} ({min(found['rates']):.1f}-{max(found['rates']):.1f})",
-        f"{found['al']:.2f}", f"{found['text_al']:.2f}", f"{found['al'] / found['text_al']:.2f}",
-        "-" if accepted is None else f"{accepted:.0%}", f"{found['same_as_plain']} of {found['answers']}",
-    ]  # fmt: skip
+def _line(row: Mapping[str, Any], name: str) -> list[str]:
+    seen, words = row["pictures"].get(name), row["text"][name]
+    start, alone = [f"{row['temperature']:g}", name], [_rate(words), f"{words['al']:.2f}"]
+    if seen is None:
+        return [*start, *["-"] * 4, *alone, "-"]
+    accepted = "-" if seen["acceptance"] is None else f"{seen['acceptance']:.0%}"
+    cells = [_rate(seen), f"{seen['al']:.2f}", accepted, f"{seen['same_as_plain']} of {seen['answers']}"]
+    return [*start, *cells, *alone, f"{seen['al'] / words['al']:.2f}"]
+
+
+def _rate(system: Mapping[str, Any]) -> str:
+    return f"{system['rate']:.1f} ({min(system['rates']):.1f}-{max(system['rates']):.1f})"
 
 
 def _waits_table(row: Mapping[str, Any]) -> str:
@@ -289,11 +312,16 @@ def _waits_table(row: Mapping[str, Any]) -> str:
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    faster = record.verdict(min(row["over_best"], row["over_plain"]) > 1)
+    found = [
+        f"ours {words} over upstream's best ({row['best'][kind]}) {row['over_best'][kind]:.2f}, over plain "
+        f"{row['over_plain'][kind]:.2f} "
+        f"({record.verdict(min(row['over_best'][kind], row['over_plain'][kind]) > 1)}: more than 1)"
+        for kind, words in (("pictures", "with pictures"), ("text", "without"))
+    ]
+    share = record.verdict(row["al_share"] >= LEAST_AL)
     return (
-        f"At {row['temperature']:g}: ours over upstream's best ({row['best']}) {row['over_best']:.2f}, over plain "
-        f"{row['over_plain']:.2f} ({faster}: more than 1); our AL with pictures over that without "
-        f"{row['al_share']:.2f} ({record.verdict(row['al_share'] >= LEAST_AL)}: at least {LEAST_AL})."
+        f"At {row['temperature']:g}: {'; '.join(found)}; our AL with pictures over that without {row['al_share']:.2f} "
+        f"({share}: at least {LEAST_AL})."
     )
 
 
@@ -311,21 +339,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = record.Table(ap, args, markdown)
     bins = peer.build()
     target, mmproj, drafter = pairs.make_seeing(args.work, args.shape, args.ftype)
-    argvs = commands(Setting(Pair(target, drafter), bins, 1, args.threads, N_CTX, mmproj=mmproj))
+    setting = Setting(Pair(target, drafter), bins, 1, args.threads, N_CTX, mmproj=mmproj)
+    argvs = commands(setting)
     asked = conversations(args.limit)
     left_out = failures(argvs, record.requests(asked[:1], args.n_predict, 0.0)[0], args.patience)
+    if left_out:
+        argvs |= twins(setting, pairs.text_twin(args.work, target), left_out)
     able = {name: argv for name, argv in argvs.items() if name not in left_out}
     with Systems(able, patience=args.patience) as systems:
         contest = Contest(systems, left_out)
-        systems.warm_up(record.requests(asked[:1], args.n_predict, 0.0))
+        systems.warm_up(record.requests([without_pictures(asked[0])], args.n_predict, 0.0))
+        measure(contest, record.requests(asked[:1], args.n_predict, 0.0), 0)
         for temperature in args.temperatures:
             seen, as_text = [], []
             for repeat in range(args.repeats):
                 bodies = record.requests(asked, args.n_predict, temperature, repeat)
                 seen.append(measure(contest, bodies, repeat))
-                as_text.append(measure(contest, [without_pictures(body) for body in bodies], repeat))
+                as_text.append(measure(contest, [without_pictures(body) for body in bodies], repeat, words=True))
             table.add(row(temperature, seen, as_text, left_out))
-            record.say(f"{temperature:g}: { {name: s['rate'] for name, s in table.rows[-1]['systems'].items()} }")
+            record.say(f"{time.monotonic() - start:.0f} s, " + _verdict(table.rows[-1]))
         table.add(waits_row(measure_waits(contest, 2 * args.repeats), left_out))
     record.say(f"{time.monotonic() - start:.0f} s")
     return table.show()

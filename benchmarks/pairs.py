@@ -16,7 +16,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 
 from dflash_local.build.upstream import cache_dir
-from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header
+from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header, string
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate
 from dflash_local.demo.pocket import (
@@ -75,6 +75,21 @@ def make_seeing(work: Path | None, shape: str, ftype: str) -> SeeingPair:
     made_of = b"".join(path.read_bytes() for path in (*small, *sources(), Path(__file__)))
     folder = kept(work, f"{shape}-{ftype}-vl", made_of, write)
     return SeeingPair(folder / "target.gguf", folder / "mmproj.gguf", folder / "drafter.gguf")
+
+
+def text_twin(work: Path | None, target: Path) -> Path:
+    """A qwen3vl target of `make_seeing` as one of the architecture qwen3, which reads words alone; kept in `work`."""
+    old, new = "qwen3vl.", "qwen3."
+
+    def write(out: Path) -> None:
+        metadata, tensors = read_header(target)
+        for key in ("rope.dimension_sections", "n_deepstack_layers"):
+            del metadata[old + key]
+        keys = {new + key.removeprefix(old) if key.startswith(old) else key: value for key, value in metadata.items()}
+        keys["general.architecture"] = string("qwen3")
+        write_gguf(out, keys, [OutputTensor.of(tensor) for tensor in tensors.values()])
+
+    return kept(work, f"{target.parent.name}-words", target.parent.name.encode(), write, ".gguf")
 
 
 def kept(work: Path | None, name: str, made_of: bytes, write: Callable[[Path], None], suffix: str = "") -> Path:

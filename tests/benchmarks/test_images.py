@@ -13,6 +13,7 @@ from PIL import Image
 
 from benchmarks import images
 from benchmarks.http_load import Answer, LoadError
+from benchmarks.pocket_vl.scenes import scene
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, UPSTREAM, Setting, Systems
 from dflash_local.demo.shapes import Pair
 
@@ -24,6 +25,14 @@ def test_all_have_the_projector_and_upstream_drafts_with_the_same_drafter() -> N
     for name, argv in argvs.items():
         assert argv[argv.index("--mmproj") + 1] == "mmproj.gguf"
         assert ("drafter.gguf" in argv) == (name != PLAIN)
+
+
+def test_lengths_that_fail_with_the_target_get_its_weights_as_a_qwen3() -> None:
+    setting = Setting(Pair(Path("target.gguf"), Path("drafter.gguf")), Path("bins"), mmproj=Path("mmproj.gguf"))
+    argvs = images.twins(setting, Path("words.gguf"), [UPSTREAM[2]])
+    (argv,) = argvs.values()
+    assert list(argvs) == [f"{UPSTREAM[2]}, as qwen3"] and "words.gguf" in argv and "drafter.gguf" in argv
+    assert "--mmproj" not in argv and "target.gguf" not in argv
 
 
 def test_questions_are_about_held_out_scenes_with_long_answers() -> None:
@@ -39,7 +48,7 @@ def test_questions_are_about_held_out_scenes_with_long_answers() -> None:
 
 
 def test_an_enlarged_picture_has_the_rows_that_the_table_names() -> None:
-    seed = next(seed for seed in range(1000) if images.sides(images.scenes.scene(seed)) == images.SIDES)
+    seed = next(seed for seed in range(1000) if images.sides(scene(seed)) == images.SIDES)
     said = images.conversation(seed, ("describe",), enlarged=4)["messages"][0]["content"]
     data = base64.b64decode(said[0]["image_url"]["url"].partition(",")[2])
     assert Image.open(io.BytesIO(data)).size == (640, 512)
@@ -59,7 +68,7 @@ class FakeSystems:
         self.servers = {name: SimpleNamespace(complaint=lambda: "a.cpp:1: GGML_ASSERT(x)") for name in self.names}
 
     def turn(self, name: str, bodies: list[dict[str, Any]]) -> Any:
-        self.asked.append((name, *bodies))
+        self.asked.append((name, bodies[0]))
         if name in self.failing:
             raise LoadError("a request failed: closed")
         seen = any(isinstance(said["content"], list) for said in bodies[0]["messages"])
@@ -71,7 +80,8 @@ def contest(speeds: dict[str, float], failing: tuple[str, ...] = ()) -> images.C
     return images.Contest(cast(Systems, FakeSystems(speeds, failing)), {})
 
 
-SPEEDS = {PLAIN: 50.0, UPSTREAM[0]: 60.0, UPSTREAM[1]: 80.0, OURS: 120.0, BUDGET_1: 55.0}
+TWIN = next(iter(images.TWINS))
+SPEEDS = {PLAIN: 50.0, UPSTREAM[0]: 60.0, UPSTREAM[1]: 80.0, OURS: 120.0, BUDGET_1: 55.0, TWIN: 100.0}
 
 
 def test_a_length_that_fails_is_left_out_and_plain_may_not_fail() -> None:
@@ -82,7 +92,7 @@ def test_a_length_that_fails_is_left_out_and_plain_may_not_fail() -> None:
     systems = cast(FakeSystems, running.systems)
     assert sum(name == UPSTREAM[1] for name, _ in systems.asked) == 1
     row = images.row(0.0, rows, rows, running.left_out)
-    assert row["best"] == UPSTREAM[0] and UPSTREAM[1] not in row["systems"]
+    assert row["best"]["pictures"] == UPSTREAM[0] and UPSTREAM[1] not in row["pictures"]
     assert f"Left out: {UPSTREAM[1]}: its server ends" in images.markdown([row], "Here.")
     with pytest.raises(LoadError, match=f"{PLAIN}: a request failed"):
         images.measure(contest(SPEEDS, (PLAIN,)), asked, 0)
@@ -92,13 +102,16 @@ def test_the_verdicts() -> None:
     running = contest(SPEEDS)
     asked = images.conversations(4)
     seen = [images.measure(running, asked, repeat) for repeat in range(3)]
-    words = [images.measure(running, [images.without_pictures(body) for body in asked], 0)]
+    words = [images.measure(running, [images.without_pictures(body) for body in asked], 0, words=True)]
     row = images.row(0.0, seen, words, {})
-    assert row["best"] == UPSTREAM[1] and round(row["over_best"], 2) == 1.5 and round(row["over_plain"], 2) == 2.4
-    assert row["systems"][OURS]["al"] == 4 and row["systems"][OURS]["text_al"] == 5 and row["al_share"] == 0.8
+    assert row["best"] == {"pictures": UPSTREAM[1], "text": TWIN} and TWIN not in row["pictures"]
+    assert [round(row[key]["pictures"], 2) for key in ("over_best", "over_plain")] == [1.5, 2.4]
+    assert round(row["over_best"]["text"], 2) == 1.2
+    assert row["pictures"][OURS]["al"] == 4 and row["text"][OURS]["al"] == 5 and row["al_share"] == 0.8
     assert not row["held"] and images.row(0.0, seen, seen, {})["held"]
     text = images.markdown([row], "Here.")
-    assert f"| 0 | {OURS} | 120.0 (120.0-120.0) | 4.00 | 5.00 | 0.80 | 60% | 4 of 4 |" in text
+    assert f"| 0 | {OURS} | 120.0 (120.0-120.0) | 4.00 | 60% | 4 of 4 | 120.0 (120.0-120.0) | 5.00 | 0.80 |" in text
+    assert f"| 0 | {TWIN} | - | - | - | - | 100.0 (100.0-100.0) | 5.00 | - |" in text
     assert "1.50, over plain 2.40 (held: more than 1)" in text and "0.80 (MISSED: at least 0.9)" in text
 
 
@@ -117,7 +130,6 @@ def test_first_tokens_are_of_new_pictures_and_of_questions_after_them() -> None:
     row = images.waits_row(waits, {})
     assert row["held"] and round(row["over_plain"]["new picture, 320 rows"], 2) == 0.42
     slow = images.waits_row({"new picture, 20 rows": {PLAIN: [10.0], OURS: [11.0]}}, {})
-    text = images.markdown(
-        [images.row(0.0, *[[images.measure(running, images.conversations(1), 0)]] * 2, {}), slow], ""
-    )
+    speeds = [images.measure(running, images.conversations(1), 0)]
+    text = images.markdown([images.row(0.0, speeds, speeds, {}), slow], "Here.")
     assert not slow["held"] and "ours over plain 1.10 (MISSED: at most 1)" in text
