@@ -326,7 +326,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = record.parser(__doc__, "images", n_predict=160, repeats=3, limit=8)
+    ap = record.parser(__doc__, "images", n_predict=120, repeats=3, limit=6)
     ap.add_argument("--shape", choices=SHAPES, default="0.6b", help="of the inflated pair")
     ap.add_argument("--type", choices=TYPES, default="q4_0", dest="ftype", help="quantization of target and drafter")
     record.add_temperatures_option(ap, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Inflated pocket pairs, made once and kept, and a drafter with random weights.
+"""Inflated pocket pairs, made once and kept, the pocket-VL with its projector, and a drafter with random weights.
 
 Usage: python benchmarks/pairs.py SHAPE TYPE DRAFTER DIR    (makes one of them, unless it is there)
 """
