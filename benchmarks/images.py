@@ -243,7 +243,7 @@ def _system(name: str, repeats: Sequence[Speeds]) -> dict[str, Any]:
     )
     texts, plain = repeats[0][name].texts, repeats[0][PLAIN].texts
     return {
-        "rate": statistics.median(rates), "rates": rates, "al": tokens / passes,
+        "rate": statistics.median(rates), "rates": rates, "al": tokens / max(1, passes),
         "acceptance": accepted / drafted if drafted else None,
         "same_as_plain": sum(a == b for a, b in zip(texts, plain, strict=True)), "answers": len(texts),
     }  # fmt: skip
