@@ -10,8 +10,6 @@ training has drawn. With --pocket, as many prompts of the pocket corpus instead,
 from __future__ import annotations
 
 import argparse
-import base64
-import io
 import json
 import random
 import sys
@@ -19,10 +17,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from benchmarks.pocket_vl import scenes
-from benchmarks.pocket_vl.chats import Chat, Picture, Turn, chat
+from benchmarks.pocket_vl.chats import Chat, Turn, chat
+from benchmarks.pocket_vl.pictures import data_url
 
 DRAFTER_SEED = 9 * scenes.HELD_OUT  # scenes that the target was not trained with either
 
@@ -43,18 +40,6 @@ def content(turn: Turn) -> str | list[dict[str, Any]]:
     if not shown:
         return turn.question.text
     return [*shown, words] if turn.before else [words, *shown]
-
-
-def data_url(picture: Picture) -> str:
-    """A picture as PNG in a data URL."""
-    return "data:image/png;base64," + base64.b64encode(png(picture)).decode()
-
-
-def png(picture: Picture) -> bytes:
-    """A picture as a PNG file."""
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG")
-    return file.getvalue()
 
 
 def main() -> None:
