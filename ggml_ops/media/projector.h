@@ -44,17 +44,17 @@ class projector {
   private:
     static bool after_op(ggml_tensor * op, bool ask, void * self);
 
-    void          check_sound(const mtmd::bitmap & bitmap, int32_t index) const;
-    mtmd::bitmap  bitmap_of(const dflash_media & medium, int32_t index) const;
-    medium_key    key_of(const mtmd_input_chunk * chunk, const dflash_media & medium, int32_t part) const;
+    void         check_sound(const mtmd::bitmap & bitmap, int32_t index) const;
+    mtmd::bitmap bitmap_of(const dflash_media & medium, int32_t index) const;
+    medium_key   key_of(const mtmd_input_chunk * chunk, const dflash_media & medium, int32_t part) const;
 
-    projector_traits  traits_;
-    int32_t           n_embd_, n_rows_;
+    projector_traits                             traits_;
+    int32_t                                      n_embd_, n_rows_;
     std::map<ggml_backend_buffer_type_t, size_t> memory_;
-    std::string       marker_;
-    encoder_turns     turns_;
-    std::atomic<bool> cancelled_{ false };
-    mtmd::context_ptr ctx_;
+    std::string                                  marker_;
+    encoder_turns                                turns_;
+    std::atomic<bool>                            cancelled_{ false };
+    mtmd::context_ptr                            ctx_;
 };
 
 }   // namespace dflash

@@ -620,7 +620,8 @@ def qwen25o() -> Made:
 
 def wide(made: Made, width: int) -> Made:
     """The same for a text model of that width."""
-    last = {name: [width if n == TEXT else n for n in dims] for name, dims in made.shapes.items() if name[:5] == "mm.2."}
+    last = {name: dims for name, dims in made.shapes.items() if name.startswith("mm.2.")}
+    last = {name: [width if n == TEXT else n for n in dims] for name, dims in last.items()}
     return made._replace(shapes=made.shapes | last, text=width)
 
 
@@ -637,7 +638,8 @@ def floats(key: str, values: list[float]) -> Pair:
 
 def encoder_keys(part: str, made: Made) -> Keys:
     keys: Keys = {"embedding_length": EMBD, "attention.head_count": N_HEAD, "feed_forward_length": FF,
-                  "block_count": made.layers, "projection_dim": made.text, "attention.layer_norm_epsilon": 1e-6}  # fmt: skip
+                  "block_count": made.layers, "projection_dim": made.text,
+                  "attention.layer_norm_epsilon": 1e-6}  # fmt: skip
     keys |= {"image_size": SIDE, "patch_size": PATCH} if part == "vision" else {"num_mel_bins": MEL}
     return {f"clip.{part}.{key}": value for key, value in keys.items()}
 
@@ -665,9 +667,9 @@ def weight(name: str, tensor: str, dims: list[int]) -> Tensor:
     middle = 1.0 if "norm" in tensor or "ln" in tensor or tensor.endswith((".output_max", ".input_max")) else 0.0
     data = rng.normal(middle, 0.1, int(np.prod(dims))).astype(np.float32)
     if tensor.endswith("conv_norm_var"):
-        data = np.abs(data) + 0.1
+        data = np.abs(data) + np.float32(0.1)
     if tensor.endswith(("input_min", "output_min")):
-        data -= 1
+        data -= np.float32(1)
     kind = 1 if len(dims) >= 3 and tensor.endswith("weight") and is_kernel(tensor) else 0
     return Tensor(tensor.encode(), dims, kind, (data.astype(np.float16) if kind else data).tobytes())
 
