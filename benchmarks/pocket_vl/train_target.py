@@ -49,7 +49,7 @@ class Schedule:
         share = torch.tensor([(time.time() - self.start) / self.seconds])
         _average([share])
         done = share.item()
-        factor = min(1, (self.step + 1) / 40) * (0.97 * 0.5 * (1 + math.cos(math.pi * min(1, done))) + 0.03)
+        factor = min(1, (self.step + 1) / 20) * (0.97 * 0.5 * (1 + math.cos(math.pi * min(1, done))) + 0.03)
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * factor
         self.step += 1
@@ -85,7 +85,7 @@ def train_tower(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTo
 
 
 def train(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, teacher: Qwen3ForCausalLM,
-          texts: Iterator[Batch], minutes: float, seed: int, out: Path) -> None:  # fmt: skip
+          texts: Iterator[Batch], minutes: float, seed: int, first: int, out: Path) -> None:  # fmt: skip
     """Train the text model on chats about scenes, and on texts with the teacher's distribution. The tower stays as it
     is: until its rows are understood, the gradients that reach it are noise, and it forgets what it has learned."""
     target.model.visual.requires_grad_(False)
@@ -93,7 +93,7 @@ def train(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenize
     optimizer = torch.optim.AdamW([{"params": trained, "peak": 1e-3}], betas=(0.9, 0.95), weight_decay=0.02, fused=True)
     schedule, saved = Schedule(minutes), time.time()
     seed += scenes.HELD_OUT * rank()
-    stages = [chat_batches(tokenizer, seed, make, most) for make, most in CURRICULUM]
+    stages = [chat_batches(tokenizer, seed, make, most) for make, most in CURRICULUM[first:]]
     recent: deque[float] = deque(maxlen=WHILE)
     while schedule.next(optimizer):
         batch = next(stages[0])
@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("--init", type=Path, help="a target to go on from")
     parser.add_argument("--tower-of", type=Path, help="a target whose tower to go on from")
     parser.add_argument("--seed", type=int, default=2 * scenes.HELD_OUT, help="of the first scene")
+    parser.add_argument("--stage", type=int, default=0, help="of the curriculum, with which --init goes on")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -257,7 +258,7 @@ def main() -> None:
     if given.tower:
         train_tower(target, tokenizer, given.tower)
     texts = text_batches(corpus, tokenizer, seed=300_000 + given.seed % 100_000 + 10_000 * rank())
-    train(target, tokenizer, teacher, texts, given.minutes - given.tower, given.seed, given.out)
+    train(target, tokenizer, teacher, texts, given.minutes - given.tower, given.seed, given.stage, given.out)
     save(target, tokenizer, given.out)
 
 
