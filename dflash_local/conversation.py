@@ -29,7 +29,7 @@ CHAT_FIELDS = frozenset({
 class ChatPrompt:
     """A rendered conversation: the prompt, stop strings and sampling fields its format needs, the answer's parser
     (JSON), the names of fields that neither llama.cpp nor the template uses ("messages[].mood"), and the media for
-    which markers stand in the prompt, in order."""
+    which markers stand in the prompt, in order, with their places ("messages[0].content[1].image_url")."""
 
     prompt: str
     stops: tuple[str, ...]
@@ -37,14 +37,16 @@ class ChatPrompt:
     parser: str
     ignored: tuple[str, ...] = ()
     media: tuple[Medium, ...] = ()
+    places: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, applied: dict[str, Any], conversation: MarkedConversation | None = None) -> ChatPrompt:
         """From dflash_chat_apply(), which was given `conversation`, if that may have media. Raises RequestError if one
         of them was lost."""
-        prompt, media, unused = applied["prompt"], tuple[Medium, ...](), list[str]()
+        prompt, unused = applied["prompt"], list[str]()
+        media, places = tuple[Medium, ...](), tuple[str, ...]()
         if conversation is not None:
-            prompt, media = conversation.placed(prompt)
+            prompt, media, places = conversation.placed(prompt)
             unused = conversation.ignored
         return cls(
             prompt,
@@ -53,6 +55,7 @@ class ChatPrompt:
             json.dumps(applied["parser"]),
             (*applied.get("ignored", ()), *dict.fromkeys(unused)),
             media,
+            places,
         )
 
 

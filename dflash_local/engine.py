@@ -31,6 +31,7 @@ from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
 from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords
 from dflash_local.machine import acceptance
 from dflash_local.media.content_parts import MarkedConversation
+from dflash_local.media.media_list import blamed
 from dflash_local.media.media_prompt import MediaPrompt, text_tokens
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Medium
@@ -390,7 +391,11 @@ class Engine(Inspection):
         # The format's markers (such as <tool_call>) may be control tokens, and its parser needs them.
         words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
         options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
-        tokens, stops = tokens or self.chat_tokens(prompt), (*stop_strings(stop), *prompt.stops)
+        if tokens is None:
+            tokens = self.chat_tokens(prompt)
+        else:
+            self._token_array(text_tokens(tokens), "tokens")
+        stops = (*stop_strings(stop), *prompt.stops)
         try:
             return self.submit(tokens, sampling, stop=stops, **options)
         except RequestError as error:
@@ -405,7 +410,10 @@ class Engine(Inspection):
     @checked
     def chat_tokens(self, prompt: ChatPrompt) -> Sequence[int]:
         """The tokens of a rendered conversation. Raises the errors of `tokenize_prompt`."""
-        return self.tokenize_prompt(prompt.prompt, prompt.media)
+        try:
+            return self.tokenize_prompt(prompt.prompt, prompt.media)
+        except RequestError as error:
+            raise blamed(error, prompt.media, prompt.places) from None
 
     @checked
     def answer(self, prompt: ChatPrompt) -> ChatAnswer:

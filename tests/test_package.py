@@ -127,7 +127,7 @@ def test_public_names() -> None:
     assert set(dflash_local.__all__) == {
         "BuildError", "ChatCompletion", "ChatDelta", "Chunk", "Completion", "ComputeError", "ContextLengthError",
         "ConvertError", "DFlashError", "Engine", "EngineDeadError", "EngineLostError", "Generation", "HubError",
-        "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError",
+        "MediaError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError",
         "ResultTimeoutError", "SamplingParams", "Stream", "__version__",
     }  # fmt: skip
     for name in dflash_local.__all__:

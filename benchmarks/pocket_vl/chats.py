@@ -59,7 +59,7 @@ class Batch(NamedTuple):
         return given
 
 
-def chat(seed: int, most_turns: int = 4) -> Chat:
+def chat(seed: int, most_turns: int = 3) -> Chat:
     """A conversation about one picture, or two that are compared, or two one after the other."""
     r = random.Random(f"chat {seed}")
     before = r.random() < 0.85
@@ -72,6 +72,13 @@ def chat(seed: int, most_turns: int = 4) -> Chat:
     if r.random() < 0.1:
         turns += _turns(scenes.scene(seed + 500_000_000), seed, r.randint(1, 2), before)
     return Chat(tuple(turns))
+
+
+def caption(seed: int) -> Chat:
+    """A conversation that asks for all that a picture shows, so that no question tells a part of it."""
+    scene = scenes.scene(seed)
+    asked = [question for question in scenes.questions(scene, seed) if question.kind in ("describe", "list")]
+    return Chat((Turn((scenes.draw(scene),), asked[0]),))
 
 
 def render(tokenizer: PreTrainedTokenizerFast, chat: Chat) -> tuple[list[int], list[int]]:

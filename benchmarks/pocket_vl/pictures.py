@@ -1,12 +1,28 @@
-"""Pictures as the vision tower reads them: patches in the order in which it merges them."""
+"""Pictures as requests have them, and as the vision tower reads them: patches in the order in which it merges them."""
 
 from __future__ import annotations
 
+import base64
+import io
+
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 PATCH, MERGE, FRAMES = 16, 2, 2
 UNIT = PATCH * MERGE
+
+
+def data_url(picture: NDArray[np.uint8]) -> str:
+    """An RGB picture [height, width, 3] as PNG in a data URL."""
+    return "data:image/png;base64," + base64.b64encode(png(picture)).decode()
+
+
+def png(picture: NDArray[np.uint8]) -> bytes:
+    """An RGB picture [height, width, 3] as a PNG file."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
 
 
 def patches(picture: NDArray[np.uint8]) -> NDArray[np.float32]:

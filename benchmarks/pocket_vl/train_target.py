@@ -3,8 +3,9 @@
 Usage: torchrun --nproc-per-node 2 -m benchmarks.pocket_vl.train_target POCKET_DIR OUT_DIR [--minutes 45] [--tower 6]
 
 POCKET_DIR is the folder with the recipe of the pocket pairs: `corpus.py` and the text model `pocket-qwen3/`. The tower
-learns alone first: which shape, size and place each of its rows shows. Then all weights learn the answers about
-scenes, and to keep the text model's distribution on its own corpus. Needs torch and transformers.
+learns alone first: its rows point to the embeddings of the words for what they show. Then the text model learns to read
+them: what pictures of one shape show, of more, then answers to all questions; and it keeps its distribution on its own
+corpus. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -25,11 +27,14 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLForConditionalGeneration
 
 from benchmarks.pocket_vl import pictures, scenes
-from benchmarks.pocket_vl.chats import Batch, chat, collate, render
+from benchmarks.pocket_vl.chats import Batch, Chat, caption, chat, collate, render
 from benchmarks.pocket_vl.target import hidden_states, make_target, make_tokenizer
 
 SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 8, 8, 1, 160
-CURRICULUM = {1: 0.15, 2: 0.3}  # most shapes of a picture, up to that share of the training
+# What is asked about pictures of so many shapes at most; on to the next once answers have cost less than this for a
+# while. First what they show: other questions tell a part of it, and need not look.
+CURRICULUM: tuple[tuple[Callable[[int], Chat], int], ...] = ((caption, 1), (caption, 2), (caption, 4), (chat, 4))
+LEARNED, WHILE = 0.1, 20
 SHARP = 10.0
 
 
@@ -37,17 +42,17 @@ class Schedule:
     """A part of the training: how much of its time is over, and the rate that belongs to it."""
 
     def __init__(self, minutes: float) -> None:
-        self.start, self.seconds, self.step, self.done = time.time(), minutes * 60, 0, 0.0
+        self.start, self.seconds, self.step = time.time(), minutes * 60, 0
 
     def next(self, optimizer: torch.optim.Optimizer) -> bool:
         """Set the next step's rates. Returns whether there is time for it, the same in all processes."""
         share = torch.tensor([(time.time() - self.start) / self.seconds])
         _average([share])
         done = share.item()
-        factor = min(1, (self.step + 1) / 40) * (0.97 * 0.5 * (1 + math.cos(math.pi * min(1, done))) + 0.03)
+        factor = min(1, (self.step + 1) / 20) * (0.97 * 0.5 * (1 + math.cos(math.pi * min(1, done))) + 0.03)
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * factor
-        self.step, self.done = self.step + 1, done
+        self.step += 1
         return done < 1
 
 
@@ -80,22 +85,35 @@ def train_tower(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTo
 
 
 def train(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, teacher: Qwen3ForCausalLM,
-          texts: Iterator[Batch], minutes: float, seed: int, out: Path) -> None:  # fmt: skip
-    """Train all weights on chats about scenes, and on texts with the teacher's distribution."""
-    tower = list(target.model.visual.parameters())
-    rest = [*target.model.language_model.parameters(), *target.lm_head.parameters()]
-    optimizer = torch.optim.AdamW([{"params": tower, "peak": 1.2e-3}, {"params": rest, "peak": 1e-3}],
-                                  betas=(0.9, 0.95), weight_decay=0.02, fused=True)  # fmt: skip
+          texts: Iterator[Batch], minutes: float, seed: int, first: int, out: Path) -> None:  # fmt: skip
+    """Train the text model on chats about scenes, and on texts with the teacher's distribution. The tower stays as it
+    is: until its rows are understood, the gradients that reach it are noise, and it forgets what it has learned."""
+    target.model.visual.requires_grad_(False)
+    trained = [*target.model.language_model.parameters(), *target.lm_head.parameters()]
+    optimizer = torch.optim.AdamW([{"params": trained, "peak": 1e-3}], betas=(0.9, 0.95), weight_decay=0.02, fused=True)
     schedule, saved = Schedule(minutes), time.time()
-    chats = chat_batches(tokenizer, seed + scenes.HELD_OUT * rank(), schedule)
+    seed += scenes.HELD_OUT * rank()
+    stages = [chat_batches(tokenizer, seed, make, most) for make, most in CURRICULUM[first:]]
+    recent: deque[float] = deque(maxlen=WHILE)
     while schedule.next(optimizer):
-        batch = next(chats)
+        batch = next(stages[0])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             answers = _answer_loss(target, batch)
             text = _text_loss(target, teacher, next(texts))
         _descend(optimizer, answers + text)
+        cost = answers.detach().clone()
+        _average([cost])
+        recent.append(cost.item())
+        if len(stages) > 1 and len(recent) == WHILE and sum(recent) < WHILE * LEARNED:
+            del stages[0]
+            recent.clear()
         if schedule.step % 25 == 0 and not rank():
-            print(schedule.step, f"answers {answers.item():.4f} text {text.item():.4f}", flush=True)
+            print(
+                schedule.step,
+                f"answers {sum(recent) / max(len(recent), 1):.4f} text {text.item():.4f}",
+                len(stages),
+                flush=True,
+            )
         if time.time() - saved > 240:
             save(target, tokenizer, out)
             saved = time.time()
@@ -109,16 +127,17 @@ def save(target: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizer
     tokenizer.save_pretrained(out)
 
 
-def chat_batches(tokenizer: PreTrainedTokenizerFast, seed: int, schedule: Schedule) -> Iterator[Batch]:
-    """Batches of chats of about the same length, so that few rows are padding. At first about pictures of one shape."""
+def chat_batches(
+    tokenizer: PreTrainedTokenizerFast, seed: int, make: Callable[[int], Chat], most: int
+) -> Iterator[Batch]:
+    """Batches of chats about pictures of so many shapes at most. Those of about the same length are together, so that
+    few rows are padding."""
+    seeds = (at for at in itertools.count(seed) if _n_shapes(at) <= most)
     while True:
-        most = next((n for n, end in CURRICULUM.items() if schedule.done < end), max(CURRICULUM) + 1)
-        seeds = itertools.islice((at for at in itertools.count(seed) if _n_shapes(at) <= most), AT_ONCE * CHATS)
-        drawn = [chat(at, most_turns=3) for at in seeds]
-        seed += 10 * len(drawn)
+        drawn = [make(at) for at in itertools.islice(seeds, AT_ONCE * CHATS)]
         rendered = sorted(((render(tokenizer, one), one) for one in drawn), key=lambda both: len(both[0][0]))
         parts = [rendered[i * CHATS : (i + 1) * CHATS] for i in range(AT_ONCE)]
-        random.Random(seed).shuffle(parts)
+        random.shuffle(parts)
         for part in parts:
             yield collate([row for row, _ in part], [shown for _, one in part for shown in one.pictures])
 
@@ -217,6 +236,7 @@ def main() -> None:
     parser.add_argument("--init", type=Path, help="a target to go on from")
     parser.add_argument("--tower-of", type=Path, help="a target whose tower to go on from")
     parser.add_argument("--seed", type=int, default=2 * scenes.HELD_OUT, help="of the first scene")
+    parser.add_argument("--stage", type=int, default=0, help="of the curriculum, with which --init goes on")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -238,7 +258,7 @@ def main() -> None:
     if given.tower:
         train_tower(target, tokenizer, given.tower)
     texts = text_batches(corpus, tokenizer, seed=300_000 + given.seed % 100_000 + 10_000 * rank())
-    train(target, tokenizer, teacher, texts, given.minutes - given.tower, given.seed, given.out)
+    train(target, tokenizer, teacher, texts, given.minutes - given.tower, given.seed, given.stage, given.out)
     save(target, tokenizer, given.out)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from dflash_local.media.abilities import Abilities
 from dflash_local.media.audio_file import read_audio
 from dflash_local.media.image_file import image_of, read_image
 from dflash_local.media.local_file import read_path
+from dflash_local.media.media_limits import MAX_WAIT
 from dflash_local.media.media_list import MediaList
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Kind, Medium
@@ -44,6 +46,8 @@ class MarkedConversation:
     def __init__(self, messages: Any, abilities: Abilities, sources: MediaSources) -> None:
         self._abilities, self._sources = abilities, sources
         self._media = MediaList()
+        self._places: list[str] = []
+        self._waited = 0.0  # seconds for files
         self.ignored: list[str] = []
         self.messages = messages
         if has_media(messages):
@@ -58,19 +62,20 @@ class MarkedConversation:
         if self.media and body.count(self._abilities.marker) != len(self.media):
             raise RequestError("a text in this conversation is this server's marker for media", param="messages")
 
-    def placed(self, prompt: str) -> tuple[str, tuple[Medium, ...]]:
-        """A rendered prompt with plain markers, and the media in the order in which it shows them.
+    def placed(self, prompt: str) -> tuple[str, tuple[Medium, ...], tuple[str, ...]]:
+        """A rendered prompt with plain markers, and the media in the order in which it shows them, with their places.
 
         Raises:
             RequestError: it leaves one out.
         """
         if not self.media:
-            return prompt, ()
+            return prompt, (), ()
         numbered = re.compile(re.escape(self._abilities.marker) + r"\[(\d+)\]")
         order = [int(number) for number in numbered.findall(prompt)]
         if {*order} != {*range(len(self.media))}:
             raise RequestError("the chat template leaves out an image or audio of this conversation", param="messages")
-        return numbered.sub(lambda _: self._abilities.marker, prompt), tuple(self.media[at] for at in order)
+        media, places = tuple(self.media[at] for at in order), tuple(self._places[at] for at in order)
+        return numbered.sub(lambda _: self._abilities.marker, prompt), media, places
 
     def _message(self, message: Any, place: str) -> Any:
         if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
@@ -91,9 +96,21 @@ class MarkedConversation:
         # OpenAI's wording, too: clients know by one of them to leave media out.
         words = f"Invalid content type. {kind} is only supported by certain models: "
         self._abilities.check(MEDIA_TYPES[kind], f"{place}.type", words)
+        self._places.append(f"{place}.{kind}")
         self._media.add(_READERS[kind](self, part.get(kind), f"{place}.{kind}"), place)
         rest = {name: value for name, value in part.items() if name not in (kind, "type")}
+        if rest.get("text") is not None:
+            self.ignored.append("messages[].content[].text")
         return {**rest, "type": _MARKED, "text": f"{self._abilities.marker}[{len(self.media) - 1}]"}
+
+    def _fetched(self, url: str, kind: Kind, param: str) -> bytes:
+        """A file. All of them together may take only so long, since a thread waits for them."""
+        began = time.monotonic()
+        data = self._sources.read(url, kind, param)
+        self._waited += time.monotonic() - began
+        if self._waited > MAX_WAIT:
+            raise MediaError.of(param, kind, f"came too late: with those before it, it took more than {MAX_WAIT} s")
+        return data
 
     # ---- parts ----
 
@@ -101,17 +118,17 @@ class MarkedConversation:
         fields = {"url": value} if isinstance(value, str) else _object(value, param)
         self._list_unused(fields, ("url",), param, detail="auto")
         param = f"{param}.url"
-        return read_image(self._sources.read(_text(fields.get("url"), param), "image", param), param)
+        return read_image(self._fetched(_text(fields.get("url"), param), "image", param), param)
 
     def _input_audio(self, value: Any, param: str) -> Medium:
         fields = _object(value, param)
         self._list_unused(fields, ("data", "url", "format"), param)
-        name = "data" if fields.get("data") is not None else "url"
+        name = "url" if fields.get("data") is None and fields.get("url") is not None else "data"
         declared = fields.get("format")
         if declared is not None:
             declared = _text(declared, f"{param}.format")
-        data = self._sources.read(_text(fields.get(name), f"{param}.{name}"), "audio", f"{param}.{name}")
-        return read_audio(data, f"{param}.{name}", declared)
+        param = f"{param}.{name}"
+        return read_audio(self._fetched(_text(fields.get(name), param), "audio", param), param, declared)
 
     def _image(self, value: Any, param: str) -> Medium:
         if isinstance(value, Medium):

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import MediaError
-from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE, MIB
+from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE, MIB
 from dflash_local.media.medium import Medium, hash_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ def read_image(data: bytes, param: str) -> Medium:
         raise _refusal(param, f"has {len(data)} bytes, at most {MAX_BYTES // MIB} MiB are read")
     image = _opened(data, param)
     check_size(image, param)
+    # No other bytes of a scan look like the marker of one.
+    if image.format in ("JPEG", "MPO") and data.count(b"\xff\xda") > MAX_SCANS:
+        raise _refusal(param, f"has more than {MAX_SCANS} scans")
     rgb = _decoded(image, param)
     return Medium("image", rgb.tobytes(), *rgb.size, hash_of("image", data))
 
@@ -119,6 +122,8 @@ def _narrow(image: Image) -> Image:
 
 
 def _on_white(image: Image) -> Image:
+    if image.getchannel("A").getextrema() == (255, 255):  # most screenshots
+        return image.convert("RGB")
     white = _pillow().new("RGBA", image.size, (255, 255, 255, 255))
     return _pillow().alpha_composite(white, image).convert("RGB")
 

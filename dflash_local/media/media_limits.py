@@ -9,5 +9,7 @@ MAX_BYTES = 32 * MIB  # of a file
 MAX_SIDE = 32_768  # pixels
 MAX_PIXELS = 64 * MIB  # of an image: 192 MiB once it is decoded
 MAX_PROMPT_PIXELS = 2 * MAX_PIXELS  # of all images of a prompt
+MAX_SCANS = 100  # of a JPEG: each is a pass over all of its pixels
+MAX_WAIT = 30  # seconds for all files of a prompt
 MAX_SECONDS = 3600  # of audio
 MAX_CHANNELS = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from dflash_local.errors import MediaError, RequestError
@@ -29,6 +30,15 @@ class MediaList:
         if self._n_pixels > MAX_PROMPT_PIXELS:
             why = f"has, with the images before it, more than {MAX_PROMPT_PIXELS // MIB} Mi pixels"
             raise MediaError.of(param, "image", why, hint="make them smaller")
+
+
+def blamed(error: RequestError, media: Sequence[Medium], places: Sequence[str]) -> RequestError:
+    """libdflash's `error` about media[i], with its place; any other one as it is."""
+    found = re.match(r"media\[(\d+)\]", error.message)
+    index = int(found[1]) if found else len(places)
+    if found is None or index >= len(places):
+        return error
+    return MediaError.of(places[index], media[index].kind, error.message[found.end() :].strip())
 
 
 def media_of(files: Sequence[str], abilities: Abilities, param: str) -> list[Medium]:

@@ -12,7 +12,6 @@ from dflash_local.media.data_url import read_base64, read_data_url
 from dflash_local.media.local_file import read_file_url
 from dflash_local.media.media_hosts import MediaHosts
 from dflash_local.media.medium import Kind
-from dflash_local.media.remote_file import RemoteFileError, RemoteFiles
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31}):")
 _NO_HOSTS = "no image or audio is fetched from other hosts: send it as a data URL, or start with --media-hosts"
@@ -44,7 +43,7 @@ class MediaSources:
             if (read := self._readers.get(scheme[1].lower())) is None:
                 raise ValueError(f"has the scheme {scheme[1]!r}, which is not known")
             return read(url, kind)
-        except (ValueError, RemoteFileError) as error:
+        except ValueError as error:
             raise MediaError.of(param, kind, str(error)) from None
 
     @property
@@ -54,6 +53,8 @@ class MediaSources:
     def _fetched(self, url: str, kind: Kind) -> bytes:
         if not self.hosts.names:
             raise ValueError(f"is a URL, but {_NO_HOSTS}")
+        from dflash_local.media.remote_file import RemoteFiles  # an HTTP client, for which no start waits
+
         return RemoteFiles(self.hosts).read(url)
 
     def _local(self, url: str, kind: Kind) -> bytes:

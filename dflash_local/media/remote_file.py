@@ -30,7 +30,7 @@ _HEADERS = [(b"User-Agent", b"dflash-local"), (b"Accept", b"image/*, audio/*"), 
 Resolver = Callable[[str, int], list[str]]
 
 
-class RemoteFileError(Exception):
+class RemoteFileError(ValueError):
     """A file may not be fetched, or could not be."""
 
 

@@ -77,6 +77,11 @@ def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
     load().dflash_check_embedding_gguf(path_bytes(path))
 
 
+def check_mmproj(path: str | os.PathLike[str]) -> None:
+    """Raise ModelError unless `path` is a sound projector that mtmd can load."""
+    load().dflash_check_mmproj(path_bytes(path))
+
+
 @contextmanager
 def vocabulary_of(path: str | os.PathLike[str]) -> Iterator[Any]:
     """The vocabulary of a model's file (of a split one: the first part), for `vocab_tokenize`. Raises ModelError if the

@@ -55,6 +55,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dflash_library_info": [STRING],
     "dflash_check_gguf": [c_char_p],
     "dflash_check_embedding_gguf": [c_char_p],
+    "dflash_check_mmproj": [c_char_p],
     "dflash_quantize": [c_char_p, c_char_p, c_char_p, c_int32],
     "dflash_engine_init": [POINTER(EngineParams), ProgressCallback, c_void_p, HANDLE],
     "dflash_plan": [POINTER(EngineParams), c_char_p, STRING],

@@ -101,6 +101,10 @@ dflash_status dflash_check_embedding_gguf(const char * path) {
     return attempt([&] { check_gguf(given(path, "path").c_str(), gguf_use::embed); });
 }
 
+dflash_status dflash_check_mmproj(const char * path) {
+    return attempt([&] { check_gguf(given(path, "path").c_str(), gguf_use::project); });
+}
+
 dflash_status dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads) {
     return attempt([&] {
         backends_init();

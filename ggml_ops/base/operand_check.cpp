@@ -168,11 +168,4 @@ void check_operands(const ggml_tensor * node) {
     }
 }
 
-bool check_operands_of(ggml_tensor * node, bool ask, void * /*unused*/) {
-    if (ask) {
-        check_operands(node);
-    }
-    return false;
-}
-
 }   // namespace dflash

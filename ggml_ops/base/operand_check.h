@@ -13,8 +13,4 @@ namespace dflash {
 // Throws std::runtime_error with the op and the operand. Inputs (indices of rows) must have been set.
 void check_operands(const ggml_tensor * node);
 
-// The same as ggml_backend_sched_eval_callback: checks when asked, before anything of a split is computed, and wants no
-// results. mtmd catches what it throws.
-bool check_operands_of(ggml_tensor * node, bool ask, void * unused);
-
 }   // namespace dflash

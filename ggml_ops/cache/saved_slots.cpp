@@ -30,22 +30,23 @@ static std::vector<slot_medium> media_of(const std::vector<int32_t> & tokens, co
     return media;
 }
 
-// Lets tokens stand for the same media here. False: one stands for none.
-static bool adopt_media(std::vector<int32_t> & tokens, const std::vector<slot_medium> & media, media_table & table) {
+// Lets the tokens of a file stand for the same media here, and returns where these are. Throws status_error.
+static media_layout adopt_media(slot_file & file, media_table & table) {
     std::map<int32_t, int32_t> here;
-    for (const slot_medium & m : media) {
+    for (const slot_medium & m : file.media) {
         here[m.token] = media_token(table.number(m.key));
     }
-    for (int32_t & token : tokens) {
-        if (is_media(token)) {
+    for (int32_t & token : file.held.tokens) {
+        if (token < 0) {
             const auto known = here.find(token);
-            if (known == here.end()) {
-                return false;
-            }
-            token = known->second;
+            token            = known != here.end() ? known->second : -1;
         }
     }
-    return true;
+    try {
+        return table.layout(file.held.tokens);
+    } catch (const std::runtime_error & e) {
+        throw status_error(DFLASH_ERROR_ARG, "the file is damaged: ", e.what());
+    }
 }
 
 dflash_slot_file cache::save(int32_t id, const std::string & path) const {
@@ -71,15 +72,13 @@ dflash_slot_file cache::load(int32_t id, const std::string & path) {
     sequence &            s     = sequences_[id];
     const slot_file_owner owner = owner_of(model_path_, drafter_path_, projector_path_);
     slot_file             file;
-    media_layout          media;
     try {
         file = read_slot_file(path, owner, target_.limits().n_ctx_slot - 1);
-        refuse_if(!adopt_media(file.held.tokens, file.media, media_), "the file is damaged: a token of no medium");
-        media = media_.layout(file.held.tokens);
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_ARG, e.what());
     }
-    const conversation & c = file.held;
+    const media_layout   media = adopt_media(file, media_);
+    const conversation & c     = file.held;
     if (const std::string why = refusal(c, media); !why.empty()) {
         throw status_error(DFLASH_ERROR_ARG, "the file is damaged: ", why);
     }

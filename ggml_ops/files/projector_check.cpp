@@ -14,18 +14,16 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t MAX_LAYERS   = 512;
-constexpr int64_t MAX_WIDTH    = 1 << 16;
-constexpr int64_t MAX_HEADS    = 1 << 10;
-constexpr int64_t MAX_PATCH    = 64;          // pixels of its side
-constexpr int64_t MAX_MERGED   = 128;         // pixels of the side of what becomes one row
-constexpr int64_t MAX_MERGE    = 16;          // patches of that side
-constexpr int64_t MAX_SIZE     = 8192;        // pixels of the side of an encoder's picture
-constexpr int64_t MAX_PATCHES  = 128 * 128;   // of a picture or tile of one size, all of which attend to each other
-constexpr int64_t MAX_RANGE    = 1 << 26;     // pixels of a picture after it was resized
-constexpr int64_t MAX_TILES    = 64;
-constexpr int64_t MAX_MASKED   = 4096;   // rows of a picture whose patches attend under a mask over all pairs of them
-constexpr double  MAX_ATTENDED = 180;    // seconds of sound of which all frames attend to each other
+constexpr int64_t MAX_LAYERS  = 512;
+constexpr int64_t MAX_WIDTH   = 1 << 16;
+constexpr int64_t MAX_HEADS   = 1 << 10;
+constexpr int64_t MAX_PATCH   = 64;          // pixels of its side
+constexpr int64_t MAX_MERGED  = 128;         // pixels of the side of what becomes one row
+constexpr int64_t MAX_MERGE   = 16;          // patches of that side
+constexpr int64_t MAX_SIZE    = 8192;        // pixels of the side of an encoder's picture
+constexpr int64_t MAX_PATCHES = 128 * 128;   // of a picture or tile of one size, all of which attend to each other
+constexpr int64_t MAX_RANGE   = 1 << 26;     // pixels of a picture after it was resized
+constexpr int64_t MAX_TILES   = 64;
 
 // Of what an encoder consists.
 enum class trunk { transformer, convolutions, nothing };
@@ -39,7 +37,7 @@ struct projector_kind {
     names        needed = {};   // tensors that its graph reads and the loader takes as optional
     int64_t      merge  = 0;    // the only factor that its graph and the positions of patches agree on; 0: any
     trunk        body   = trunk::transformer;
-    bool         masked = false;   // attends under a mask over all pairs
+    bool         whole  = false;   // memory grows with the square of the medium (projector_traits)
 };
 
 constexpr const char * PATCH    = "v.patch_embd.weight";
@@ -141,23 +139,18 @@ class projector_check : header_keys {
         }
         check_flags();
         if (sees) {
-            check_vision(kind("clip.vision.projector_type", false));
+            check_vision(picture_kind());
         }
-        if (hears && !(sees && kind("clip.vision.projector_type", false).name == std::string("gemma3nv"))) {
-            check_audio(kind("clip.audio.projector_type", true));
+        if (hears && !(sees && reads_only_pictures())) {
+            check_audio(sound_kind());
         }
         check_types();
     }
 
-    media_limits limits() const {
-        media_limits found;
-        if (is_set("clip.has_vision_encoder") && kind("clip.vision.projector_type", false).masked) {
-            found.image_tokens = MAX_MASKED;
-        }
-        if (is_set("clip.has_audio_encoder") && kind("clip.audio.projector_type", true).masked) {
-            found.audio_seconds = MAX_ATTENDED;
-        }
-        return found;
+    projector_traits traits() const {
+        const bool sees  = is_set("clip.has_vision_encoder");
+        const bool hears = is_set("clip.has_audio_encoder") && !(sees && reads_only_pictures());
+        return { sees && picture_kind().whole, hears && sound_kind().whole };
     }
 
   private:
@@ -185,6 +178,12 @@ class projector_check : header_keys {
         fail_key(
             key, "is '", gguf_printable(text), "', which is not known; update dflash-local, or use another projector");
     }
+
+    const projector_kind & picture_kind() const { return kind("clip.vision.projector_type", false); }
+    const projector_kind & sound_kind() const { return kind("clip.audio.projector_type", true); }
+
+    // mtmd ignores the encoder of sound beside this one.
+    bool reads_only_pictures() const { return picture_kind().name == std::string("gemma3nv"); }
 
     // ---- both ----
 
@@ -309,6 +308,10 @@ class projector_check : header_keys {
             const int64_t side = number("clip.vision.projector.window_side", 1, 256);
             refuse_key_if(size / patch % side != 0, "clip.vision.projector.window_side", "is ", side,
                 "; it must divide the ", size / patch, " patches of a side");
+            const gguf_value * layers  = find("clip.vision.feature_layer");
+            const gguf_value * offsets = find("clip.vision.projector.spatial_offsets");
+            refuse_key_if(!layers || !offsets || layers->count != offsets->count, "clip.vision.feature_layer",
+                "must have as many elements as clip.vision.projector.spatial_offsets");
         }
     }
 
@@ -397,8 +400,7 @@ class projector_check : header_keys {
             refuse_tensor_if(one_of(type, { "f64", "i8", "i16", "i32", "i64", "q8_1", "q8_K" }), name, "has type ",
                 type, ", which ggml cannot multiply with");
         }
-        if (is_set("clip.has_vision_encoder") &&
-            kind("clip.vision.projector_type", false).name == std::string("hunyuanvl")) {
+        if (is_set("clip.has_vision_encoder") && picture_kind().name == std::string("hunyuanvl")) {
             check_f32(POSITION);
         }
     }
@@ -408,6 +410,6 @@ class projector_check : header_keys {
 
 void check_projector(const gguf_file & file) { projector_check(file).run(); }
 
-media_limits limits_of(const gguf_file & projector) { return projector_check(projector).limits(); }
+projector_traits traits_of(const gguf_file & projector) { return projector_check(projector).traits(); }
 
 }   // namespace dflash

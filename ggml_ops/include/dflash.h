@@ -100,6 +100,8 @@ DFLASH_API dflash_status dflash_library_info(char ** out);
 DFLASH_API dflash_status dflash_check_gguf(const char * path);
 // The same for an embedding or reranking model, which llama.cpp's own functions then load: encoders are accepted too.
 DFLASH_API dflash_status dflash_check_embedding_gguf(const char * path);
+// The same for a projector (mmproj).
+DFLASH_API dflash_status dflash_check_mmproj(const char * path);
 // Quantize a GGUF file with llama.cpp's quantizer. ftype: "q4_0", "q4_k_m", "q8_0", "f16", ... (llama-quantize's
 // names). n_threads <= 0: all cores.
 DFLASH_API dflash_status dflash_quantize(

@@ -6,6 +6,9 @@
 
 #pragma once
 
+#include "files/projector_check.h"
+
+#include <algorithm>
 #include <cstdint>
 
 namespace dflash {
@@ -23,16 +26,25 @@ constexpr int64_t MAX_IMAGE_TOKENS = 1 << 16;
 constexpr double MIN_AUDIO_SECONDS = 0.1;
 constexpr double MAX_AUDIO_SECONDS = 3600;
 
-// What one projector adds (limits_of() in files/projector_check.h).
-struct media_limits {
-    int64_t image_tokens  = MAX_IMAGE_TOKENS;    // rows of one picture, all its tiles counted
-    double  audio_seconds = MAX_AUDIO_SECONDS;   // of one piece
-};
-
-inline bool fits(int64_t width, int64_t height) {
-    const int64_t longer  = width > height ? width : height;
-    const int64_t shorter = width > height ? height : width;
+inline bool picture_fits(int64_t width, int64_t height) {
+    const int64_t longer  = std::max(width, height);
+    const int64_t shorter = std::min(width, height);
     return shorter > 0 && longer <= MAX_SIDE && width * height <= MAX_PIXELS && longer <= shorter * MAX_ASPECT;
+}
+
+// Rows of one picture. Four patches make a row, and a mask over all pairs of 16,384 patches takes 1 GiB as floats and
+// half of it as f16: mtmd took 2.1 GB for such a picture.
+inline int64_t max_image_tokens(const projector_traits & projector) {
+    return projector.masks_pairs ? 4096 : MAX_IMAGE_TOKENS;
+}
+
+// --image-max-tokens as mtmd takes it: -1 leaves the number to the projector.
+inline int32_t image_max_tokens(const projector_traits & projector, int32_t given) {
+    return given > 0 ? given : projector.masks_pairs ? (int32_t) max_image_tokens(projector) : -1;
+}
+
+inline double max_audio_seconds(const projector_traits & projector) {
+    return projector.hears_whole ? 180 : MAX_AUDIO_SECONDS;
 }
 
 }   // namespace dflash

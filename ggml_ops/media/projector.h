@@ -3,6 +3,7 @@
 #pragma once
 
 #include "dflash.h"
+#include "files/projector_check.h"
 #include "media/encoder_turns.h"
 #include "media/live_media.h"
 #include "media/media_prompt.h"
@@ -43,9 +44,11 @@ class projector {
   private:
     static bool after_op(ggml_tensor * op, bool ask, void * self);
 
+    void         check_sound(const mtmd::bitmap & bitmap, int32_t index) const;
     mtmd::bitmap bitmap_of(const dflash_media & medium, int32_t index) const;
     medium_key   key_of(const mtmd_input_chunk * chunk, const dflash_media & medium, int32_t part) const;
 
+    projector_traits                             traits_;
     int32_t                                      n_embd_, n_rows_;
     std::map<ggml_backend_buffer_type_t, size_t> memory_;
     std::string                                  marker_;

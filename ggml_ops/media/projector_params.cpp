@@ -1,6 +1,9 @@
 #include "media/projector_params.h"
 
+#include "base/error.h"
+#include "files/gguf_check.h"
 #include "llama/access.h"
+#include "media/media_limits.h"
 
 namespace dflash {
 
@@ -11,6 +14,10 @@ static llama_flash_attn_type flash_attention(int32_t wanted) {
 }
 
 mtmd_context_params projector_params(const dflash_engine_params & params, const llama_model * target) {
+    const projector_traits traits = traits_of(check_gguf(params.mmproj, gguf_use::project));
+    const int64_t          most   = max_image_tokens(traits);
+    refuse_if(params.image_max_tokens > most, "image_max_tokens is ", params.image_max_tokens,
+        "; this projector takes at most ", most);
     const std::vector<ggml_backend_dev_t> devices = access_devices(target);
     mtmd_context_params                   p       = mtmd_context_params_default();
     p.use_gpu                                     = params.mmproj_offload && !devices.empty();
@@ -19,7 +26,7 @@ mtmd_context_params projector_params(const dflash_engine_params & params, const 
     p.n_threads                                   = params.n_threads_batch;
     p.flash_attn_type                             = flash_attention(params.flash_attn);
     p.image_min_tokens                            = params.image_min_tokens > 0 ? params.image_min_tokens : -1;
-    p.image_max_tokens                            = params.image_max_tokens > 0 ? params.image_max_tokens : -1;
+    p.image_max_tokens                            = image_max_tokens(traits, params.image_max_tokens);
     return p;
 }
 

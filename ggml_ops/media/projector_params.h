@@ -8,7 +8,8 @@
 
 namespace dflash {
 
-// On the first device that the target may use; without one, or unless it is to be offloaded, on the CPU.
+// On the first device that the target may use; without one, or unless it is to be offloaded, on the CPU. Checks the
+// file first. Throws status_error.
 mtmd_context_params projector_params(const dflash_engine_params & params, const llama_model * target);
 
 }   // namespace dflash

@@ -46,7 +46,7 @@ dflash_named(sources
     draft calibration choice corpus cost_curve draft_vocabulary earlier_answers growth kv_history lookup prediction quotation
     cache conversation host_cache sequence slot_file
     engine controller slot steady_size tree_padding
-    files charsmap drafter_check embedding_check gguf_check gguf_file
+    files charsmap drafter_check embedding_check gguf_check gguf_file projector_check
     grammar gbnf trigger_search
     media encoder_turns media_table media_text
     schema automaton decimal pattern)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from typing_extensions import NotRequired
 
 from dflash_local.server.answers.answer import Answer, about
+from dflash_local.server.answers.facts import Architecture
 
 Status = Literal["unloaded", "loading", "loaded", "sleeping"]
 Source = Literal["cache", "models_dir", "preset"]
@@ -41,7 +42,7 @@ class RouterModel(Answer):
     tags: list[str]
     status: ModelStatus
     architecture: Annotated[
-        dict[str, list[str]], about("what it reads and writes; once it is loaded, images and audio too")
+        Architecture, about("what it reads and writes; until it is loaded, as far as its projector's file is known")
     ]
     source: Source
     can_remove: bool

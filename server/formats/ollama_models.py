@@ -40,7 +40,7 @@ class ModelFacts:
         quantization: as llama.cpp names the type of most of its tensors.
         size, modified: of its files, in bytes and in seconds since 1970.
         digest: identifies its file; empty if that is not known.
-        abilities: which media it reads, if it is loaded.
+        abilities: which media it reads, as far as that is known.
     """
 
     keys: Mapping[str, Any]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dflash_local.errors import RequestError
+from dflash_local.errors import ModelError, RequestError
+from dflash_local.media.abilities import NO_MEDIA, Abilities
 from dflash_local.server.answers.router import Source
 from dflash_local.server.router.folder import Folder
 from dflash_local.server.router.model import Flags, Model, Options, names_of, value_of
@@ -22,11 +24,12 @@ PRESET: Source = "preset"
 
 @dataclass(frozen=True)
 class Cached:
-    """A model of the Hub's cache, with its file."""
+    """A model of the Hub's cache, with its file, and that of its projector."""
 
     name: str
     path: Path
     options: Options
+    projector: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ class Catalog:
         for name, preset in presets.items():
             models[name] = self._preset(name, preset, found.get(name, (PRESET, {}))[1])
         hidden = self._hidden(presets, models, cached)
-        paths = {entry.name: entry.path for entry in cached}
-        finished = {name: self._finished(model, hidden, paths.get(name)) for name, model in sorted(models.items())}
+        entries = {entry.name: entry for entry in cached}
+        finished = {name: self._finished(model, hidden, entries.get(name)) for name, model in sorted(models.items())}
         _check_names(finished)
         return finished
 
@@ -90,24 +93,39 @@ class Catalog:
                 taken |= self.files(models[name].options)
         return {entry.name for entry in cached if entry.path in taken and models[entry.name].source == CACHE}
 
-    def _finished(self, model: Model, hidden: set[str], cached: Path | None) -> Model:
-        """The model with its names taken out of its flags, and the router's own flags over them. `cached` is its file
-        in the cache."""
+    def _finished(self, model: Model, hidden: set[str], cached: Cached | None) -> Model:
+        """The model with its names taken out of its flags, and the router's own flags over them. `cached` is what the
+        cache has of it."""
         options = dict(model.options)
         aliases, tags = names_of(options, "alias"), names_of(options, "tags")
         options = {key: words for key, words in options.items() if key not in ("alias", "tags")}
         named = value_of(options, "model")
         options |= self.typed
+        path, projector = (cached.path, cached.projector) if cached else (None, None)
         if options.get("mmproj_auto", ("",))[0].startswith("--no-"):
             options.pop("mmproj", None)  # that of the folder, which an instance would take for one that is wanted
+            projector = None
+        if named_projector := value_of(options, "mmproj"):
+            projector = Path(named_projector)
         return replace(
             model,
             options=options,
             aliases=aliases,
             tags=tags,
             hidden=model.name in hidden,
-            path=Path(named) if named else cached,
+            path=Path(named) if named else path,
+            abilities=_abilities(projector) if projector else NO_MEDIA,
         )
+
+
+def _abilities(projector: Path) -> Abilities:
+    """Which media it reads; none if it cannot be read, which an instance will say."""
+    from dflash_local.diagnose.projector import Projector  # numpy and gguf, for which no start waits
+
+    with suppress(OSError, ModelError):
+        kinds = Projector.read(projector).kinds
+        return Abilities("vision" in kinds, "audio" in kinds)
+    return NO_MEDIA
 
 
 def _check_names(models: Mapping[str, Model]) -> None:

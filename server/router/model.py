@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from dflash_local.media.abilities import NO_MEDIA, Abilities
 from dflash_local.server.answers.router import Source
 
 # A flag's place in the parser -> the flag as it is typed, with its value. Of two flags with one place the later counts.
@@ -43,6 +44,7 @@ class Model:
         on_startup: loaded when the router starts.
         stop_timeout: seconds that its running answers have when it is unloaded.
         path: its file, or the first part of it, where that is known.
+        abilities: which media it reads, by the header of its projector, where that is known.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Model:
     on_startup: bool = False
     stop_timeout: float = STOP_TIMEOUT
     path: Path | None = None
+    abilities: Abilities = NO_MEDIA
 
     @property
     def arguments(self) -> list[str]:

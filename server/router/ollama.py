@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -107,4 +108,5 @@ def unload(router: Router, instance: Instance, path: str) -> Response:
 
 def _facts(instance: Instance) -> ModelFacts:
     path = instance.model.path
-    return (file_facts(str(path)) if path else None) or UNKNOWN
+    facts = (file_facts(str(path)) if path else None) or UNKNOWN
+    return replace(facts, abilities=instance.model.abilities)

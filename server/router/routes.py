@@ -17,6 +17,7 @@ from dflash_local.server.answers.machine_report import MachineStatus, RouterMach
 from dflash_local.server.answers.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
 from dflash_local.server.fields.body import parsed, read_bytes
 from dflash_local.server.fields.router import ModelRequest
+from dflash_local.server.formats.facts import architecture
 from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
 from dflash_local.server.http_errors import JSON, NATIVE, HTTPError, api_at, not_supported
@@ -222,7 +223,7 @@ def _entry(instance: Instance, created: int) -> RouterModel:
         "aliases": list(model.aliases),
         "tags": list(model.tags),
         "status": status,
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "architecture": architecture(model.abilities),
         "source": model.source,
         "can_remove": False,
     }

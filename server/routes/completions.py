@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
-from dflash_local.media.media_list import media_of
+from dflash_local.media.media_list import blamed, media_of
 from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionRequest, NativeRequest
@@ -29,6 +29,7 @@ from dflash_local.server.service import Service
 from dflash_local.server.submission import start_completion
 
 T = TypeVar("T")
+_FILES = "prompt.multimodal_data"
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -89,10 +90,13 @@ def _prompt_tokens(service: Service, prompt: Prompt) -> Sequence[int]:
     engine = service.engine
     if not isinstance(prompt, MarkedText):
         return engine.tokenize_prompt(prompt)
-    media, text = media_of(prompt.files, engine.abilities, "prompt.multimodal_data"), prompt.text
+    media, text = media_of(prompt.files, engine.abilities, _FILES), prompt.text
     if marker := service.settings.media_marker:
         text = text.replace(marker, engine.abilities.marker)
-    return engine.tokenize_prompt(text, media)
+    try:
+        return engine.tokenize_prompt(text, media)
+    except RequestError as error:
+        raise blamed(error, media, [f"{_FILES}[{index}]" for index in range(len(media))]) from None
 
 
 def _tokens(service: Service, prompt: Prompt, suffix: str | None, fields: RequestFields) -> Sequence[int]:

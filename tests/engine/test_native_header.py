@@ -32,6 +32,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "dflash_probe_params": structs.ProbeParams,
     "dflash_tap_params": structs.TapParams,
     "dflash_tree_rows": structs.NativeTreeRows,
+    "dflash_media": structs.NativeMedia,
     "dflash_tune_params": structs.TuneParams,
     "dflash_rpc_server_params": structs.RPCServerParams,
 }
@@ -41,10 +42,11 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "dflash_draft_mode": ("DFLASH_DRAFT_", native.DraftMode),
     "dflash_origin": ("DFLASH_BY_", structs.Origin),
     "dflash_accept_rule": ("DFLASH_ACCEPT_", native.AcceptRule),
+    "dflash_media_kind": ("DFLASH_", structs.MediaKind),
 }
 # Names of C types, those of pointers with and without const.
 TYPES: dict[Any, tuple[str, ...]] = {
-    ctypes.c_char_p: ("char *", "const char *"),
+    ctypes.c_char_p: ("char *", "const char *", "const uint8_t *"),
     ctypes.c_bool: ("bool",),
     ctypes.c_float: ("float",),
     ctypes.c_double: ("double",),

@@ -24,9 +24,10 @@ PROMPT = "<|im_start|>user\nWhat is {} plus 24?<|im_end|>\n<|im_start|>assistant
 Make = Callable[..., Engine]
 
 # The beginning of a file (ggml_ops/cache/slot_file.cpp).
-HEAD = struct.Struct("<8s4Q4i")
+HEAD = struct.Struct("<8s5Q6i")
 FIELDS = [
-    "magic", "file_size", "target", "drafter", "state_size", "n_tokens", "n_asked", "n_checkpoints", "n_drafts",
+    "magic", "file_size", "target", "drafter", "projector", "state_size",
+    "n_tokens", "n_asked", "n_checkpoints", "n_drafts", "n_media", "unused",
 ]  # fmt: skip
 DRAFT_HEAD = struct.Struct("<3Q6i")  # before what a drafter holds
 DRAFT_FIELDS = [

@@ -11,8 +11,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.fuzz.gguf_image import ARRAY, BOOL, F32, I32, STRING, TENSOR_TYPES, U32, Image, Pair, Tensor, array, number
-from tests.fuzz.gguf_image import tensor_bytes, text
+from tests.fuzz.gguf_image import (
+    ARRAY,
+    BOOL,
+    F32,
+    I32,
+    STRING,
+    TENSOR_TYPES,
+    U32,
+    Image,
+    Pair,
+    Tensor,
+    array,
+    number,
+    tensor_bytes,
+    text,
+)
 
 from .tiny_projectors import PROJECTORS
 
@@ -44,7 +58,11 @@ TYPES = (0, 0, 0, 1, 1, 30, 8, 2, 12, 24, 25, 26, 27, 28)
 KINDS = [name for name in PROJECTORS if "-" not in name]
 # Tensors of which some file has a use; a graph may take any that is there.
 NAMES = sorted({tensor for made in PROJECTORS.values() for tensor in made.shapes})
-KEYS = sorted({key for made in PROJECTORS.values() for key in made.keys})
+KEYS = sorted(
+    {key for made in PROJECTORS.values() for key in made.keys}
+    | {f"clip.has_{part}_encoder" for part in ("vision", "audio", "gen_audio")}
+    | {f"clip.{part}.{key}" for part in ("vision", "audio") for key in ("attention.head_dim", "feature_layer")}
+)
 
 
 def change_key(image: Image, rng: random.Random) -> str:
@@ -90,9 +108,7 @@ def remove_key(image: Image, rng: random.Random) -> str:
 
 
 def add_key(image: Image, rng: random.Random) -> str:
-    name = rng.choice([*KEYS, "clip.audio.attention.head_dim", "clip.vision.attention.head_dim", "clip.has_audio_encoder",
-                       "clip.has_vision_encoder", "clip.has_gen_audio_encoder", "clip.vision.attention.head_count_kv",
-                       "clip.vision.feature_layer"])  # fmt: skip
+    name = rng.choice(KEYS)
     if any(pair.key == name.encode() for pair in image.pairs):
         return change_key(image, rng)
     if name.startswith("clip.has"):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,19 +46,21 @@ class Reader:
         abilities = self.engine.abilities
         media = [hiss(seed) if abilities.audio else noise(seed) for seed in seeds]
         shown = "".join(f"{abilities.marker}<sound><img>" for _ in seeds)
-        return self.engine.tokenize_prompt(WORDS + shown + end, media)
+        prompt = self.engine.tokenize_prompt(WORDS + shown + end, media)
+        assert isinstance(prompt, MediaPrompt)
+        return prompt
 
     def plain(self, tokens: Sequence[int], sampling: SamplingParams = GREEDY) -> list[int]:
         return self.answer(tokens, sampling, budget=1, cache_prompt=False)
 
-    def answer(self, tokens: Sequence[int], sampling: SamplingParams = GREEDY, **options: object) -> list[int]:
+    def answer(self, tokens: Sequence[int], sampling: SamplingParams = GREEDY, **options: Any) -> list[int]:
         return self.engine.submit(tokens, max_tokens=32, sampling=sampling, **options).result().tokens
 
 
 @pytest.fixture(scope="module", params=PROJECTORS)
 def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     files = tiny_projectors.write(request.param, tmp_path_factory.mktemp("tiny"))
-    options = {"n_slots": 3, "n_ctx": 6144, "n_threads": 2, "warmup": False, "cost_cache": False}
+    options: dict[str, Any] = {"n_slots": 3, "n_ctx": 6144, "n_threads": 2, "warmup": False, "cost_cache": False}
     with Engine(files.model, mmproj=files.mmproj, **options) as engine:
         yield Reader(engine)
 

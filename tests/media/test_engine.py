@@ -22,7 +22,7 @@ from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Medium
 from dflash_local.train.answer_record import AnswerRecord
 from tests.fake_native import MARKER, ROWS, SEES_AND_HEARS, FakeNative
-from tests.media.samples import picture, png, wav
+from tests.media.samples import data_url, picture, png, wav
 
 IMAGE = ROWS["image"]
 
@@ -102,6 +102,16 @@ def test_urls_where_sources_allow_them(engine: Engine, native: FakeNative, tmp_p
     part = {"type": "image_url", "image_url": {"url": "file://red.png"}}
     engine.chat(user(part), sources=MediaSources(folder=tmp_path))
     assert len(native.media) == 1
+
+
+def test_all_files_together_may_take_only_so_long(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 1000, 9))
+    monkeypatch.setattr("dflash_local.media.content_parts.time.monotonic", lambda: float(next(now)))
+    part = {"type": "image_url", "image_url": {"url": data_url(png())}}
+    engine.apply_chat({"messages": user(*[part] * 3)})
+    with pytest.raises(MediaError, match="came too late") as caught:
+        engine.apply_chat({"messages": user(*[part] * 4)})
+    assert caught.value.param == "messages[0].content[3].image_url.url"
 
 
 def test_media_stand_where_the_template_shows_them(native: FakeNative) -> None:

@@ -180,6 +180,16 @@ def test_damaged_bytes_end_in_one_error_or_a_picture(form: str) -> None:
         assert len(medium.data) == medium.width * medium.height * 3
 
 
+def test_a_jpeg_of_many_scans_is_refused() -> None:
+    """Each of them makes the decoder go over all pixels again."""
+    data = saved(GRADIENT, "JPEG", progressive=True)
+    assert 2 < data.count(b"\xff\xda") < 20
+    start = data.rindex(b"\xff\xda")
+    with pytest.raises(MediaError, match="has more than 100 scans"):
+        read_image(data[:start] + data[start:-2] * 100 + b"\xff\xd9", "image")
+    assert read(data).shape == (8, 12, 3)
+
+
 def test_a_picture_of_pillow_in_memory() -> None:
     assert np.array_equal(pixels(image_of(GRADIENT, "image")), np.asarray(GRADIENT))
     with pytest.raises(MediaError, match="pixels"):

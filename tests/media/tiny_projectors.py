@@ -1,4 +1,4 @@
-"""Tiny random projectors (mmproj files), one for each type that the pinned mtmd knows, each with a text model that fits.
+"""Tiny random projectors (mmproj files), one for each type that the pinned mtmd knows, and text models that fit them.
 
 Keys and tensors follow llama.cpp's tools/mtmd/clip.cpp and tools/mtmd/models/. Types that write sound are not here:
 libdflash refuses them.
@@ -121,8 +121,8 @@ def resampler() -> Made:
     """MiniCPM-V: heads of 128, as many as the text model's width gives."""
     wide = 128
     shapes = patches() | positions(70 * 70) | layers() | POST
-    shapes |= {"resampler.pos_embed_k": [wide, 16], "resampler.query": [wide, 16], "resampler.proj.weight": [wide, wide],
-               "resampler.kv.weight": [EMBD, wide]}  # fmt: skip
+    shapes |= {"resampler.pos_embed_k": [wide, 16], "resampler.query": [wide, 16], "resampler.kv.weight": [EMBD, wide],
+               "resampler.proj.weight": [wide, wide]}  # fmt: skip
     for part in ("q", "k", "v", "out"):
         shapes |= linear(f"resampler.attn.{part}", wide, wide)
     for part in ("q", "kv", "post"):
@@ -434,7 +434,8 @@ VISION: dict[str, Made] = {
     "gemma4v": gemma4v(),
     "gemma4uv": gemma4uv(),
     "phi4": Made(PIXELS, SIGLIP | mlp(0, 2, EMBD)),
-    "idefics3": Made(scaled(2) | {"clip.vision.preproc_image_size": 64}, SIGLIP | {"mm.model.fc.weight": [MERGED, TEXT]}),
+    "idefics3": Made(scaled(2) | {"clip.vision.preproc_image_size": 64},
+                     SIGLIP | {"mm.model.fc.weight": [MERGED, TEXT]}),
     "pixtral": pixtral(breaks=True),
     "lightonocr": pixtral(breaks=False),
     "internvl": internvl(),
@@ -470,8 +471,9 @@ VISION: dict[str, Made] = {
 # ---- sound
 
 MEL = 16
-WHISPER = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD], "a.conv1d.2.weight": [3, EMBD, EMBD],
-           "a.conv1d.2.bias": [1, EMBD]} | positions(1500, prefix="a") | layers("a", k_bias=False) | norm("a.post_ln")  # fmt: skip
+CONVOLVED: Shapes = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD],
+                     "a.conv1d.2.weight": [3, EMBD, EMBD], "a.conv1d.2.bias": [1, EMBD]}  # fmt: skip
+WHISPER = CONVOLVED | positions(1500, prefix="a") | layers("a", k_bias=False) | norm("a.post_ln")
 STACK: Keys = {"clip.audio.projector.stack_factor": 2}
 STACKED = 2 * EMBD
 
@@ -524,7 +526,7 @@ def conformer(name: str, width: int, *, kernel: int, bias: bool = True) -> Shape
 
 
 def lfm2a() -> Made:
-    """Its table of positions, which is as wide as the text model, gives the projector's width. Positions are 512 wide."""
+    """Its table of positions, as wide as the text model, gives the projector's width. Positions are 512 wide."""
     shapes = subsampling(EMBD) | {"a.position_embd.weight": [TEXT, 4096]} | layers("a")
     for i in range(LAYERS):
         name = f"a.blk.{i}"
@@ -580,9 +582,7 @@ def gemma4a() -> Made:
 
 def mimo_audio() -> Made:
     n_layer, books, bins, group = 3, 2, 16, 4
-    shapes: Shapes = {"a.conv1d.1.weight": [3, MEL, EMBD], "a.conv1d.1.bias": [1, EMBD],
-                      "a.conv1d.2.weight": [3, EMBD, EMBD], "a.conv1d.2.bias": [1, EMBD]}  # fmt: skip
-    shapes |= layers("a", n=n_layer) | norm("a.post_ln") | {"a.downsample.conv.weight": [2, EMBD, EMBD]}
+    shapes = CONVOLVED | layers("a", n=n_layer) | norm("a.post_ln") | {"a.downsample.conv.weight": [2, EMBD, EMBD]}
     shapes |= norm("a.downsample.norm") | {"a.rvq.codebook.weight": [EMBD, bins, books]}
     shapes |= {"mm.a.code_embd.weight": [EMBD, bins, books]}
     own = layer("mm.a.local_blk.0", gate=True)
@@ -600,8 +600,9 @@ AUDIO: dict[str, Made] = {
     **{kind: sound(kind) for kind in ("ultravox", "qwen2a", "voxtral", "meralion", "musicflamingo", "glma")},
     "qwen3a": Made({}, stem(EMBD) | positions(16, prefix="a") | layers("a") | norm("a.post_ln")
                    | mlp(1, 2, EMBD, name="mm.a.mlp"), audio=True),
-    "dots3note_a": Made({"clip.use_silu": True}, stem(EMBD) | layers("a", bias=False, gate=True) | norm("a.post_ln", bias=False)
-                        | norm("mm.a.norm_pre") | mlp(1, 3, EMBD, name="mm.a.mlp"), audio=True),
+    "dots3note_a": Made({"clip.use_silu": True}, stem(EMBD) | layers("a", bias=False, gate=True)
+                        | norm("a.post_ln", bias=False) | norm("mm.a.norm_pre")
+                        | mlp(1, 3, EMBD, name="mm.a.mlp"), audio=True),
     "lfm2a": lfm2a(),
     "parakeet": parakeet(),
     "granite_speech": granite_speech(),
@@ -617,7 +618,15 @@ def qwen25o() -> Made:
     return Made(vision.keys | audio.keys, vision.shapes | audio.shapes, arch="qwen2vl")
 
 
+def wide(made: Made, width: int) -> Made:
+    """The same for a text model of that width."""
+    last = {name: dims for name, dims in made.shapes.items() if name.startswith("mm.2.")}
+    last = {name: [width if n == TEXT else n for n in dims] for name, dims in last.items()}
+    return made._replace(shapes=made.shapes | last, text=width)
+
+
 PROJECTORS: dict[str, Made] = VISION | AUDIO | {"qwen2.5o": qwen25o()}
+PROJECTORS["qwen2vl_merger-256"] = wide(VISION["qwen2vl_merger"], 256)  # the width of the pocket targets
 
 
 # ---- files
@@ -629,7 +638,8 @@ def floats(key: str, values: list[float]) -> Pair:
 
 def encoder_keys(part: str, made: Made) -> Keys:
     keys: Keys = {"embedding_length": EMBD, "attention.head_count": N_HEAD, "feed_forward_length": FF,
-                  "block_count": made.layers, "projection_dim": TEXT, "attention.layer_norm_epsilon": 1e-6}  # fmt: skip
+                  "block_count": made.layers, "projection_dim": made.text,
+                  "attention.layer_norm_epsilon": 1e-6}  # fmt: skip
     keys |= {"image_size": SIDE, "patch_size": PATCH} if part == "vision" else {"num_mel_bins": MEL}
     return {f"clip.{part}.{key}": value for key, value in keys.items()}
 
@@ -657,9 +667,9 @@ def weight(name: str, tensor: str, dims: list[int]) -> Tensor:
     middle = 1.0 if "norm" in tensor or "ln" in tensor or tensor.endswith((".output_max", ".input_max")) else 0.0
     data = rng.normal(middle, 0.1, int(np.prod(dims))).astype(np.float32)
     if tensor.endswith("conv_norm_var"):
-        data = np.abs(data) + 0.1
+        data = np.abs(data) + np.float32(0.1)
     if tensor.endswith(("input_min", "output_min")):
-        data -= 1
+        data -= np.float32(1)
     kind = 1 if len(dims) >= 3 and tensor.endswith("weight") and is_kernel(tensor) else 0
     return Tensor(tensor.encode(), dims, kind, (data.astype(np.float16) if kind else data).tobytes())
 

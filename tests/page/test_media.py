@@ -13,6 +13,7 @@ import pytest
 from PIL import ExifTags, Image
 from playwright.sync_api import expect
 
+from dflash_local.media.abilities import Abilities
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.settings import Settings
 from tests.fake_native import MARKER, SEES_AND_HEARS
@@ -20,6 +21,7 @@ from tests.media.samples import mp3, wav
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.page.scenes import saved, scene
 from tests.patience import wait_until
+from tests.server.test_router import model, routing
 
 PICTURES = "input[accept='image/*'][multiple]"
 ANY = "input[multiple]:not([accept])"
@@ -276,6 +278,20 @@ def test_a_picture_is_made_one_that_any_server_reads(seeing: Tab, tmp_path: Path
 
 
 # ---- what is refused ----
+
+
+def test_a_routers_models_differ(open_tab: OpenTab, tmp_path: Path) -> None:
+    """Also before they are loaded."""
+    with routing(tmp_path / "run", model("a"), model("b", abilities=Abilities(vision=True))) as server:
+        tab = open_tab(server.url)
+        expect(tab.page.locator(".welcome")).to_contain_text("One of 2 models")
+        expect(tab.page.locator(PICTURES)).to_have_count(0)
+        tab.page.get_by_label("Model").select_option("b")
+        expect(tab.page.locator(PICTURES)).to_have_count(1)
+        expect(tab.button("Attach text files and pictures")).to_be_visible()
+        tab.page.get_by_label("Model").select_option("a")
+        expect(tab.page.locator(PICTURES)).to_have_count(0)
+        assert {one["status"]["value"] for one in server.http.get("/models").json()["data"]} == {"unloaded"}
 
 
 def test_files_that_cannot_be_attached_say_why(seeing: Tab, tmp_path: Path) -> None:

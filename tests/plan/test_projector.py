@@ -13,6 +13,7 @@ from dflash_local.cli import main
 from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.diagnose.projector import check_projector
+from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
 from dflash_local.plan.fit import fit
@@ -47,6 +48,13 @@ def test_its_weights_and_buffers(projector: Path) -> None:
     assert with_it.need(HOST) == without.need(HOST) + found
     assert with_it.column(HOST, "projector") == found
     assert with_it.host_need == without.host_need + found  # it is not mapped
+
+
+def test_a_loaded_engine_tells_the_same(projector: Path) -> None:
+    options: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "warmup": False, "cost_cache": False}
+    with Engine(TARGET, mmproj=projector, **options) as engine:
+        assert engine.info["media"]["vision"] and not engine.info["media"]["audio"]
+        assert engine.info["placement"][HOST]["projector"] == planned(mmproj=projector)[HOST]
 
 
 def test_on_the_target_s_first_device(projector: Path) -> None:

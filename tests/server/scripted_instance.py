@@ -38,7 +38,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.startswith("/metrics"):
             self._answer(b'# HELP x:n Text\n# TYPE x:n counter\nx:n 3\nx:m{a="b"} 4\n')
         elif self.path == "/v1/models":
-            self._json({"data": [{"id": NAME, "meta": {"n_params": 7}}]})
+            reads = {"input_modalities": ["text", "image"], "output_modalities": ["text"]}
+            self._json({"data": [{"id": NAME, "meta": {"n_params": 7}, "architecture": reads}]})
         else:
             self._json(self._asked({}))
 

@@ -22,6 +22,7 @@ from dflash_local.cli.parser_actions import actions_by_name
 from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.cli.usage import UsageError
 from dflash_local.errors import RequestError
+from dflash_local.media.media_sources import MediaSources
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.request import parse_chat, parse_fields
@@ -231,6 +232,16 @@ def test_flags_of_http(tmp_path: Path) -> None:
     assert settings.limits.body == 2**20
     assert settings.cors.origins == ("localhost", "https://a.example")
     assert (settings.cors.methods, settings.cors.credentials) == ("GET", False)
+
+
+def test_where_media_may_come_from(tmp_path: Path) -> None:
+    assert make_settings(parse()).media == MediaSources()
+    media = make_settings(parse("--media-path", str(tmp_path), "--media-hosts", "Example.com,*.example.org")).media
+    assert (media.folder, media.hosts.names) == (tmp_path, ("example.com", "*.example.org"))
+    with pytest.raises(RequestError, match="--media-path"):
+        make_settings(parse("--media-path", str(tmp_path / "none")))
+    with pytest.raises(UsageError, match=r"'https://example\.com' is no host name"):
+        parse("--media-hosts", "https://example.com")
 
 
 @pytest.mark.parametrize(

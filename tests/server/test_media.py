@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,23 +11,26 @@ from typing import Any
 
 import anthropic
 import ollama
+import psutil
 import pytest
+from PIL import Image
 
 from dflash_local.engine import Engine
+from dflash_local.media.image_file import FORMATS
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Medium
 from dflash_local.server.media_gate import MOST
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.settings import Settings
 from tests.fake_native import MARKER, ROWS, SEES_AND_HEARS, FakeNative
-from tests.media.samples import data_url, flac, png, png_of, text_of, wav
+from tests.media.samples import data_url, flac, mp3, png, png_of, saved, text_of, wav
 from tests.patience import PATIENCE
 from tests.server.conftest import events, post
 from tests.server.live import Live, live
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 RED, BLUE = png(), png(2, 5, (0, 0, 255))
-IMAGE = ROWS["image"]
+N_ROWS = ROWS["image"]
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +103,13 @@ def test_a_chat_with_two_images_and_audio(server: Live, native: FakeNative) -> N
     usage = answer["usage"]
     assert usage["prompt_tokens"] == len(said)
     assert usage["prompt_tokens_details"] == {
-        "cached_tokens": 0, "image_tokens": 3 * IMAGE, "audio_tokens": ROWS["audio"],
+        "cached_tokens": 0, "image_tokens": 3 * N_ROWS, "audio_tokens": ROWS["audio"],
     }  # fmt: skip
 
 
 def test_a_stream_counts_images_too(server: Live) -> None:
     body = {"messages": user(image()), "stream_options": {"include_usage": True}}
-    assert events(server, CHAT, body)[-1]["usage"]["prompt_tokens_details"]["image_tokens"] == IMAGE
+    assert events(server, CHAT, body)[-1]["usage"]["prompt_tokens_details"]["image_tokens"] == N_ROWS
     assert "image_tokens" not in post(server, CHAT, {"messages": user(text("hi"))})["usage"]["prompt_tokens_details"]
 
 
@@ -112,7 +117,7 @@ def test_several_choices_share_their_pictures(server: Live, native: FakeNative) 
     answer = post(server, CHAT, {"messages": user(image()), "n": 3})
     assert len(answer["choices"]) == 3
     assert len(native.media) == 1
-    assert answer["usage"]["prompt_tokens_details"]["image_tokens"] == IMAGE
+    assert answer["usage"]["prompt_tokens_details"]["image_tokens"] == N_ROWS
 
 
 def test_every_role_may_show_images(server: Live, native: FakeNative) -> None:
@@ -163,7 +168,7 @@ def test_a_file_of_the_folder_and_no_other(server: Live, native: FakeNative) -> 
         ({"type": "image_url", "image_url": {"url": "data:text/html;base64,aGVsbG8="}}, ".image_url.url", "type of"),
         (image(b"hello"), ".image_url.url", "is not an image"),
         (image(png_of(12_000, 12_000)), ".image_url.url", "has 12000 x 12000 pixels"),
-        ({"type": "input_audio", "input_audio": {"format": "wav"}}, ".input_audio.url", "is missing"),
+        ({"type": "input_audio", "input_audio": {"format": "wav"}}, ".input_audio.data", "is missing"),
         (sound(form="mp3"), ".input_audio.data", "is a wav file, but the format says mp3"),
         (sound(flac(2**36 - 1), "flac"), ".input_audio.data", "is longer than 3600 seconds"),
         (sound(b"OggS"), ".input_audio.data", "is not audio that can be read"),
@@ -309,7 +314,7 @@ def test_ollama_shows_images_before_the_text(server: Live, native: FakeNative) -
     said = prompt_of(native)
     assert said.startswith("user: ")
     assert said.endswith("what?\n")
-    assert answer["prompt_eval_count"] == len(said) == len("user: what?\n") + 2 * IMAGE
+    assert answer["prompt_eval_count"] == len(said) == len("user: what?\n") + 2 * N_ROWS
 
 
 def test_ollamas_client(server: Live, native: FakeNative, folder: Path) -> None:
@@ -349,7 +354,7 @@ def test_a_completion_with_markers(server: Live, native: FakeNative) -> None:
         post(server, path, {"prompt": [prompt, "text"]})
     assert sizes(native.media) == [("image", 4, 3), ("audio", 0, 0)] * 2
     answer = post(server, "/completion", {"prompt": prompt, "n_predict": 4})
-    assert answer["tokens_evaluated"] == len("see  and hear ") + IMAGE + ROWS["audio"]
+    assert answer["tokens_evaluated"] == len("see  and hear ") + N_ROWS + ROWS["audio"]
     assert answer["prompt"] == "see  and hear "
 
 
@@ -449,6 +454,30 @@ def test_few_prompts_with_media_are_prepared_at_once(server: Live, monkeypatch: 
     for ask in asks:
         ask.join(PATIENCE)
     assert most <= MOST
+
+
+@pytest.mark.slow
+def test_five_thousand_damaged_files_leave_nothing_behind(server: Live) -> None:
+    """One clear error or an answer each, and no more memory in the second half than in the first."""
+    noise = Image.effect_noise((24, 24), 90)
+    files = [saved(noise.convert("RGB"), form) for form in FORMATS] + [wav(), mp3(), flac()]
+    chance, process, sizes = random.Random(5), psutil.Process(), list[int]()
+    for number in range(5000):
+        damaged = bytearray(chance.choice(files))
+        for _ in range(chance.randint(1, 8)):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        if chance.random() < 0.2:
+            del damaged[chance.randrange(len(damaged)) :]
+        part = image(bytes(damaged)) if chance.random() < 0.8 else sound(bytes(damaged))
+        answer = server.http.post(CHAT, json={"messages": user(part), "max_tokens": 1})
+        assert answer.status_code in (200, 400), answer.text
+        if answer.status_code == 400:
+            assert len(answer.json()["error"]["message"]) < 400
+        if number % 500 == 499:
+            gc.collect()
+            sizes.append(process.memory_info().rss)
+    assert max(sizes[5:]) - max(sizes[:5]) < 16 << 20
+    assert post(server, CHAT, {"messages": user(image())})
 
 
 # ---- a model that reads text alone ----

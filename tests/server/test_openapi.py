@@ -18,12 +18,15 @@ from dflash_local.server.app import create_app
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.routes.endpoint import Endpoint
 from dflash_local.server.settings import Settings
-from tests.fake_native import CONTROL, EOG, FakeNative
+from tests.fake_native import CONTROL, EOG, MARKER, SEES_AND_HEARS, FakeNative
+from tests.media.samples import data_url, png, text_of, wav
 from tests.server import encoders
 from tests.server.live import Live, live
 
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
 TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+IMAGE: Any = {"type": "image_url", "image_url": {"url": data_url(png())}}
+AUDIO: Any = {"type": "input_audio", "input_audio": {"data": text_of(wav()), "format": "wav"}}
 HIDDEN = {"/", "/docs", "/docs/assets", "/openapi.json"}  # pages for people, and the document itself
 
 # Bodies for every POST endpoint; all kinds of answers.
@@ -32,9 +35,14 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     "/v1/chat/completions": [
         {"messages": MESSAGES, "n": 2, "seed": 1, "max_completion_tokens": 3},
         {"messages": [{"role": "user", "content": "call"}], "tools": TOOLS},
+        {"messages": [{"role": "user", "content": [IMAGE, {"type": "text", "text": "hi"}, AUDIO]}]},
     ],
     "/v1/completions": [{"prompt": "x", "max_tokens": 3}, {"prompt": ["x", [1, 2]], "stop": ["l"], "suffix": "y"}],
-    "/completion": [{"prompt": "x", "n_predict": 3}, {"prompt": ["x", "y"]}],
+    "/completion": [
+        {"prompt": "x", "n_predict": 3},
+        {"prompt": ["x", "y"]},
+        {"prompt": {"prompt_string": MARKER, "multimodal_data": [text_of(png())]}},
+    ],
     "/v1/messages": [
         {"messages": MESSAGES, "max_tokens": 3},
         {
@@ -104,7 +112,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     settings = Settings(
         embedding=ModelOptions(str(bert), "tiny-bert"), rerank=ModelOptions(str(ranker), "tiny-ranker", pooling="rank")
     )
-    with live(lambda _progress: Engine.over(FakeNative(script, n_slots=2, info=FIM)), settings) as running:
+    native = FakeNative(script, n_slots=2, info=FIM | SEES_AND_HEARS)
+    with live(lambda _progress: Engine.over(native), settings) as running:
         yield running
 
 

@@ -38,6 +38,15 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
+def shown(picture: str, text: str) -> dict[str, Any]:
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture * 5000}"}}
+    return {"role": "user", "content": [image, {"type": "text", "text": text}]}
+
+
+def marked(picture: str, text: str) -> dict[str, Any]:
+    return {"prompt": {"prompt_string": f"<__media__>{text}", "multimodal_data": [picture * 5000]}}
+
+
 SYSTEM = {"role": "system", "content": "be brief " * 500}
 
 
@@ -51,6 +60,8 @@ SYSTEM = {"role": "system", "content": "be brief " * 500}
         ({"prompt": [*range(100)]}, {"prompt": [*range(150)]}),
         ({"prompt": "short"}, {"prompt": "short"}),
         ({"input_prefix": "x" * 100}, {"input_prefix": "x" * 120}),
+        ({"messages": [shown("a", "x")]}, {"messages": [shown("a", "x"), {"role": "assistant"}, user("y")]}),
+        (marked("a", "x"), marked("a", "x and y")),
     ],
 )
 def test_a_later_turn_shares_a_key(first: Any, later: Any) -> None:
@@ -65,6 +76,8 @@ def test_a_later_turn_shares_a_key(first: Any, later: Any) -> None:
         ({"messages": [user("a")], "model": "m"}, {"messages": [user("a")], "model": "n"}),
         ({"prompt": "a" * 100 + "b" * 1000}, {"prompt": "a" * 100 + "c" * 1000}),
         ({"prompt": "short"}, {"prompt": "shorter"}),
+        ({"messages": [shown("a", "x")]}, {"messages": [shown("b", "x")]}),
+        (marked("a", "x"), marked("b", "x")),
     ],
 )
 def test_others_share_none(one: Any, other: Any) -> None:

@@ -128,6 +128,7 @@ def test_the_model_of_a_request_answers_it(folder: Path) -> None:
         assert (models["a"]["aliases"], models["a"]["tags"]) == (["first"], ["small"])
         assert models["a"]["status"]["value"] == models["b"]["status"]["value"] == "loaded"
         assert models["a"]["meta"] == {"n_params": 7}
+        assert models["a"]["architecture"]["input_modalities"] == ["text", "image"]
         assert server.http.get("/v1/models/first").json() == models["a"]
         assert server.http.get("/v1/models/none").status_code == 404
 
@@ -494,7 +495,7 @@ def test_events_are_told(folder: Path) -> None:
         ("status_change", "unloaded"),
     ]
     assert found[0]["model"] == "a"
-    assert found[1]["data"]["info"] == {"meta": {"n_params": 7}}
+    assert found[1]["data"]["info"]["meta"] == {"n_params": 7}
 
 
 def test_a_router_that_stops_ends_its_models(folder: Path) -> None:

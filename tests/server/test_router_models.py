@@ -337,6 +337,23 @@ def test_a_preset_stands_for_its_file_of_the_cache(flags: InstanceFlags, tmp_pat
     }  # fmt: skip
 
 
+def test_what_a_model_reads_is_known_before_it_is_loaded(flags: InstanceFlags, tmp_path: Path) -> None:
+    sees = projector_file(tmp_path / "sees.gguf")
+    (tmp_path / "damaged.gguf").write_bytes(sees.read_bytes()[:100])
+    text = "".join(
+        f"[{name}]\nm = {tmp_path}/x.gguf\nmmproj = {tmp_path}/{file}.gguf\n"
+        for name, file in (("named", "sees"), ("damaged", "damaged"), ("gone", "none"))
+    )
+    text += f"[org/off:Q8_0]\nno-mmproj = true\n[text]\nm = {tmp_path}/x.gguf\n"
+    cached = [
+        Cached(f"org/{name}:Q8_0", Path(name), flags.given({"hf_repo": f"org/{name}"}), sees) for name in ("own", "off")
+    ]
+    catalog = Catalog(flags, cached=lambda: cached, presets=written(tmp_path / "p.ini", text))
+    found = {name: model.abilities[:2] for name, model in catalog.read().items()}
+    assert found.pop("named") == found.pop("org/own:Q8_0") == (True, False)
+    assert {*found.values()} == {(False, False)} and len(found) == 4
+
+
 def test_errors_have_a_fix(tmp_path: Path) -> None:
     with pytest.raises(DFlashError) as caught:
         Folder(tmp_path / "none").read()

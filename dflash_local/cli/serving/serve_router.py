@@ -89,7 +89,7 @@ def _cached(flags: InstanceFlags) -> Iterator[Cached]:
     from dflash_local.server.router.catalog import Cached
 
     for entry in entries(Cache(cache_root())):
-        yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}))
+        yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}), entry.projector)
 
 
 def _found(flags: InstanceFlags) -> Iterator[Cached]:

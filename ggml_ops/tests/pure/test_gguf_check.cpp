@@ -4,6 +4,7 @@
 // Each case below is, or once was, an abort, a division by zero, a wild read or an endless allocation in llama.cpp.
 
 #include "files/gguf_check.h"
+#include "files/projector_check.h"
 
 #include "base/error.h"
 #include "files/gguf_file.h"
@@ -278,6 +279,35 @@ image encoder() {
         { "blk.0.attn_q.weight", { 64, 64 } }, { "cls.weight", { 64, 64 } }, { "cls.bias", { 64 }, F32 },
         { "cls.output.weight", { 64, 2 }, F32 } };
     m.strs("bert.classifier.output_labels", { "yes", "no" });
+    return m;
+}
+
+// A projector of one encoder: its keys, and the tensors that a graph needs of all types.
+image projector(const std::string & kind, bool hears = false) {
+    const std::string part = hears ? "clip.audio." : "clip.vision.";
+    image             m;
+    m.str("general.architecture", "clip");
+    m.str("clip.projector_type", kind);
+    m.flag(hears ? "clip.has_audio_encoder" : "clip.has_vision_encoder", true);
+    m.u32(part + "embedding_length", 64);
+    m.u32(part + "block_count", 2);
+    m.u32(part + "attention.head_count", 4);
+    m.u32(part + "feed_forward_length", 64);
+    m.u32(part + "projection_dim", 64);
+    m.f32(part + "attention.layer_norm_epsilon", 1e-6f);
+    if (hears) {
+        m.u32("clip.audio.num_mel_bins", 80);
+        m.tensors = { { "a.position_embd.weight", { 64, 16 }, F32 } };
+        return m;
+    }
+    m.u32("clip.vision.image_size", 56);
+    m.u32("clip.vision.patch_size", 14);
+    for (const char * key : { "clip.vision.image_mean", "clip.vision.image_std" }) {
+        m.put(key, 9, raw<uint32_t>(6) + raw<uint64_t>(3) + raw(0.5f) + raw(0.5f) + raw(0.5f));
+    }
+    m.tensors = { { "v.patch_embd.weight", { 14, 14, 3, 64 } }, { "v.patch_embd.weight.1", { 14, 14, 3, 64 } },
+        { "v.position_embd.weight", { 64, 16 }, F32 }, { "v.class_embd", { 64 }, F32 }, { "mm.2.weight", { 64, 64 } },
+        { "v.patch_embd.bias", { 64 }, F32 }, { "v.conv_stem.conv.weight", { 3, 3, 3, 64 } } };
     return m;
 }
 
@@ -739,6 +769,116 @@ void test_encoders(const scratch & files) {
     }
 }
 
+// Projectors: what mtmd divides by, indexes with and multiplies, and the tensors that its graphs read.
+void test_projectors(const scratch & files) {
+    const auto error_of = [&](const image & m) { return check(files, m.encode(), gguf_use::project); };
+    for (const char * kind : { "mlp", "resampler", "qwen2.5vl_merger", "qwen3vl_merger", "gemma3", "pixtral" }) {
+        CHECK(error_of(projector(kind)).empty());
+    }
+    for (const char * kind : { "qwen2a", "ultravox", "lfm2a" }) {
+        CHECK(error_of(projector(kind, true)).empty());
+    }
+    CHECK(check(files, projector("mlp").encode()).find("general.architecture") != std::string::npos);
+    CHECK(error_of(target()).find("is no projector") != std::string::npos);
+
+    const auto traits = [&](const image & m) { return traits_of(gguf_file(files.write(m.encode()))); };
+    CHECK(traits(projector("qwen2.5vl_merger")).masks_pairs && !traits(projector("qwen3vl_merger")).masks_pairs);
+    CHECK(traits(projector("lfm2a", true)).hears_whole && !traits(projector("qwen2a", true)).hears_whole);
+
+    struct projector_case {
+        const char *                 kind;
+        std::function<void(image &)> edit;
+        const char *                 what;
+    };
+
+    // clang-format off
+    const std::vector<projector_case> cases = {
+        { "mlq", [](image &) {}, "is 'mlq', which is not known" },
+        { "qwen2a", [](image &) {}, "which encodes sound" },
+        { "mlp", [](image & m) { m.drop("clip.projector_type"); }, "clip.vision.projector_type" },
+        { "mlp", [](image & m) { m.u32("clip.projector_type", 1); }, "clip.projector_type" },
+        { "mlp", [](image & m) { m.drop("clip.has_vision_encoder"); }, "has no encoder" },
+        { "mlp", [](image & m) { m.flag("clip.has_audio_encoder", true); }, "which encodes pictures" },
+        { "mlp", [](image & m) { m.flag("clip.has_gen_audio_encoder", true); }, "that speak" },
+        { "mlp", [](image & m) { m.put("split.count", 2, raw<uint16_t>(1)); }, "must be one file" },
+        { "mlp", [](image & m) { m.drop("clip.vision.embedding_length"); }, "clip.vision.embedding_length" },
+        { "mlp", [](image & m) { m.u32("clip.vision.block_count", 0); }, "clip.vision.block_count" },
+        { "mlp", [](image & m) { m.u32("clip.vision.attention.head_count", 0); }, "clip.vision.attention.head_count" },
+        { "mlp", [](image & m) { m.u32("clip.vision.attention.head_count", 5); }, "clip.vision.attention.head_count" },
+        { "mlp", [](image & m) { m.u32("clip.vision.attention.head_count", 32); }, "clip.vision.attention.head_count" },
+        { "mlp", [](image & m) { m.u32("clip.vision.attention.head_count_kv", 3); }, "does not divide the 4 heads" },
+        { "mlp", [](image & m) { m.f32("clip.vision.attention.layer_norm_epsilon", -1); }, "layer_norm_epsilon" },
+        { "mlp", [](image & m) { m.u32("clip.vision.patch_size", 0); }, "clip.vision.patch_size" },
+        { "mlp", [](image & m) { m.u32("clip.vision.image_size", 0); }, "clip.vision.image_size" },
+        { "mlp", [](image & m) { m.u32("clip.vision.image_size", 8192); }, "patches are more than" },
+        { "pixtral", [](image & m) { m.u32("clip.vision.spatial_merge_size", 16); }, "clip.vision.patch_size" },
+        { "mlp", [](image & m) { m.drop("clip.vision.image_mean"); }, "clip.vision.image_mean" },
+        { "mlp", [](image & m) { m.i32s("clip.vision.image_std", { 1, 1, 1 }); }, "clip.vision.image_std" },
+        { "mlp", [](image & m) { m.i32s("clip.vision.image_grid_pinpoints", { 56, 57 }); }, "image_grid_pinpoints" },
+        { "mlp", [](image & m) { m.i32s("clip.vision.image_grid_pinpoints", { 56, 56000 }); }, "image_grid_pinpoints" },
+        { "mlp", [](image & m) { m.u32("clip.vision.feature_layer", 1); }, "clip.vision.feature_layer" },
+        { "mlp", [](image & m) { m.at("v.patch_embd.weight").name = "x"; }, "v.patch_embd.weight" },
+        { "mlp", [](image & m) { m.at("mm.2.weight").name = "x"; }, "mm.2.weight" },
+        { "mlp", [](image & m) { m.at("mm.2.weight").name = "mm.3.weight"; }, "mm.3.bias" },
+        { "mlp", [](image & m) { m.at("mm.2.weight").type = I32; }, "mm.2.weight" },
+        { "internvl", [](image & m) { m.u32("clip.vision.preproc_max_tiles", 1 << 30); }, "preproc_max_tiles" },
+        { "idefics3", [](image & m) { m.u32("clip.vision.preproc_image_size", 8192); }, "preproc_image_size" },
+        { "qwen2.5vl_merger", [](image & m) { m.u32("clip.vision.spatial_merge_size", 4); }, "it must be 2" },
+        { "qwen2.5vl_merger", [](image & m) { m.u32("clip.vision.window_size", 14); }, "clip.vision.window_size" },
+        { "phi4", [](image & m) { m.u32("clip.vision.image_min_pixels", 9); m.u32("clip.vision.image_max_pixels", 8); }, "image_min_pixels" },
+        { "step3vl", [](image & m) { m.u32("clip.vision.patch_size", 28); }, "tiles of 504 pixels" },
+        { "gemma3nv", [](image & m) { m.tensors.push_back({ "v.blk.0.1.attn.query.proj.weight", { 1, 1, 64, 64 } }); }, "v.blk.0.1.attn." },
+        { "gemma4v", [](image &) {}, "v.blk.0.attn_q.weight" },
+        { "hunyuanvl", [](image & m) { m.at("v.position_embd.weight").type = F16; }, "v.position_embd.weight" },
+        { "granite4_vision", [](image & m) { m.u32("clip.vision.projector.window_side", 3); }, "window_side" },
+        { "granite4_vision", [](image & m) { m.u32("clip.vision.projector.window_side", 2); }, "clip.vision.feature_layer" },
+        { "deepseekocr", [](image & m) { m.tensors.push_back({ "v.image_newline", { 64 }, F32 }); }, "sam.embedding_length" },
+    };
+    const std::vector<projector_case> sounds = {
+        { "mlp", [](image &) {}, "which encodes pictures" },
+        { "qwen2a", [](image & m) { m.u32("clip.audio.num_mel_bins", 512); }, "num_mel_bins" },
+        { "qwen2a", [](image & m) { m.tensors.clear(); }, "a.position_embd.weight" },
+        { "ultravox", [](image & m) { m.u32("clip.audio.projector.stack_factor", 0); }, "stack_factor" },
+        { "mimo_audio", [](image & m) { m.u32("clip.audio.local_group_size", 1 << 20); }, "local_group_size" },
+        { "gemma4a", [](image &) {}, "mm.a.input_projection.weight" },
+        { "granite_speech", [](image &) {}, "projector.head_count" },
+    };
+    // clang-format on
+    const auto expect = [&](const projector_case & c, bool hears) {
+        image m = projector(c.kind, hears);
+        c.edit(m);
+        const std::string found = error_of(m);
+        if (found.find(c.what) == std::string::npos) {
+            std::printf("expected '%s', found '%s'\n", c.what, found.c_str());
+        }
+        CHECK(found.find(c.what) != std::string::npos);
+    };
+    for (const projector_case & c : cases) {
+        expect(c, false);
+    }
+    for (const projector_case & c : sounds) {
+        expect(c, true);
+    }
+}
+
+// Distances between frames are rows of a table, and windows of them have queries.
+void test_speech(const scratch & files) {
+    image m = projector("granite_speech", true);
+    m.u32("clip.audio.projector.head_count", 4);
+    m.u32("clip.audio.projector.window_size", 15);
+    m.u32("clip.audio.projector.downsample_rate", 5);
+    m.u32("clip.audio.chunk_size", 16);
+    m.u32("clip.audio.max_pos_emb", 16);
+    CHECK(check(files, m.encode(), gguf_use::project).empty());
+    const std::pair<const char *, uint32_t> wrong[] = { { "projector.head_count", 5 },
+        { "projector.downsample_rate", 16 }, { "chunk_size", 0 }, { "max_pos_emb", 15 }, { "num_mel_bins", 81 } };
+    for (const auto & [key, value] : wrong) {
+        image other = m;
+        other.u32(std::string("clip.audio.") + key, value);
+        CHECK(check(files, other.encode(), gguf_use::project).find(key) != std::string::npos);
+    }
+}
+
 // Arbitrary bytes: the sanitizers watch, and every prefix of a valid file is rejected.
 void test_any_bytes(const scratch & files, int n_files) {
     std::mt19937 rng(1);
@@ -767,6 +907,8 @@ int main(int argc, char ** argv) {
     test_splits(files);
     test_split_indices(files);
     test_encoders(files);
+    test_projectors(files);
+    test_speech(files);
     test_any_bytes(files, argc > 1 ? std::atoi(argv[1]) : 400);
     return TEST_RESULT;
 }

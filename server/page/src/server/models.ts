@@ -31,7 +31,7 @@ export async function isLoaded(name: string): Promise<boolean> {
 
 /** What a model reads, as far as it is known before it is loaded: text, image, audio. */
 export async function inputsOf(name: string): Promise<string[]> {
-  return (await entryOf(name)).architecture["input_modalities"] ?? [];
+  return (await entryOf(name)).architecture.input_modalities;
 }
 
 function entryOf(name: string): Promise<RouterModel> {
