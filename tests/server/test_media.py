@@ -384,7 +384,7 @@ def test_a_chosen_marker(native: FakeNative) -> None:
         assert server.http.get("/props").json()["media_marker"] == "<one>"
         assert post(server, "/completion", {"prompt": prompt, "n_predict": 4})["prompt"] == "see  now"
         post(server, CHAT, {"messages": user(text("<one>"), image()), "max_tokens": 4})
-        assert prompt_of(native) == "user: <one>" + "A" * IMAGE + "\n"
+        assert prompt_of(native) == "user: <one>" + "A" * N_ROWS + "\n"
 
 
 def test_no_echo_of_media(server: Live) -> None:
