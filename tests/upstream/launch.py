@@ -151,10 +151,10 @@ def _serve(flags: list[str]) -> int:
 
 def _fetching() -> list[str]:
     """Pictures that the tests name by their addresses are of this machine, whose address ours would not fetch from."""
-    from dflash_local.media import media_sources
-    from dflash_local.media.remote_file import RemoteFiles
+    from dflash_local.media import remote_file
 
-    media_sources.RemoteFiles = partial(RemoteFiles, is_allowed=lambda _: True)  # type: ignore[attr-defined, assignment]
+    reader = partial(remote_file.RemoteFiles, is_allowed=lambda _: True)
+    remote_file.RemoteFiles = reader  # type: ignore[misc, assignment]
     return ["--media-hosts", os.environ["UPSTREAM_PICTURES"]]
 
 
