@@ -119,8 +119,12 @@ std::string text_of(const common_chat_msg & turn) {
     bool        after_media = false;
     for (const common_chat_msg_content_part & part : turn.content_parts) {
         const bool is_media = part.type == MEDIA_MARKER;
-        text                = is_media || after_media ? text + part.text : joined(text, part.text);
-        after_media         = is_media;
+        if (is_media || after_media) {
+            text += part.text;
+        } else {
+            text = joined(text, part.text);
+        }
+        after_media = is_media;
     }
     return text;
 }

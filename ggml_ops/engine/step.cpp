@@ -3,6 +3,7 @@
 #include "accept/sampling.h"
 #include "base/stopwatch.h"
 #include "engine/engine.h"
+#include "engine/media_pass.h"
 #include "engine/slot_walk.h"
 
 #include <algorithm>

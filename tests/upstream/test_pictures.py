@@ -7,7 +7,7 @@ Both run mtmd's encoder, but kernels of ours round otherwise. So log-probabiliti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,6 @@ from PIL import Image
 from benchmarks.http_load import Server
 from benchmarks.systems import our_server, upstream_server
 from dflash_local.build.peer import build as build_peer
-from dflash_local.demo.pocket import seeing_pair
-from dflash_local.errors import DFlashError
 from tests.fuzz.media.files import noise
 from tests.gguf_files import mixed
 from tests.media.samples import saved, text_of
@@ -81,12 +79,12 @@ class Servers(NamedTuple):
     kind: str
 
 
-@pytest.fixture(scope="module", params=["random-f16", "random-q8_0", "pocket-vl-f16", "pocket-vl-q8_0"])
+@pytest.fixture(scope="module", params=["f16", "q8_0"])
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Both with the pocket target and a projector of random weights, or with the pocket-VL."""
+    """Both with the pocket target and a projector of random weights."""
     folder = tmp_path_factory.mktemp("pictures")
-    name, _, kind = request.param.rpartition("-")
-    models = _MODELS[name](folder)
+    kind = request.param
+    models = Models(TARGET, projector_file(folder / "mmproj.gguf"))
     if kind == "q8_0":
         models = models._replace(target=mixed(models.target, folder / "q8_0.gguf", [GGMLQuantizationType.Q8_0]))
     flags = [
@@ -106,20 +104,6 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     theirs, ours = upstream_server(build_peer(), flags), our_server(flags, "--draft", "off")
     with Server("theirs", theirs, folder / "theirs.log") as one, Server("ours", ours, folder / "ours.log") as other:
         yield Servers(one.port, other.port, kind)
-
-
-def _random(folder: Path) -> Models:
-    return Models(TARGET, projector_file(folder / "mmproj.gguf"))
-
-
-def _pocket_vl(_: Path) -> Models:
-    try:
-        return Models(*seeing_pair()[:2])
-    except DFlashError as error:
-        pytest.skip(str(error))
-
-
-_MODELS: Mapping[str, Callable[[Path], Models]] = {"random": _random, "pocket-vl": _pocket_vl}
 
 
 def answer(port: int, text: str) -> dict[str, Any]:

@@ -19,18 +19,22 @@ static void a_text_that_is_cut_back_goes_on(pocket_rooms & r) {
     r.target.memory().forget_all(true);
 }
 
+// Where the first n tokens of a text stand.
+static token_positions text_of(int32_t n) { return media_layout().positions(n); }
+
 static void a_state_goes_to_the_host_and_back(pocket_rooms & r) {
     const std::vector<float> whole = r.read(0, TEXT, 0);
     memory &                 m     = r.target.memory();
     CHECK(m.cut(0, 10));
     const raw_bytes state = m.read(0);
-    CHECK(state.size() == m.size(0) && m.refusal(state, 10, false).empty() && !m.refusal(state, 11, false).empty());
+    CHECK(state.size() == m.size(0) && m.refusal(state, text_of(10), false).empty() &&
+          !m.refusal(state, text_of(11), false).empty());
     CHECK(m.write(1, state) && r.read(1, TEXT, 10) == whole);
     CHECK(m.share(0, 2) && r.read(2, TEXT, 10) == whole);
     CHECK(m.held_cells({ 0, 2 }) == 24 && m.held_cells({ 0, 1 }) == 34);   // 10 are shared
     raw_bytes broken = state;
     broken.resize(broken.size() / 2);
-    CHECK(!m.refusal(broken, 10, false).empty() && !m.write(0, {}));
+    CHECK(!m.refusal(broken, text_of(10), false).empty() && !m.write(0, {}));
     m.forget_all(true);
 }
 
