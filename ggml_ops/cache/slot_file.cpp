@@ -162,7 +162,8 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
     refuse_file_if(h.file_size != size, "is damaged: it has ", size, " of ", h.file_size, " bytes");
     refuse_file_if(h.target != owner.target, "was saved with another target");
     refuse_file_if(h.drafter != owner.drafter, "was saved with another drafter, or without one");
-    refuse_file_if(h.n_media > 0 && h.projector != owner.projector, "holds media that another projector read");
+    refuse_file_if(h.n_media > 0 && h.projector != owner.projector,
+        "holds media, which were read by another projector, or there is none here");
     refuse_file_if(h.n_tokens < 1 || h.n_tokens > max_tokens, "holds ", h.n_tokens, " tokens, must be 1..", max_tokens,
         " (start with a larger -c)");
     const bool sound = h.n_asked >= 0 && h.n_asked <= h.n_tokens && h.n_checkpoints >= 0 && h.n_checkpoints <= 1024 &&

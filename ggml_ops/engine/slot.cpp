@@ -1,7 +1,5 @@
 #include "engine/slot.h"
 
-#include "llama.h"
-
 #include <algorithm>
 
 namespace dflash {
@@ -76,9 +74,9 @@ void slot::begin_pass() {
     result.clear();
 }
 
-void slot::start_reading() {
+void slot::start_reading(int64_t now_us) {
     if (!t_start_us) {
-        t_start_us       = llama_time_us();
+        t_start_us       = now_us;
         stats.t_queue_ms = (t_start_us - t_submit_us) / 1000.0;
     }
 }

@@ -107,9 +107,9 @@ struct slot {
                                        : 0;
     }
 
-    void begin(dflash::request && r);   // nothing is read yet
-    void begin_pass();                  // nothing is planned or emitted yet
-    void start_reading();               // now, if it is the request's first row
+    void begin(dflash::request && r);     // nothing is read yet
+    void begin_pass();                    // nothing is planned or emitted yet
+    void start_reading(int64_t now_us);   // if it is the request's first row
     // Statistics of a tree that was walked. drafted_by: the dflash_origin of the drafter's candidates.
     void count_walk(int32_t drafted_by);
     // What the step did. Valid until the next one.

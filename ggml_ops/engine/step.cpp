@@ -115,7 +115,7 @@ slot * engine::next_medium() {
         if (!m) {
             continue;
         }
-        s.start_reading();
+        s.start_reading(llama_time_us());
         s.pass.reads_media = true;
         try {
             const bool ready = encoder_->rows(*m);
@@ -239,7 +239,7 @@ void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
         ++s.pass.n_rows;
     }
     if (n > 0) {
-        s.start_reading();
+        s.start_reading(llama_time_us());
     }
 }
 

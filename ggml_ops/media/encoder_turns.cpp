@@ -1,7 +1,5 @@
 #include "media/encoder_turns.h"
 
-#include "ggml.h"
-
 namespace dflash {
 
 void encoder_turns::begin_step() {
@@ -10,12 +8,12 @@ void encoder_turns::begin_step() {
     changed_.wait(lock, [&] { return turn_ == turn::none && !encoder_is_next_; });
     step_waits_ = false;
     turn_       = turn::step;
-    t_begin_us_ = ggml_time_us();
+    begin_      = clock::now();
 }
 
 void encoder_turns::end_step() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    step_us_         = ggml_time_us() - t_begin_us_;
+    step_            = clock::now() - begin_;
     turn_            = turn::none;
     encoder_is_next_ = encoder_waits_;   // else a step that follows at once would always come first
     changed_.notify_all();
@@ -34,7 +32,7 @@ void encoder_turns::end_encoding() {
 
 void encoder_turns::yield() {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (step_waits_ && ggml_time_us() - t_begin_us_ >= step_us_) {
+    if (step_waits_ && clock::now() - begin_ >= step_) {
         turn_ = turn::none;
         changed_.notify_all();
         wait(lock);
@@ -47,7 +45,7 @@ void encoder_turns::wait(std::unique_lock<std::mutex> & lock) {
     changed_.wait(lock, [&] { return turn_ == turn::none && (encoder_is_next_ || !step_waits_); });
     encoder_waits_ = encoder_is_next_ = false;
     turn_                             = turn::encoder;
-    t_begin_us_                       = ggml_time_us();
+    begin_                            = clock::now();
 }
 
 }   // namespace dflash

@@ -3,8 +3,8 @@
 
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <mutex>
 
 namespace dflash {
@@ -35,6 +35,7 @@ class encoder_turns {
     void yield();
 
   private:
+    using clock = std::chrono::steady_clock;
     enum class turn { none, step, encoder };
 
     void begin_step();
@@ -47,8 +48,8 @@ class encoder_turns {
     std::condition_variable changed_;
     turn                    turn_       = turn::none;
     bool                    step_waits_ = false, encoder_waits_ = false, encoder_is_next_ = false;
-    int64_t                 t_begin_us_ = 0;   // of this turn
-    int64_t                 step_us_    = 0;   // that the last step took
+    clock::time_point       begin_;       // of this turn
+    clock::duration         step_{ 0 };   // that the last step took
 };
 
 }   // namespace dflash

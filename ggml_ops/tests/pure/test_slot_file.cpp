@@ -108,7 +108,7 @@ static void media_come_back(const std::string & path) {
     for (size_t i = 0; i < 2; ++i) {
         CHECK(file.media[i].token == pictures()[i].token && equal(file.media[i].key, pictures()[i].key));
     }
-    CHECK(refuses(refusal(path, { 11, 22, 34 }), "another projector"));
+    CHECK(refuses(refusal(path, { 11, 22, 34 }), "by another projector"));
     write_slot_file(path, talk(), {}, { 11, 22, 33 });   // text is the same with any
     CHECK(refusal(path, { 11, 22, 34 }).empty());
 }
