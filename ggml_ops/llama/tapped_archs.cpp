@@ -46,7 +46,9 @@ bool access_has_tap(const llama_model * model, int32_t layer) {
         return layer == n_layer && in(TAPPED_TO_THE_END);
     }
     const bool begins_without_norm = model->arch == LLM_ARCH_DECI && !model->layers[layer].attn_norm;
-    return in(TAPPED) && !begins_without_norm;
+    // with deepstack, rows of the first layer's input are wider than the model: llama.cpp cannot read them out
+    const bool is_wider = layer == 0 && model->hparams.n_embd_inp() != model->hparams.n_embd;
+    return in(TAPPED) && !begins_without_norm && !is_wider;
 }
 
 tapped_archs access_tapped_archs() {

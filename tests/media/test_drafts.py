@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dflash_local import Engine, SamplingParams
+from dflash_local.errors import RequestError
 from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.media.medium import Medium
 
@@ -39,8 +40,8 @@ def hiss(seed: int) -> Medium:
 class Reader:
     """An engine over a tiny target, and prompts with media for it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, *, deepstack: bool) -> None:
+        self.engine, self.deepstack = engine, deepstack
 
     def prompt(self, *seeds: int, end: str = WORDS) -> MediaPrompt:
         abilities = self.engine.abilities
@@ -62,7 +63,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     files = tiny_projectors.write(request.param, tmp_path_factory.mktemp("tiny"))
     options: dict[str, Any] = {"n_slots": 3, "n_ctx": 6144, "n_threads": 2, "warmup": False, "cost_cache": False}
     with Engine(files.model, mmproj=files.mmproj, **options) as engine:
-        yield Reader(engine)
+        yield Reader(engine, deepstack=request.param.startswith("qwen3vl"))
 
 
 def test_drafted_text_is_plain_text(reader: Reader) -> None:
@@ -123,3 +124,13 @@ def test_slot_files(reader: Reader, tmp_path: Path) -> None:
     again = reader.engine.submit(prompt, max_tokens=32, sampling=GREEDY, id_slot=1).result()
     assert again.timings.cache_n == len(prompt) - 1
     assert again.tokens == completion.tokens
+
+
+def test_a_layer_that_cannot_be_tapped_is_refused(reader: Reader) -> None:
+    """With deepstack the first layer's input is wider than the model."""
+    prompt = reader.prompt(17)
+    hidden, _, _ = reader.engine.tap(prompt, [1], 0, 0)
+    assert len(hidden) == len(prompt) and np.isfinite(hidden).all()
+    if reader.deepstack:
+        with pytest.raises(RequestError, match="does not offer"):
+            reader.engine.tap(prompt, [0], 0, 0)

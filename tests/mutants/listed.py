@@ -38,14 +38,14 @@ ENGINE = [
         "ggml_ops/cache/cache.cpp",
         ("while (!s.checkpoints.empty() && s.checkpoints.back().at > n) {", "while (false) {"),
         ("if (!all.empty() && s.n_past() - all.back().at < checkpoint_step_) {", "if (!all.empty()) {"),
-        ("return (int32_t) path.size() == t.size() || target_memory().cut(id, s.n_past());", "return true;"),
+        ("return (int32_t) path.size() == t.size() || target_memory().cut(id, s.position());", "return true;"),
         tests=("tests/lossless/test_tokens.py", *CACHE),
     ),
     *mutants_of(
         "ggml_ops/cache/prefix.cpp",
         (
-            "return kept_tokens(reach(s), s.checkpoints, common_tokens(s.tokens, prompt));",
-            "return kept_tokens(reach(s), s.checkpoints, common_tokens(s.tokens, prompt) - 1);",
+            "return kept_tokens(reach(s), s.checkpoints, s.media.whole(common_tokens(s.tokens, prompt)));",
+            "return kept_tokens(reach(s), s.checkpoints, s.media.whole(common_tokens(s.tokens, prompt) - 1));",
         ),
         ("= leader.reading() && leader.request_number == s.leader.request_number;", "= false;"),
         ("need = best.n_tokens + MIN_GAIN;", "need = best.n_tokens + 100 * MIN_GAIN;"),
@@ -201,8 +201,14 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/lookup.cpp",
-        ("const int32_t at = place + 1 + i % period;", "const int32_t at = place + i % period;"),
+        ("const int32_t at = place + 1 + i % period,", "const int32_t at = place + i % period,"),
         tests=("native lookup",),
+    ),
+    *mutants_of(
+        "ggml_ops/media/media_text.cpp",
+        ("pos -= s.size.n_rows - s.size.n_pos;", "pos -= 0;"),
+        ("return within && n < within->end() ? within->begin : n;", "return n;"),
+        tests=("native media_text", "tests/media/test_drafts.py"),
     ),
     *mutants_of(
         "ggml_ops/draft/hash_chains.h",

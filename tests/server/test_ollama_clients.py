@@ -169,7 +169,7 @@ def test_refusals_are_exceptions(server: Live, client: ollama.Client) -> None:
     with pytest.raises(ollama.ResponseError, match="dflash-local pull") as pull:
         list(client.pull("llama3.2", stream=True))
     assert pull.value.status_code == 501
-    with pytest.raises(ollama.ResponseError, match="reads text only"):
+    with pytest.raises(ollama.ResponseError, match="image input is not supported"):
         client.chat(MODEL, [{"role": "user", "content": "what is it?", "images": ["aGVsbG8="]}])
     with pytest.raises(ollama.ResponseError, match="context"):
         client.chat(MODEL, [{"role": "user", "content": "x " * 5000}], stream=False)
