@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ from playwright.sync_api import sync_playwright
 from dflash_local.engine import Engine
 from dflash_local.native import StepUpdate
 from dflash_local.server.settings import Settings
-from tests.fake_native import FakeNative, bytes_in_blocks
+from tests.fake_native import SEES_AND_HEARS, FakeNative, bytes_in_blocks
 from tests.page.drafted import DraftedNative
+from tests.page.scenes import saved, scene
 from tests.page.scripts import RICH, Pace
 from tests.server.live import live
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 QUESTION = "How does speculative decoding make a model faster?"
+SHOWN = "What is in this picture, and where does the light come from?"
+SEEN = (
+    b"A **red house** with a dark roof stands on a green hill, under a clear sky.\n\n"
+    b"The light comes from the sun at the top right, so the left wall is in the shade."
+)
 OTHERS = ("A regex for ISO dates", "Explain KV caches to a child", "Plan a week in Lisbon", "Why is my loop slow?")
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1180, "height": 800}, "color_scheme": "light"},
@@ -27,6 +34,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 PASS_MS = 48.0
 COLOURS = 256
+PICTURES = "input[accept='image/*'][multiple]"  # the button that chooses some
 SHOWN_PASSES = 18  # the prompt's and 17 more; the last one keeps some of what it guessed
 
 
@@ -64,8 +72,24 @@ def main() -> None:
             page.wait_for_timeout(500)
             save(page.screenshot(), FOLDER / f"page-{name}.png")
         for name, options in LOOKS.items():
+            draw_picture(chromium.new_context(**options).new_page(), name)
             draw_drafts(chromium.new_context(**options).new_page(), name)
         chromium.close()
+
+
+def draw_picture(page: Any, name: str) -> None:
+    """A question about a picture."""
+    native = Scripted(lambda _prompt: bytes_in_blocks(SEEN), info=SEES_AND_HEARS)
+    with live(lambda _: Engine.over(native), Settings(alias="Qwen3-VL-8B-Q4_K_M")) as server:
+        page.goto(server.url)
+        with tempfile.TemporaryDirectory() as folder:
+            page.set_input_files(PICTURES, saved(scene(), Path(folder) / "house.png"))
+            page.locator(".composer .thumbnail img").wait_for()
+        page.fill("#message", SHOWN)
+        page.keyboard.press("Enter")
+        page.locator(".answer.done").wait_for()
+        page.wait_for_timeout(300)
+        save(page.screenshot(), FOLDER / f"page-picture-{name}.png")
 
 
 def draw_drafts(page: Any, name: str) -> None:
