@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "draft/block_drafter.h"
 #include "engine/drafter_load.h"
+#include "files/gguf_check.h"
+#include "files/projector_check.h"
 #include "llama/access.h"
 #include "llama/mtp_layers.h"
 #include "media/projector_memory.h"
@@ -262,7 +264,10 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
         models.rpc().blame([&] { access_reserve(target.context()); });
     }
     memory_table table = allocated(models, target, drafters);
-    table.add("projector", projector_memory(params, models.target()));
+    if (is_set(params.mmproj)) {
+        const projector_traits traits = traits_of(check_gguf(params.mmproj, gguf_use::project));
+        table.add("projector", projector_memory(params, traits, models.target()));
+    }
     table.add("output", { { ggml_backend_cpu_buffer_type(), target.output_bytes() } });
     json j = {
         { "target", describe(models.target()) },

@@ -20,11 +20,8 @@ namespace dflash {
 
 // ---- load ----
 
-// Nobody can guess it, so that no text of a client stands for a medium; unless llama-server's variable names one.
-static std::string choose_marker() {
-    if (const char * given = std::getenv("LLAMA_MEDIA_MARKER"); given && *given) {
-        return given;
-    }
+// Nobody can guess it, so that no text of a client stands for a medium.
+static std::string random_marker() {
     std::random_device random;
     std::string        marker = "<__media_";
     for (int32_t i = 0; i < 16; ++i) {
@@ -42,9 +39,9 @@ static void log_like_llama() {
 
 projector::projector(const dflash_engine_params & params, const llama_model * model, int32_t n_rows) :
     traits_(traits_of(check_gguf(params.mmproj, gguf_use::project))), n_embd_(llama_model_n_embd_inp(model)),
-    n_rows_(n_rows), memory_(projector_memory(params, model)), marker_(choose_marker()) {
+    n_rows_(n_rows), memory_(projector_memory(params, traits_, model)), marker_(random_marker()) {
     log_like_llama();
-    mtmd_context_params cp = projector_params(params, model);
+    mtmd_context_params cp = projector_params(params, traits_, model);
     cp.media_marker        = marker_.c_str();
     cp.warmup              = params.warmup;
     cp.cb_eval             = after_op;

@@ -8,14 +8,12 @@
 namespace dflash {
 
 std::map<ggml_backend_buffer_type_t, size_t> projector_memory(
-    const dflash_engine_params & params, const llama_model * target) {
+    const dflash_engine_params & params, const projector_traits & traits, const llama_model * target) {
     std::map<ggml_backend_buffer_type_t, size_t> bytes;
-    if (!params.mmproj) {
-        return bytes;
-    }
+
     const plan_scope    scope;
     const abort_guard   guard(abort_guard::phase::load);
-    mtmd_context_params context = projector_params(params, target);
+    mtmd_context_params context = projector_params(params, traits, target);
     context.warmup              = true;   // else the buffers of passes are not counted
     for (const auto & [device, size] : mtmd_get_memory_usage(params.mmproj, context)) {
         bytes[ggml_backend_dev_buffer_type(device)] += size;

@@ -1,7 +1,6 @@
 #include "media/projector_params.h"
 
 #include "base/error.h"
-#include "files/gguf_check.h"
 #include "llama/access.h"
 #include "media/media_limits.h"
 
@@ -13,9 +12,9 @@ static llama_flash_attn_type flash_attention(int32_t wanted) {
                       : LLAMA_FLASH_ATTN_TYPE_DISABLED;
 }
 
-mtmd_context_params projector_params(const dflash_engine_params & params, const llama_model * target) {
-    const projector_traits traits = traits_of(check_gguf(params.mmproj, gguf_use::project));
-    const int64_t          most   = max_image_tokens(traits);
+mtmd_context_params projector_params(
+    const dflash_engine_params & params, const projector_traits & traits, const llama_model * target) {
+    const int64_t most = max_image_tokens(traits);
     refuse_if(params.image_max_tokens > most, "image_max_tokens is ", params.image_max_tokens,
         "; this projector takes at most ", most);
     const std::vector<ggml_backend_dev_t> devices = access_devices(target);
