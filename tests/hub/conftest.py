@@ -30,6 +30,13 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> None:
+    """Folders of its own for what we keep and what the user says."""
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
 def server() -> Iterator[StandIn]:
     with stand_in() as hub:
         yield hub

@@ -49,16 +49,9 @@ POCKET = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     "vocab_size": 1699,
 }
+pytestmark = pytest.mark.usefixtures("own_folders")
+
 Make = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> None:
-    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "own"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in os.environ:
-        if name.startswith("LLAMA_ARG_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture

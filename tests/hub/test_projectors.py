@@ -23,16 +23,9 @@ from tests.projector_files import projector_file
 from .stand_in import StandIn, refuse, send
 
 TARGET = "user/Seeing-GGUF"
+pytestmark = pytest.mark.usefixtures("own_folders")
+
 Make = Callable[..., Hub]
-
-
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> None:
-    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "own"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in os.environ:
-        if name.startswith("LLAMA_ARG_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture
