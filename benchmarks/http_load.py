@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import threading
@@ -67,6 +68,12 @@ class Server(ServerProcess):
             raise LoadError(f"{self.name} is not running")
         return self._process.pid
 
+    def complaint(self) -> str:
+        """The line of its log that says why it ended, without the source's folder; "" if there is none."""
+        self._log.seek(0)
+        found = re.search(r"[\w.-]+:\d+: GGML_(?:ASSERT|ABORT).*", self._log.read().decode(errors="replace"))
+        return found[0] if found else ""
+
     def _told(self, name: str) -> str:
         """A file under /proc about the process."""
         return Path(f"/proc/{self.pid}/{name}").read_text()
@@ -79,7 +86,8 @@ class Answer:
 
     `n_prompt` are the prompt tokens read, `n_tokens` the generated ones, including the one that ends the answer;
     `passes` the target passes after the prompt's; `generate` the time from the first token to the last, by the server's
-    own clock (both servers' `predicted_ms`).
+    own clock (both servers' `predicted_ms`); `n_drafted` the draft tokens that were verified, `n_accepted` those of
+    them that were accepted.
     """
 
     text: str
@@ -90,6 +98,8 @@ class Answer:
     ttft: float
     generate: float
     passes: int
+    n_drafted: int = 0
+    n_accepted: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,10 +111,11 @@ class LoadResult:
     answers: tuple[Answer, ...]
 
 
-def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> LoadResult:
+def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int, patience: float = 600.0) -> LoadResult:
     """Send all bodies to /v1/chat/completions over `clients` connections; each takes the next body when it is free.
 
-    Raises LoadError if any request fails, since gaps would make the benchmark useless.
+    Raises LoadError if any request fails, or is silent for `patience` seconds, since gaps would make the benchmark
+    useless.
     """
     waiting: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
     for item in enumerate(bodies):
@@ -113,7 +124,7 @@ def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> LoadR
     errors: list[BaseException] = []
 
     def client() -> None:
-        connection = http.client.HTTPConnection(HOST, port, timeout=600.0)
+        connection = http.client.HTTPConnection(HOST, port, timeout=patience)
         try:
             while not errors:
                 try:
@@ -164,6 +175,8 @@ def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer
         ttft=timings["prompt_ms"] / 1000.0 if ttft is None else ttft,
         generate=timings["predicted_ms"] / 1000.0,
         passes=_passes(timings, message.get("dflash", {})),
+        n_drafted=timings.get("draft_n", 0),
+        n_accepted=timings.get("draft_n_accepted", 0),
     )
 
 

@@ -1,4 +1,4 @@
-"""Inflated pocket pairs, made once and kept, and a drafter with random weights.
+"""Inflated pocket pairs, made once and kept, the pocket-VL with its projector, and a drafter with random weights.
 
 Usage: python benchmarks/pairs.py SHAPE TYPE DRAFTER DIR    (makes one of them, unless it is there)
 """
@@ -16,11 +16,20 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 
 from dflash_local.build.upstream import cache_dir
-from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header
+from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header, string
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate
-from dflash_local.demo.pocket import HYBRID, bundled_pair, mtp_layer, shape_of, sources, with_mtp
-from dflash_local.demo.shapes import Pair
+from dflash_local.demo.pocket import (
+    HYBRID,
+    SeeingPair,
+    bundled_pair,
+    mtp_layer,
+    seeing_pair,
+    shape_of,
+    sources,
+    with_mtp,
+)
+from dflash_local.demo.shapes import SHAPES, SIGLIP, Pair
 
 HOSTILE = "hostile-"  # prefix of a bundled drafter's name: the same with random weights
 
@@ -53,6 +62,34 @@ def make_with_mtp(work: Path | None, shape: str, ftype: str, drafter: str = HYBR
     made_of = b"".join(path.read_bytes() for path in (*small, layer, *sources(), Path(__file__)))
     folder = kept(work, f"{shape}-{ftype}-{drafter}-mtp", made_of, write)
     return Pair(folder / "target.gguf", folder / "drafter.gguf")
+
+
+def make_seeing(work: Path | None, shape: str, ftype: str) -> SeeingPair:
+    """The pocket-VL in `shape`, with a vision tower of SigLIP's size (f16); kept in `work` (None: the cache)."""
+    small = seeing_pair()
+
+    def write(folder: Path) -> None:
+        inflate.inflate(Pair(small.target, small.drafter), folder, SHAPES[shape], ftype)
+        inflate.inflate_projector(small.mmproj, folder / "mmproj.gguf", SIGLIP, SHAPES[shape])
+
+    made_of = b"".join(path.read_bytes() for path in (*small, *sources(), Path(__file__)))
+    folder = kept(work, f"{shape}-{ftype}-vl", made_of, write)
+    return SeeingPair(folder / "target.gguf", folder / "mmproj.gguf", folder / "drafter.gguf")
+
+
+def text_twin(work: Path | None, target: Path) -> Path:
+    """A qwen3vl target of `make_seeing` as one of the architecture qwen3, which reads words alone; kept in `work`."""
+    old, new = "qwen3vl.", "qwen3."
+
+    def write(out: Path) -> None:
+        metadata, tensors = read_header(target)
+        for key in ("rope.dimension_sections", "n_deepstack_layers"):
+            del metadata[old + key]
+        keys = {new + key.removeprefix(old) if key.startswith(old) else key: value for key, value in metadata.items()}
+        keys["general.architecture"] = string("qwen3")
+        write_gguf(out, keys, [OutputTensor.of(tensor) for tensor in tensors.values()])
+
+    return kept(work, f"{target.parent.name}-words", target.parent.name.encode(), write, ".gguf")
 
 
 def kept(work: Path | None, name: str, made_of: bytes, write: Callable[[Path], None], suffix: str = "") -> Path:

@@ -57,10 +57,12 @@ class Setting:
     threads: int = 2
     n_ctx: int = 1024
     n_gpu_layers: int | None = None  # of target and drafter; None: each server's default
+    mmproj: Path | None = None  # the target's projector
 
     def _common(self) -> list[str]:
         layers = [] if self.n_gpu_layers is None else ["-ngl", str(self.n_gpu_layers)]
-        return [*common_flags(self.pair.target, self.n_ctx, self.threads, self.clients), *layers]
+        projector = [] if self.mmproj is None else ["--mmproj", str(self.mmproj)]
+        return [*common_flags(self.pair.target, self.n_ctx, self.threads, self.clients), *layers, *projector]
 
     def _drafter(self) -> list[str]:
         layers = [] if self.n_gpu_layers is None else ["-ngld", str(self.n_gpu_layers)]
@@ -87,8 +89,9 @@ class Setting:
 class Systems:
     """Servers by name; a context manager that starts and ends them."""
 
-    def __init__(self, commands: Mapping[str, list[str]], clients: int = 1) -> None:
-        self.clients = clients
+    def __init__(self, commands: Mapping[str, list[str]], clients: int = 1, patience: float = 600.0) -> None:
+        """`patience`: seconds for which a server may be silent."""
+        self.clients, self.patience = clients, patience
         self.servers: dict[str, Server] = {}
         self._commands = commands
         self._stack = ExitStack()
@@ -111,7 +114,7 @@ class Systems:
     def turn(self, name: str, bodies: Sequence[dict[str, Any]]) -> LoadResult:
         """One system answers; the others idle."""
         time.sleep(SETTLE)
-        return run_load(self.servers[name].port, bodies, self.clients)
+        return run_load(self.servers[name].port, bodies, self.clients, self.patience)
 
     def speeds(self, bodies: Sequence[dict[str, Any]], kinds: Sequence[str], turn: int) -> dict[str, dict[str, float]]:
         """Tokens per second after an answer's first token, by the request's kind and by system. All systems answer each

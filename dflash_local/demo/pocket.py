@@ -1,5 +1,5 @@
-"""The pocket pairs: a small real target with five drafters, and a hybrid one with its own and an MTP layer. The cache
-holds inflated copies."""
+"""The pocket pairs: a small real target with five drafters, a hybrid one with its own and an MTP layer, and one that
+sees. The cache holds inflated copies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from dflash_local.build.upstream import cache_dir, sha256
 from dflash_local.convert.gguf_metadata import read_model, string
@@ -36,6 +37,23 @@ def bundled_pair(drafter: str = "dflash") -> Pair:
             f"the pocket pair {drafter!r} is only in a checkout of dflash-local, and this is not one",
             hint=f"take {' or '.join(SHIPPED)}, or run `make demo DEMO_ARGS='--drafter {drafter}'` in a checkout",
         )
+    return pair
+
+
+class SeeingPair(NamedTuple):
+    """A target that reads images, its projector, and its drafter."""
+
+    target: Path
+    mmproj: Path
+    drafter: Path
+
+
+def seeing_pair() -> SeeingPair:
+    """The pocket-VL, which was trained on drawn scenes (benchmarks/pocket_vl). Raises DFlashError: this installation
+    has none."""
+    pair = SeeingPair(*(_HERE / f"pocket-{name}.gguf" for name in ("vl", "vl-mmproj", "vl-dflash")))
+    if not all(path.is_file() for path in pair):
+        raise DFlashError("the pocket-VL is only in a checkout of dflash-local, and this is not one")
     return pair
 
 

@@ -32,6 +32,14 @@ class DeltaNet(NamedTuple):
     head: int
 
 
+class Tower(NamedTuple):
+    """The size of an inflated projector's vision tower; its heads keep their channels."""
+
+    n_layer: int
+    n_embd: int
+    n_ff: int
+
+
 @dataclass(frozen=True)
 class Shape:
     """The size of an inflated pair. With experts, `n_ff` is only the drafter's. `delta` is for hybrid pairs only, which
@@ -49,6 +57,7 @@ class Shape:
     delta: DeltaNet | None = None
 
 
+SIGLIP = Tower(12, 768, 3072)  # SigLIP's smallest, which has twice as wide heads
 # The two smallest keep heads and vocabularies small. 4b and 8b are Qwen3's, 27b is Gemma 3 27B's; 35b-a3b has the
 # layers, experts and vocabulary of Qwen3.5-35B-A3B and, in every layer, the attention of Qwen3-30B-A3B. hybrid-27b is
 # Qwen3.5-27B's, but half of each attention head is rotated; the smaller hybrids are scaled down from it, with three

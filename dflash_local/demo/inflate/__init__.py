@@ -23,6 +23,9 @@ A MoE target is made from the dense one by copying the feed-forward into every e
 router picks add up to 1, so any router gives the same sum. If the feed-forward is larger than an expert, neighbouring
 experts hold its parts; they have the same router row, hence the same weight, and are picked together.
 
+A target that reads images (qwen3vl) keeps its first layers first: its projector adds to the stream behind each of them.
+The projector (`InflatedProjector`) gives rows of the wider stream.
+
 Every tensor is computed and quantized in chunks of rows while it is written, so memory stays at a few chunks for any
 shape.
 """
@@ -39,15 +42,16 @@ from dflash_local.demo import quantizer
 from dflash_local.demo.inflate.inflated_drafter import InflatedDrafter
 from dflash_local.demo.inflate.inflated_hybrid import InflatedHybrid
 from dflash_local.demo.inflate.inflated_model import InflatedModel
+from dflash_local.demo.inflate.inflated_projector import InflatedProjector
 from dflash_local.demo.inflate.inflated_target import InflatedTarget
-from dflash_local.demo.inflate.source import SmallModel
-from dflash_local.demo.shapes import Pair, Shape
+from dflash_local.demo.inflate.source import PROJECTOR_ARCH, SmallModel
+from dflash_local.demo.shapes import Pair, Shape, Tower
 from dflash_local.errors import DFlashError, ModelError, PairError
 
 Progress = Callable[[str, int], None]
 Quantizer = Callable[[Path, Path, str], None]
 
-TARGET_ARCHS, HYBRID_ARCH, DRAFTER_ARCH = ("qwen3", "hy_v3"), "qwen35", "dflash"
+TARGET_ARCHS, HYBRID_ARCH, DRAFTER_ARCH = ("qwen3", "hy_v3", "qwen3vl"), "qwen35", "dflash"
 
 
 def inflate(
@@ -67,8 +71,8 @@ def inflate(
     whole f16 file instead, to compare another quantizer's bytes.
 
     Raises:
-        ModelError: a file is damaged, not a target of the kind that `shape` is for (qwen3, hy_v3; qwen35 with a
-            delta-net) or not a DFlash drafter, or larger than `shape`; `field` says where.
+        ModelError: a file is damaged, not a target of the kind that `shape` is for (qwen3, qwen3vl, hy_v3;
+            qwen35 with a delta-net) or not a DFlash drafter, or larger than `shape`; `field` says where.
         PairError: the two files do not belong together.
         DFlashError: the disk is too small.
     """
@@ -86,6 +90,22 @@ def inflate(
         finally:
             f16.unlink(missing_ok=True)
     return Pair(*(file.path for file in files))
+
+
+def inflate_projector(small: Path, out: Path, tower: Tower, shape: Shape) -> Path:
+    """Write `out`: the `small` projector (qwen3vl_merger) with a vision tower of that size, as f16, for a target in
+    `shape`. Returns `out`.
+
+    Raises:
+        ModelError: the file is damaged, another kind of projector, or larger than `tower`; `field` says where.
+    """
+    source = SmallModel(small, PROJECTOR_ARCH)
+    place = _places(source.size("vision.block_count"), tower.n_layer)
+    projector = InflatedProjector(source, tower, place, shape.n_embd)
+    tensors = list(projector.tensors())
+    source.check_all_used()
+    write_gguf(out, projector.metadata(), tensors)
+    return out
 
 
 class InflatedFile(NamedTuple):
@@ -111,7 +131,8 @@ def inflated_files(
         hybrid = InflatedHybrid(target, shape, shape.delta, place)
         models: tuple[InflatedModel, ...] = (hybrid, InflatedDrafter(drafter, shape, place, hybrid.scale))
     else:
-        place = _places(target.n_layer, shape.n_layer)
+        first = target.size("n_deepstack_layers", 0)
+        place = [*range(first), *(first + i for i in _places(target.n_layer - first, shape.n_layer - first))]
         models = (InflatedTarget(target, shape, place), InflatedDrafter(drafter, shape, place))
     out = Pair(out_dir / "target.gguf", out_dir / "drafter.gguf")
     for path, kind, model in zip(out, (ftype, drafter_type or ftype), models, strict=True):

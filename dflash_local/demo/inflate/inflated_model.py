@@ -91,12 +91,14 @@ class InflatedModel:
     def _sections(self) -> list[int] | None:
         """The sections of M-RoPE: the number of rotations for each of a token's positions. None: the model has none.
 
-        Either all use the first position, or a third each, interleaved. In text the positions are equal, but a rotation
-        without a position would not rotate at all.
+        In wider heads, either all use the first position, or a third each, interleaved. In text the positions are
+        equal, but a rotation without a position would not rotate at all.
         """
         if f"{self.source.arch}.rope.dimension_sections" not in self.source.metadata:
             return None
         small, n = [int(size) for size in self.source.value("rope.dimension_sections").data], self.rotated // 2
+        if self.head == self.small_head:
+            return small
         large = n * self.head // self.small_head
         if small == [n, 0, 0, 0]:
             return [large, 0, 0, 0]

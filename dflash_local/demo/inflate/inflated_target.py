@@ -30,6 +30,8 @@ class InflatedTarget(InflatedModel):
         super().__init__(source, shape, shape.n_layer, scale)
         self.real = {index: i for i, index in enumerate(place)}
         self.experts = shape.experts
+        if shape.experts and source.arch == "qwen3vl":
+            raise self._unfit("expert_count", "the feed-forward of a target that reads images stays dense here")
         if source.n_mtp:
             self.push, self.padded_row = MTP_PUSH, MTP_PADDED_ROW
 
