@@ -275,8 +275,10 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
         for r in waits
         for kind, ratio in r["over_plain"].items()
     ]
-    left_out = {name: why for r in speeds for name, why in r["left_out"].items()}
-    parts += [f"Left out: {name}: {why}" for name, why in left_out.items()]
+    left_out: dict[str, dict[str, None]] = {}
+    for name, why in (found for r in speeds for found in r["left_out"].items()):
+        left_out.setdefault(why, {})[name] = None
+    parts += [f"Left out: {', '.join(names)}: {why}" for why, names in left_out.items()]
     parts.append(
         "Tokens per second after each answer's first, medians of the repeats, in brackets the lowest and the highest; "
         "without: the same words without their pictures. The time to the first token is the client's, streamed; "
