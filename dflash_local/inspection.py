@@ -66,13 +66,16 @@ class Inspection(EngineBase):
 
     @checked
     def draft_probe(self, tokens: Sequence[int], n_block: int) -> DraftProbe:
-        """The drafter's view after tokens[:-1] with tokens[-1] as anchor; waits for an idle slot."""
+        """The drafter's view after tokens[:-1] with tokens[-1] as anchor; waits for an idle slot. The tokens before the
+        anchor may have rows of media in them, of a MediaPrompt that lives."""
         drafter = self._info.get("drafter")
         if not drafter:
             raise RequestError("draft_probe needs a drafter", param="drafter", hint="pass drafter=... (-md)")
-        ids = self._token_array(tokens, "tokens")
+        ids = self._token_array(tokens, "tokens", media=True)
         if len(ids) < 2:
             raise RequestError(f"tokens must be at least 2, got {len(ids)}: the last is the anchor", param="tokens")
+        if ids[-1] < 0:
+            raise RequestError("the last of tokens, the anchor, must be text", param="tokens")
         check_between("n_block", n_block, 2, drafter["block_size"])
         k = int(drafter["top_k"])
         shapes = {

@@ -18,7 +18,9 @@ struct draft_copy {
     ring_copy context;
     tap_rows  taps;   // what it has not read yet, on the host
 
-    size_t bytes() const { return context.bytes() + taps.data.size() * sizeof(float); }
+    size_t bytes() const {
+        return context.bytes() + taps.data.size() * sizeof(float) + taps.rope.size() * sizeof(rope_position);
+    }
 };
 
 struct conversation {

@@ -6,8 +6,7 @@
 namespace dflash {
 
 draft_memory::draft_memory(target & target, std::unique_ptr<dflash::drafter> drafter) :
-    target_(target), drafter_(std::move(drafter)),
-    taps_(target, drafter_->taps(), (int32_t) target.params().n_slots, drafter_->tap_size()) {}
+    target_(target), drafter_(std::move(drafter)), taps_(target, *drafter_) {}
 
 // ---- a drafter pass ----
 
@@ -22,6 +21,10 @@ draft_job draft_memory::job_of(const part & p) const {
     job.denoise  = p.denoises;
     job.anchor   = p.anchor;
     job.tokens   = p.text ? p.text->data() + taps.pos : nullptr;
+    if (drafter_->has_sections()) {
+        job.rope        = taps.rope.data();
+        job.anchor_rope = p.position;
+    }
     return job;
 }
 
@@ -104,6 +107,9 @@ std::string draft_memory::refusal(const draft_copy & copy, int32_t n_tokens) con
     }
     if (taps.data.size() != (size_t) taps.rows * drafter_->tap_size()) {
         return "taps of another size";
+    }
+    if (taps.rope.size() != (drafter_->has_sections() ? (size_t) taps.rows : 0)) {
+        return "taps without their positions";
     }
     if (!std::all_of(taps.data.begin(), taps.data.end(), [](float x) { return std::isfinite(x); })) {
         return "taps that are no numbers";

@@ -12,6 +12,10 @@ void pending_taps::keep(int32_t id, int32_t row, int32_t n) {
     } else {
         target_.read_final_state(row, n, of_[id].append(n, row_size_));
     }
+    if (has_sections_) {
+        const auto first = target_.rows().positions().begin() + row;
+        of_[id].rope.insert(of_[id].rope.end(), first, first + n);
+    }
 }
 
 void pending_taps::keep(int32_t id, int32_t first_row, const std::vector<int32_t> & path) {
@@ -50,6 +54,9 @@ void pending_taps::restore(int32_t id, const tap_rows & taps, const std::functio
         const std::vector<tap_cell> cells = cells_of->take(n);
         cells_of->write(cells, taps.data.data() + from * row_size_);
         of_[id].append(cells.data(), n);
+        if (has_sections_) {
+            of_[id].rope.insert(of_[id].rope.end(), taps.rope.begin() + from, taps.rope.begin() + from + n);
+        }
         from += n;
     }
 }

@@ -15,9 +15,10 @@ namespace dflash {
 
 class pending_taps {
   public:
-    // `target` must outlive this. row_size: floats of a row.
-    pending_taps(const target & target, tap_source source, int32_t n_sequences, int32_t row_size) :
-        target_(target), source_(source), row_size_(row_size), of_(n_sequences) {}
+    // `target` must outlive this.
+    pending_taps(const target & target, const drafter & drafter) :
+        target_(target), source_(drafter.taps()), row_size_(drafter.tap_size()), has_sections_(drafter.has_sections()),
+        of_(target.params().n_slots) {}
 
     // Where taps lie until a drafter reads them; null: on the host.
     tap_store *      store() const { return source_ == tap_source::layers ? target_.taps() : nullptr; }
@@ -37,7 +38,8 @@ class pending_taps {
   private:
     const target &        target_;
     const tap_source      source_;
-    const size_t          row_size_;
+    const size_t          row_size_;   // floats
+    const bool            has_sections_;
     std::vector<tap_rows> of_;   // [sequences]
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int32_t MAX_DRAFTS      = 8;
 constexpr char    CONTRADICTION[] = "is damaged: its counts contradict each other";
-constexpr char    MAGIC[8]        = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '4' };
+constexpr char    MAGIC[8]        = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '5' };
 
 struct head {
     char     magic[8];
@@ -42,6 +42,7 @@ struct draft_head {
     int32_t  past_begin, n_segments;
     int32_t  begin, end;   // of its context
     int32_t  taps_pos, taps_rows;
+    int32_t  n_positions, unused;   // of taps
 };
 
 // FNV-1a over words of 8 bytes: as fast as a disk.
@@ -174,7 +175,8 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
 void check(const draft_head & h, int32_t n_tokens) {
     const bool sound = h.past_begin >= 0 && h.past_begin <= h.end && h.n_segments >= 0 &&
                        h.n_segments <= n_tokens / kv_history::STEP + 1 && h.begin >= 0 && h.begin <= h.end &&
-                       h.end <= n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 && h.taps_pos <= n_tokens - h.taps_rows;
+                       h.end <= n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 &&
+                       h.taps_pos <= n_tokens - h.taps_rows && (h.n_positions == 0 || h.n_positions == h.taps_rows);
     refuse_file_if(!sound, CONTRADICTION);
 }
 
@@ -219,6 +221,7 @@ static draft_head head_of(const draft_copy & d) {
     h.end             = d.context.end;
     h.taps_pos        = d.taps.pos;
     h.taps_rows       = d.taps.rows;
+    h.n_positions     = (int32_t) d.taps.rope.size();
     return h;
 }
 
@@ -272,6 +275,7 @@ static void write_draft(writer & out, const draft_copy & d) {
     }
     out.write(d.context.data.data(), d.context.data.size());
     out.write(d.taps.data.data(), d.taps.data.size() * sizeof(float));
+    out.write(d.taps.rope.data(), d.taps.rope.size() * sizeof(rope_position));
 }
 
 static draft_copy read_draft(reader & in, int32_t n_tokens) {
@@ -290,6 +294,7 @@ static draft_copy read_draft(reader & in, int32_t n_tokens) {
     }
     in.read_all(d.context.data, h.context_size);
     in.read_all(d.taps.data, h.n_taps);
+    in.read_all(d.taps.rope, h.n_positions);
     return d;
 }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "llama/rope_position.h"
 #include "llama/tap_cell.h"
 
 #include <algorithm>
@@ -13,15 +14,17 @@ namespace dflash {
 
 // Positions [pos, pos + rows): rows on the host, or cells of a tap store. `row_size`: floats of a row.
 struct tap_rows {
-    std::vector<float>    data;    // [rows, row_size] on the host
-    std::vector<tap_cell> cells;   // [rows] elsewhere
-    int32_t               pos  = 0;
-    int32_t               rows = 0;
+    std::vector<float>         data;    // [rows, row_size] on the host
+    std::vector<tap_cell>      cells;   // [rows] elsewhere
+    std::vector<rope_position> rope;    // [rows] for a drafter that asks where they stand
+    int32_t                    pos  = 0;
+    int32_t                    rows = 0;
 
     // Holds nothing, goes on at position `at`.
     void clear(int32_t at) {
         data.clear();
         cells.clear();
+        rope.clear();
         pos  = at;
         rows = 0;
     }
@@ -31,6 +34,7 @@ struct tap_rows {
         rows = std::clamp(end - pos, 0, rows);
         data.resize(std::min(data.size(), rows * row_size));
         cells.resize(std::min<size_t>(cells.size(), rows));
+        rope.resize(std::min<size_t>(rope.size(), rows));
         if (rows == 0) {
             pos = std::min(pos, end);
         }

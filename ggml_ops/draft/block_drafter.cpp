@@ -255,18 +255,19 @@ std::vector<float> scale_taps(std::vector<float> & taps, int32_t size) {
     return unscale;
 }
 
-// Positions of rows for ggml's rope. M-RoPE has four axes, one after the other: text has the same position on three and
-// 0 on the fourth.
+// Positions of rows for ggml's rope. M-RoPE has four axes, one after the other: those of rope_position, and one that is
+// always 0.
 class positions {
   public:
     positions(int32_t n_rows, bool mrope) :
         n_rows_(n_rows), n_axes_(mrope ? 3 : 1), data_((size_t) n_rows * (mrope ? 4 : 1)) {}
 
-    void set(int32_t row, int32_t pos) {
+    void set(int32_t row, const rope_position & at) {
         for (int32_t axis = 0; axis < n_axes_; ++axis) {
-            data_[(size_t) axis * n_rows_ + row] = pos;
+            data_[(size_t) axis * n_rows_ + row] = at[axis];
         }
     }
+    void                         set(int32_t row, int32_t pos) { set(row, { pos, pos, pos }); }
     const std::vector<int32_t> & data() const { return data_; }
 
   private:
@@ -305,6 +306,7 @@ void block_drafter::run(
 void block_drafter::skip(draft_job & job, int32_t n_rows) const {
     job.taps += job.taps ? (size_t) n_rows * tap_size() : 0;
     job.cells += job.cells ? n_rows : 0;
+    job.rope += job.rope ? n_rows : 0;
     job.pos += n_rows;
     job.n_inject -= n_rows;
 }
@@ -459,8 +461,9 @@ void block_drafter::set_inputs(const draft_graph & graph, const std::vector<draf
     int32_t row = 0;
     for (const draft_job & job : jobs) {
         for (int32_t i = 0; i < job.n_inject; ++i) {
-            pos_kv.set(row++, job.pos + i);
-            cells.push_back(kv_->cell(job.slot, job.pos + i));
+            const int32_t pos = job.pos + i;
+            pos_kv.set(row++, job.rope ? job.rope[i] : rope_position{ pos, pos, pos });
+            cells.push_back(kv_->cell(job.slot, pos));
             newest.push_back(i + 1 == job.n_inject ? job.slot : params_.n_slots);
         }
         kv_->extend(job.slot, job.pos + job.n_inject);
@@ -475,9 +478,10 @@ void block_drafter::set_inputs(const draft_graph & graph, const std::vector<draf
         }
         set_masks(graph, (int32_t) anchors.size());
         anchors.push_back(job.anchor < model_.n_vocab ? job.anchor : mask_token_);   // may be padding of the target
+        const int32_t anchor_rope = job.anchor_rope >= 0 ? job.anchor_rope : kv_->end(job.slot);
         for (int32_t i = 0; i < shape.n_block_rows; ++i) {
-            pos_q.set((int32_t) tokens.size(), kv_->end(job.slot) + i);
-            pos_kv.set(row++, kv_->end(job.slot) + i);
+            pos_q.set((int32_t) tokens.size(), anchor_rope + i);
+            pos_kv.set(row++, anchor_rope + i);
             cells.push_back(kv_->block_cell(job.slot, i));
             tokens.push_back(i == 0 ? anchors.back() : mask_token_);
             table_rows.push_back(i == 0 ? (int32_t) anchors.size() - 1 : shape.n_slots());

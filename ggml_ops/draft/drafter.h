@@ -6,6 +6,7 @@
 #include "draft/draft_context.h"
 #include "draft/growth.h"
 #include "llama/drafter_kind.h"
+#include "llama/rope_position.h"
 #include "llama/tap_cell.h"
 
 #include "ggml-backend.h"
@@ -18,15 +19,17 @@ namespace dflash {
 
 // One slot's part of a pass.
 struct draft_job {
-    int32_t          slot     = 0;
-    const float *    taps     = nullptr;   // [n_inject, tap_size]: of positions pos .. pos + n_inject - 1
-    const tap_cell * cells    = nullptr;   // [n_inject] replaces taps if the drafter reads a store
-    const int32_t *  tokens   = nullptr;   // [n_inject]: the text at these positions
-    int32_t          n_inject = 0;
-    int32_t          pos      = 0;       // must be the slot's next position
-    bool             denoise  = false;   // also draft what follows `anchor`, which is at position pos + n_inject
-    int32_t          anchor   = -1;
-    bool             whole    = false;   // draft all positions, however unlikely
+    int32_t               slot     = 0;
+    const float *         taps     = nullptr;   // [n_inject, tap_size]: of positions pos .. pos + n_inject - 1
+    const tap_cell *      cells    = nullptr;   // [n_inject] replaces taps if the drafter reads a store
+    const int32_t *       tokens   = nullptr;   // [n_inject]: the text at these positions
+    const rope_position * rope     = nullptr;   // [n_inject]: where they stand, null: where they are in the text
+    int32_t               n_inject = 0;
+    int32_t               pos      = 0;       // must be the slot's next position
+    bool                  denoise  = false;   // also draft what follows `anchor`, which is at position pos + n_inject
+    int32_t               anchor   = -1;
+    int32_t               anchor_rope = -1;      // where it stands, if rows are told where they do
+    bool                  whole       = false;   // draft all positions, however unlikely
 };
 
 // What a drafter reads of the target's passes.
@@ -47,6 +50,8 @@ class drafter {
     virtual bool                 on_device() const  = 0;
     // Whether its passes attend to the target's K and V: what comes before an anchor must be there.
     virtual bool reads_target() const { return false; }
+    // Whether it must be told where rows stand: those of images have sections of their own, as in the target (M-RoPE).
+    virtual bool has_sections() const { return false; }
     // What it holds of the slots. run() adds to it.
     virtual draft_context &       context()       = 0;
     virtual const draft_context & context() const = 0;

@@ -133,12 +133,13 @@ void inspector::probe(int32_t id, const dflash_probe_params & p) {
     cache_.idle(id);
     auto * drafter = drafts_.empty() ? nullptr : dynamic_cast<block_drafter *>(&drafts_[0].drafter());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
-    check_tokens(p.tokens, p.n_tokens, target_, media_, live_);
+    const media_layout    layout = check_tokens(p.tokens, p.n_tokens, target_, media_, live_).layout;
     const drafter_model & model  = drafter->model();
     const int32_t         length = p.n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
     const int32_t         n_read = p.n_tokens - 1;   // all but the anchor
     refuse_if(n_read < 1 || p.n_block < lowest || p.n_block > model.block_size || length > model.max_length(),
         "n_tokens must be at least 2 and n_block ", lowest, "..", model.max_length() - model.anchor_first);
+    refuse_if(is_media(p.tokens[n_read]), "tokens: the last one, the anchor, must be text");
     draft_probe full;
     feed(id, p.tokens, n_read, target_.limits().n_rows, p.n_tokens, "draft_probe", [&](int32_t from, int32_t n_rows) {
         drafts_.keep_taps(id, 0, n_rows);
@@ -146,8 +147,9 @@ void inspector::probe(int32_t id, const dflash_probe_params & p) {
             drafts_[0].inject_all();
         }
         if (from + n_rows == n_read) {
-            std::vector<draft> drafts;
-            drafter->run({ drafts_[0].job_of({ id, true, p.tokens[n_read] }) }, length, drafts, &full);
+            std::vector<draft>       drafts;
+            const draft_memory::part part = { id, true, p.tokens[n_read], nullptr, layout.position(n_read) };
+            drafter->run({ drafts_[0].job_of(part) }, length, drafts, &full);
         }
     });
     const auto copy = [](const auto & from, auto * to) {

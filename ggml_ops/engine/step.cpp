@@ -449,7 +449,7 @@ void engine::draft() {
             const bool denoises =
                 i == choice.drafter && choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
             if (denoises || must_flush(s, drafts_[i].taps())) {
-                parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens });
+                parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens, s.held->position() });
                 n_injected += drafts_[i].taps().of(s.id).rows;
                 n_denoised += denoises;
             }

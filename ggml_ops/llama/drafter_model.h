@@ -147,6 +147,8 @@ struct drafter_model {
     // Rows of a block of `length` tokens: the anchor and its proposals.
     int32_t n_rows(int32_t length) const { return keeps_block() ? block_size : length - anchor_first; }
     bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }
+    // Whether M-RoPE rotates by more than the first section: only then rows of images differ from text.
+    bool has_sections() const { return is_mrope() && (rope_sections[1] > 0 || rope_sections[2] > 0); }
     // Whether products with fc may round taps to F16, or to blocks of integers with F16 scales and sums. Hidden states
     // can exceed F16's range; such rows must be scaled down. Newer files have an fc of BF16 or F32.
     bool scales_taps() const { return fc && fc->type != GGML_TYPE_F32 && fc->type != GGML_TYPE_BF16; }

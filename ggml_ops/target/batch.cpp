@@ -12,6 +12,7 @@ static constexpr int32_t ROW_GROUP = 4;   // rows that the CPU's matrix products
 
 void batch::clear() {
     llama_batch_ext_clear(rows_.get());
+    positions_.clear();
     n_rows_ = n_outputs_ = n_padding_ = 0;
 }
 
@@ -21,6 +22,7 @@ int32_t batch::add_row(int32_t seq, int32_t token, int32_t pos, bool output) {
         !llama_batch_ext_set_output_logits(rows_.get(), row, output)) {
         throw status_error(DFLASH_ERROR_INTERNAL, "row ", n_rows_, " was refused by the batch");
     }
+    positions_.push_back({ pos, pos, pos });
     ++n_rows_;
     n_outputs_ += output;
     return row;
@@ -31,6 +33,7 @@ void batch::add_media_row(int32_t seq, const float * embedding, int32_t n_embd, 
     if (row != n_rows_ || !llama_batch_ext_set_pos(rows_.get(), row, pos)) {
         throw status_error(DFLASH_ERROR_INTERNAL, "row ", n_rows_, " of a medium was refused by the batch");
     }
+    positions_.push_back({ pos[0], pos[1], pos[2] });
     ++n_rows_;
 }
 

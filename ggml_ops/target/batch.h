@@ -3,10 +3,12 @@
 #pragma once
 
 #include "base/tree.h"
+#include "llama/rope_position.h"
 
 #include "llama-cpp.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace dflash {
 
@@ -19,6 +21,8 @@ class batch {
     int32_t           n_padding() const { return n_padding_; }
     int32_t           n_outputs() const { return n_outputs_; }   // rows that have logits
     llama_batch_ext * get() { return rows_.get(); }
+    // Where rows stand, [n_rows].
+    const std::vector<rope_position> & positions() const { return positions_; }
 
     // Adds a row and returns its index. `output`: it has logits. Throws status_error if llama.cpp refuses it.
     int32_t add_row(int32_t seq, int32_t token, int32_t pos, bool output);
@@ -45,9 +49,10 @@ class batch {
     void pad(int32_t n_rows_max);
 
   private:
-    llama_batch_ext_ptr rows_;
-    int32_t             n_rows_ = 0, n_outputs_ = 0, n_padding_ = 0, padding_seq_ = -1;
-    bool                padding_outputs_ = false;
+    llama_batch_ext_ptr        rows_;
+    std::vector<rope_position> positions_;
+    int32_t                    n_rows_ = 0, n_outputs_ = 0, n_padding_ = 0, padding_seq_ = -1;
+    bool                       padding_outputs_ = false;
 };
 
 }   // namespace dflash

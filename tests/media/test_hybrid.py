@@ -9,6 +9,7 @@ import pytest
 
 from dflash_local import Engine, SamplingParams
 from dflash_local.demo import pocket
+from tests.gguf_files import rewritten
 
 from . import tiny_projectors
 from .test_drafts import noise
@@ -17,12 +18,15 @@ QUESTIONS = ("Write a function that doubles a price.", "What is 48 plus 24?", "W
 SAMPLINGS = (SamplingParams(temperature=0), SamplingParams(temperature=1, seed=5))
 
 
-@pytest.fixture(scope="module", params=["dflash", "mtp"])
+@pytest.fixture(scope="module", params=["dflash", "dflash with sections", "mtp"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     projector = tmp_path_factory.mktemp("tiny") / "mmproj.gguf"
     projector.write_bytes(tiny_projectors.projector("qwen2vl_merger-256").encode()[0])
     target, own = pocket.bundled_pair(pocket.HYBRID)
-    drafter = own if request.param == "dflash" else pocket.mtp_layer()
+    drafter = pocket.mtp_layer() if request.param == "mtp" else own
+    if request.param == "dflash with sections":
+        sections = {"dflash.rope.dimension_sections": [12, 10, 10, 0]}
+        drafter = rewritten(own, projector.with_name("drafter.gguf"), sections)
     with Engine(target, drafter, mmproj=projector, n_ctx=4096, n_slots=2, n_threads=2, warmup=False) as engine:
         yield engine
 

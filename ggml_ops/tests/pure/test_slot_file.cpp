@@ -42,6 +42,7 @@ static conversation talk() {
     d.taps.pos  = 3;
     d.taps.rows = 2;
     d.taps.data = { 0.5f, 1, 2, 3 };
+    d.taps.rope = { { 3, 3, 3 }, { 3, 4, 5 } };
     return c;
 }
 
@@ -77,6 +78,7 @@ static void what_is_written_comes_back(const std::string & path) {
     const draft_copy & d = back.drafts[0];
     CHECK(back.state == c.state && d.context.data == c.drafts[0].context.data && d.taps.data == c.drafts[0].taps.data);
     CHECK(d.context.begin == 1 && d.context.end == 3 && d.taps.pos == 3 && d.taps.rows == 2);
+    CHECK(d.taps.rope == c.drafts[0].taps.rope);
     CHECK(d.context.past.begin() == 0 && d.context.past.end() == 64);
     CHECK(d.context.past.holding(3) == c.drafts[0].context.past.holding(3));
     CHECK(back.checkpoints.size() == 2 && back.checkpoints[1].at == 4);
