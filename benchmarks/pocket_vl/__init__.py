@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 -m benchmarks.pocket_vl.train_target POCKET_DIR vl --minutes 40 --tower 6
     python -m benchmarks.pocket_vl.target_files vl files
     python -m benchmarks.pocket_vl.accuracy files/pocket-vl.gguf files/pocket-vl-mmproj.gguf POCKET_DIR
-    python -m benchmarks.pocket_vl.prompts scenes.jsonl --chats 1200
-    python -m benchmarks.pocket_vl.prompts words.jsonl --chats 500 --pocket POCKET_DIR
+    python -m benchmarks.pocket_vl.scene_prompts scenes.jsonl --chats 1200
+    python -m benchmarks.pocket_vl.scene_prompts words.jsonl --chats 500 --pocket POCKET_DIR
     dflash-local train -m files/pocket-vl.gguf -mm files/pocket-vl-mmproj.gguf --init pocket-dflash-small.gguf \\
         --data scenes.jsonl --data words.jsonl --outtype f16 --draft-vocab 0 --minutes 15 -o pocket-vl-dflash.gguf
 

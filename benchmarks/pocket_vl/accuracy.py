@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLForCo
 
 from benchmarks.pocket_vl import scenes
 from benchmarks.pocket_vl.chats import Chat, Turn, collate, render
-from benchmarks.pocket_vl.target import logits, make_tokenizer
+from benchmarks.pocket_vl.pocket_target import logits, make_tokenizer
 from benchmarks.pocket_vl.target_files import read_target
 
 BATCH, ANSWER = 16, 256

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForCondi
 
 from benchmarks.pocket_vl import pictures
 from benchmarks.pocket_vl.chats import WORDS
-from benchmarks.pocket_vl.target import make_config
+from benchmarks.pocket_vl.pocket_target import make_config
 from dflash_local.convert.gguf_metadata import Value, array, boolean, f32, read_metadata, read_model, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo.pocket import bundled_pair

@@ -28,7 +28,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLForCo
 
 from benchmarks.pocket_vl import pictures, scenes
 from benchmarks.pocket_vl.chats import Batch, Chat, caption, chat, collate, render
-from benchmarks.pocket_vl.target import hidden_states, make_target, make_tokenizer
+from benchmarks.pocket_vl.pocket_target import hidden_states, make_target, make_tokenizer
 
 SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 8, 8, 1, 160
 # What is asked about pictures of so many shapes at most; on to the next once answers have cost less than this for a
@@ -244,7 +244,7 @@ def main() -> None:
     if "RANK" in os.environ:
         distributed.init_process_group("gloo")
     sys.path.insert(0, str(given.pocket))
-    import corpus
+    import corpus  # type: ignore[import-not-found]
 
     text_model = given.pocket / "pocket-qwen3"
     tokenizer = make_tokenizer(text_model)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.pocket_vl import pictures, scenes
 from benchmarks.pocket_vl.chats import Chat, Picture, Turn
-from benchmarks.pocket_vl.prompts import messages
-from dflash_local import Engine
+from benchmarks.pocket_vl.scene_prompts import messages
+from dflash_local import Engine, SamplingParams, bench
+from dflash_local.bench import Run
 from dflash_local.demo.pocket import SeeingPair, seeing_pair
 from dflash_local.train.evaluation import acceptance_length
 
@@ -54,7 +56,7 @@ def test_transformers_computes_the_same(
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from benchmarks.pocket_vl.chats import PAD, collate
-    from benchmarks.pocket_vl.target import hidden_states
+    from benchmarks.pocket_vl.pocket_target import hidden_states
     from benchmarks.pocket_vl.target_files import read_target
 
     shown = tuple(drawn(seed, *size) for seed, size in enumerate(sizes))
@@ -105,14 +107,12 @@ def test_pictures_decide(engine: Engine) -> None:
 
 def test_drafts_after_pictures(pair: SeeingPair) -> None:
     """The text is the undrafted one, and blocks are accepted as well as after words alone."""
-    from dflash_local.bench import answer
-    from dflash_local.sampling import SamplingParams
 
-    def runs(prompts: list[dict[str, object]], budget: int) -> list:
+    def runs(prompts: list[dict[str, Any]], budget: int) -> list[Run]:
         greedy = SamplingParams(temperature=0)
-        return [answer(drafting, prompt, greedy, 96, budget, lookup=False) for prompt in prompts]
+        return [bench.answer(drafting, prompt, greedy, 96, budget, lookup=False) for prompt in prompts]
 
-    about = []
+    about: list[dict[str, Any]] = []
     for seed in range(8):
         scene = scenes.scene(seed)
         about += [

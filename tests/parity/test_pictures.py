@@ -38,7 +38,7 @@ def of_text(before: int, after: int) -> torch.Tensor:
     return torch.arange(before + ROWS * COLUMNS + after).expand(3, -1)
 
 
-class Rotations(torch.nn.Module):
+class Rotations(torch.nn.Module):  # type: ignore[misc]
     """cos and sin of all rows: the first sizes[0] of a head's pairs turn with time, the next ones with height and
     width."""
 

@@ -1,6 +1,6 @@
 """Prompts about drawn scenes as JSON lines of messages, with their pictures in them.
 
-Usage: python -m benchmarks.pocket_vl.prompts OUT.jsonl [--chats 1500] [--held-out] [--pocket POCKET_DIR]
+Usage: python -m benchmarks.pocket_vl.scene_prompts OUT.jsonl [--chats 1500] [--held-out] [--pocket POCKET_DIR]
 
 Each line is a conversation up to its last question: `{"messages": [...], "answer": ..., "kind": ...}`, where the answer
 is the true one and pictures are content parts of type `image_url` with data URLs. With --held-out, of scenes that no
@@ -65,7 +65,7 @@ def about_scenes(seed: int) -> dict[str, Any]:
 def words(pocket: Path, seeds: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Conversations of the pocket corpus up to the last question, without those that call tools."""
     sys.path.insert(0, str(pocket))
-    import corpus
+    import corpus  # type: ignore[import-not-found]
 
     for seed in seeds:
         listed, tools = corpus.chat(random.Random(f"words {seed}"))
