@@ -21,7 +21,6 @@ from gguf import GGMLQuantizationType
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import record
-from dflash_local.cli.commands.plan import record as record_of
 from dflash_local.convert.gguf_metadata import Value, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
@@ -32,6 +31,7 @@ from dflash_local.engine_options import EngineOptions
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import flags
 from dflash_local.plan.memory_plan import COLUMNS, HOST
+from dflash_local.plan.plan_record import record as record_of
 from dflash_local.plan.slot_costs import slot_costs
 
 RESULT = record.RESULTS / "plan"

@@ -39,7 +39,7 @@ from dflash_local.option import Option, defaults_of, native_params, options_of, 
 
 FlashAttention = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
-Path = str | os.PathLike[str]
+AnyPath = str | os.PathLike[str]
 
 _FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
 _UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would wrap around
@@ -87,11 +87,11 @@ def _cost_option(default: Any = None, **facts: Any) -> Any:
     return _option(default, in_cost=True, **facts)
 
 
-def _optional_path(path: Path | None) -> str | None:
+def _optional_path(path: AnyPath | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def _file_or_none(cost_cache: bool | Path) -> str | None:
+def _file_or_none(cost_cache: bool | AnyPath) -> str | None:
     return None if isinstance(cost_cache, bool) else os.fspath(cost_cache)  # True: Engine knows the file
 
 
@@ -134,7 +134,7 @@ class EngineOptions:
         RequestError: a value is out of range; `param` names the field.
     """
 
-    model: Path = field(
+    model: AnyPath = field(
         metadata={
             "option": EngineOption(
                 help="the target, a GGUF file",
@@ -144,7 +144,7 @@ class EngineOptions:
             )
         }
     )
-    drafter: Path | None = _option(
+    drafter: AnyPath | None = _option(
         help="its DFlash drafter, a GGUF file made by 'dflash-local convert', or MTP layers that were split off it; "
         "without one, its own MTP layers and prompt lookup draft",
         native_type=c_char_p,
@@ -158,7 +158,7 @@ class EngineOptions:
         native_type=c_char_p,
         flag=_flag(_TEMPLATE, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA"),
     )
-    mmproj: Path | None = _option(
+    mmproj: AnyPath | None = _option(
         help="the target's projector, a GGUF file (mmproj), with which it reads images or audio",
         default_text="text only",
         native_type=c_char_p,
@@ -474,7 +474,7 @@ class EngineOptions:
             off_help="skip the first passes that measure this machine's costs",
         ),
     )
-    cost_cache: bool | Path = _option(
+    cost_cache: bool | AnyPath = _option(
         True,
         help="keep the measured costs on disk for the next start: in the cache folder, or in the file of this path",
         native_type=c_char_p,

@@ -20,8 +20,9 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Literal
+from typing import Literal, TypeVar
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class DFlashError(Exception):
@@ -34,6 +35,15 @@ class DFlashError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} (fix: {self.hint})" if self.hint else self.message
+
+
+def again(error: _Error) -> _Error:
+    """A copy to raise, of an error that is kept: each time that it is raised itself it keeps more frames, and all that
+    is in them."""
+    copy = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 class BuildError(DFlashError):
@@ -82,7 +92,7 @@ class RequestError(DFlashError):
 
     def at(self, param: str, message: str | None = None) -> RequestError:
         """A copy that blames `param`: with `message`, or with its own, where the new name replaces the old one."""
-        moved, old = copy(self), param if self.param is None else self.param
+        moved, old = again(self), param if self.param is None else self.param
         moved.param, moved.message = param, self.message.replace(old, param, 1) if message is None else message
         return moved
 

@@ -21,6 +21,7 @@ from dflash_local.errors import (
     QueueFullError,
     RequestError,
     RPCError,
+    again,
 )
 from dflash_local.generation import Completion, FinishReason, Generation, Timings, Waiter, wake
 from dflash_local.native import NativeEngine, PreparedRequest, SlotState, StepUpdate
@@ -199,7 +200,7 @@ class Scheduler:
 
     def _raise_if_ended(self) -> None:
         if self.ended.done():
-            raise _fresh(self.ended.result())
+            raise again(self.ended.result())
 
     def _retry_after(self) -> float:
         """Seconds until a slot is likely to become free."""
@@ -395,12 +396,7 @@ class Scheduler:
         for waiting in pending:
             if isinstance(waiting, Generation):
                 waiting.prepared.free()
-                waiters.append(waiting.fail(_fresh(cause)))
+                waiters.append(waiting.fail(again(cause)))
             elif waiting.set_running_or_notify_cancel():
-                waiting.set_exception(_fresh(cause))
+                waiting.set_exception(again(cause))
         wake(waiters)
-
-
-def _fresh(error: EngineDeadError) -> EngineDeadError:
-    """A copy for each consumer, since raising an exception changes its traceback."""
-    return type(error)(error.message, hint=error.hint)

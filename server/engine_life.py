@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from dflash_local.engine import Engine
-from dflash_local.errors import EngineDeadError, EngineLostError
+from dflash_local.errors import EngineDeadError, EngineLostError, again
 from dflash_local.server.banner import context_line
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recovery import Recovery
@@ -152,7 +152,7 @@ class EngineLife:
             await self._load_again()
         except Exception:
             log.exception("the model could not be loaded again")
-            raise NOT_AWAKE from None
+            raise again(NOT_AWAKE) from None
 
     async def _load_again(self) -> None:
         await self.load()

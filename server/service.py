@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from dflash_local.engine import Engine
+from dflash_local.errors import again
 from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.answers.facts import Health
 from dflash_local.server.banner import pair_line
@@ -66,9 +67,9 @@ class Service(Served):
             HTTPError: 501 if there is none, 503 while it loads; EngineDeadError once it is dead.
         """
         if not self.has_engine:
-            raise NO_TEXT
+            raise again(NO_TEXT)
         if self.life.engine is None:
-            raise self.failure or LOADING
+            raise again(self.failure or LOADING)
         return self.life.engine
 
     @property
@@ -83,9 +84,9 @@ class Service(Served):
 
     def _known(self, process: EmbeddingProcess | None, missing: HTTPError) -> EmbeddingProcess:
         if process is None:
-            raise missing
+            raise again(missing)
         if not process.facts:
-            raise self.failure or LOADING
+            raise again(self.failure or LOADING)
         return process
 
     @property

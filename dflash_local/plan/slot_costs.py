@@ -1,13 +1,16 @@
-"""The memory of one more slot."""
+"""What slots cost: the memory of one more, and the context that is left to each of several."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from dflash_local.engine_options import EngineOptions
+from dflash_local.plan.fit import fit
 from dflash_local.plan.memory_plan import MemoryPlan
 
+SLOTS = (1, 2, 4, 8)
 # Parts of a plan that grow with slots, and their names for users.
 PARTS: Mapping[str, str] = {
     "context": "recurrent state",
@@ -32,6 +35,15 @@ def slot_costs(options: EngineOptions, devices: Mapping[str, int] | None = None)
     costs = {name: (_total(four, part) - _total(two, part)) // 2 for part, name in PARTS.items()}
     costs[f"KV of {_TOKENS} tokens"] = (_total(longer, "context") - _total(two, "context")) * _TOKENS // n_ctx
     return {name: size for name, size in costs.items() if size > 0}
+
+
+def by_slots(options: EngineOptions, devices: Mapping[str, int] | None) -> dict[str, Any]:
+    """The largest context of each slot for some numbers of slots, and the memory of one more slot."""
+    contexts = {}
+    for n in SLOTS:
+        fitted = fit(replace(options, n_slots=n, n_ctx=0, share_ctx=False), devices)
+        contexts[n] = fitted.plan.facts["n_ctx_slot"] if fitted.fits else 0
+    return {"context_of_each": contexts, "costs": slot_costs(options, devices)}
 
 
 def _total(plan: MemoryPlan, part: str) -> int:

@@ -123,31 +123,32 @@ class drafter_check : header_check {
         return (int64_t) layers.size();
     }
 
-    // DFlash 2: the four keys and the selector tensors must come together. LiliCorr may have the convolutions alone.
+    // DFlash 2: its keys and the tensors of the selector come together. LiliCorr may have the convolutions, too.
     void check_selector() const {
-        const bool    has_tensors = has("selector_hidden.weight");
-        const bool    is_lilicorr = has("lilicorr_hidden.weight");
-        const int64_t low         = has_tensors ? 1 : 0;
-        const int64_t kernel      = number(".conv_kernel_size", low, MAX_BLOCK, 0);
-        const int64_t group       = number(".conv_group_size", low, n_embd_, 0);
-        const int64_t rank        = number(".selector_rank", low, MAX_EMBD, 0);
-        const int64_t n_tokens    = number(".selector_vocab_size", 1, n_vocab_, n_vocab_);
-        const int64_t top_k       = number(".selector_top_k", low, n_tokens, 0);
-        const bool    convolves   = kernel > 0 || group > 0;
-        const bool    has_all     = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
-        const bool    has_any     = rank > 0 || top_k > 0 || (convolves && !is_lilicorr);
-        refuse_key_if(is_lilicorr && (kernel > 0) != (group > 0), kernel > 0 ? ".conv_group_size" : ".conv_kernel_size",
+        const bool    selects = has("selector_hidden.weight"), convolves = selects || has("lilicorr_hidden.weight");
+        const int64_t n_tokens = number(".selector_vocab_size", 1, n_vocab_, n_vocab_);
+        const int64_t kernel   = selector_number(".conv_kernel_size", MAX_BLOCK, selects, convolves);
+        const int64_t group    = selector_number(".conv_group_size", n_embd_, selects, convolves);
+        const int64_t top_k    = selector_number(".selector_top_k", n_tokens, selects, selects);
+        selector_number(".selector_rank", MAX_EMBD, selects, selects);
+        refuse_key_if((kernel > 0) != (group > 0), kernel > 0 ? ".conv_group_size" : ".conv_kernel_size",
             "is missing or 0, and there are convolutions; convert the drafter again");
-        refuse_key_if(has_tensors ? !has_all : has_any, ".selector_top_k",
-            "and its three companions (conv_kernel_size, conv_group_size, "
-            "selector_rank) must be given together with the selector tensors");
         refuse_key_if(group > 0 && n_embd_ % group != 0, ".conv_group_size", "is ", group,
             "; it must divide the embedding length ", n_embd_);
-        if (!has_tensors) {   // else llama.cpp's loader checks them
+        if (!selects) {   // else llama.cpp's loader checks them
             check_convolutions(kernel, group);
         }
         refuse_key_if(top_k * (top_k + 1) > n_embd_, ".selector_top_k", "is ", top_k,
             "; k * (k + 1) must not exceed the embedding length ", n_embd_);
+    }
+
+    // 0: it is absent.
+    int64_t selector_number(const char * key, int64_t high, bool needed, bool allowed) const {
+        const int64_t n = number(key, needed ? 1 : 0, high, 0);
+        refuse_key_if(needed && n == 0, key, "is missing, beside the tensors 'selector_*'; convert the drafter again");
+        refuse_key_if(
+            !allowed && n > 0, key, "goes with tensors 'selector_*', which are missing; convert the drafter again");
+        return n;
     }
 
     // kernel 0: there are none.

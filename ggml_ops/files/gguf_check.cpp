@@ -19,10 +19,6 @@ constexpr names OTHERS = { "t5", "t5encoder", "wavtokenizer-dec", "dream", "llad
     "eagle3" };
 
 // Numbers that may be absent. Those from 1 on are divisors in the loaders and graphs.
-struct bound {
-    const char * key;
-    int64_t      low, high;
-};
 constexpr bound BOUNDS[] = { { ".pooling_type", 0, 4 }, { ".full_attention_interval", 1, MAX_LAYERS },
     { ".experts_per_group", 1, MAX_EXPERTS }, { ".wkv.head_size", 1, MAX_EMBD },
     { ".attention.key_length_swa", 1, MAX_HEAD_SIZE }, { ".attention.value_length_swa", 1, MAX_HEAD_SIZE },
@@ -177,9 +173,7 @@ class model_check : header_check {
         const gguf_value * causal = scalar(".attention.causal", gguf_type::boolean);
         refuse_key_if(causal && causal->integer() == 0 && !is_drafter() && use_ == gguf_use::generate,
             ".attention.causal", "is false; a target must attend causally");
-        for (const bound & b : BOUNDS) {
-            number(b.key, b.low, b.high, b.low);
-        }
+        check_bounds(BOUNDS);
         number(".interleave_moe_layer_step", is({ "llama4" }) ? 0 : 1, MAX_LAYERS, 1);
     }
 

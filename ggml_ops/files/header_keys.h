@@ -23,6 +23,12 @@ inline bool starts_with(const std::string & text, const std::string & start) {
     return text.compare(0, start.size(), start) == 0;
 }
 
+// A number that may be absent.
+struct bound {
+    const char * key;
+    int64_t      low, high;
+};
+
 class header_keys {
   protected:
     const gguf_file & file_;
@@ -104,6 +110,12 @@ class header_keys {
 
     int64_t number(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
         return find(key) != nullptr ? number(key, low, high) : fallback;
+    }
+
+    template <size_t N> void check_bounds(const bound (&bounds)[N]) const {
+        for (const bound & b : bounds) {
+            number(b.key, b.low, b.high, b.low);
+        }
     }
 
     std::vector<int64_t> integers(const std::string & key, const gguf_value & value) const {

@@ -107,10 +107,6 @@ const projector_kind KINDS[] = {
 };
 
 // Numbers that may be absent: divisors, sizes of loops and of memory.
-struct bound {
-    const char * key;
-    int64_t      low, high;
-};
 const bound BOUNDS[] = { { "clip.minicpmv_query_num", 0, 4096 }, { "clip.vision.projector.query_side", 1, MAX_MERGE },
     { "clip.vision.projector.window_side", 1, 256 }, { "clip.vision.preproc_min_tiles", 1, MAX_TILES },
     { "clip.vision.preproc_max_tiles", 1, MAX_TILES }, { "clip.vision.preproc_image_size", 1, MAX_SIZE },
@@ -134,9 +130,7 @@ class projector_check : header_keys {
         refuse_key_if(!sees && !hears, "clip.has_vision_encoder",
             "is not true, nor is clip.has_audio_encoder; the file "
             "has no encoder of media");
-        for (const bound & b : BOUNDS) {
-            number(b.key, b.low, b.high, b.low);
-        }
+        check_bounds(BOUNDS);
         check_flags();
         if (sees) {
             check_vision(picture_kind());

@@ -1,6 +1,6 @@
-// The only window into llama.cpp's internals: what the engine needs from a loaded target and its context. The sources
-// of this folder are compiled into libllama, because libraries hide their internals on Windows and macOS; libdflash
-// uses public headers and what is LLAMA_API here and in the headers beside this one.
+// A window into llama.cpp's internals, which only this folder has: what the engine needs from a loaded target and its
+// context. The sources of this folder are compiled into libllama, because libraries hide their internals on Windows and
+// macOS; libdflash uses public headers and what is LLAMA_API here and in the headers beside this one.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// The target's memory: KV cells, sliding windows and recurrent states of all sequences. Nothing else calls
-// llama_memory_* or llama_state_seq_*.
+// A context's memory, the target's or that of MTP layers: KV cells, sliding windows and recurrent states of all
+// sequences. Nothing else calls llama_memory_* or llama_state_seq_*.
 
 #pragma once
 

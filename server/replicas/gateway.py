@@ -11,6 +11,7 @@ from typing import Protocol
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dflash_local.errors import again
 from dflash_local.server.connected import while_connected
 from dflash_local.server.encoding import encode
 from dflash_local.server.fields.body import LONG
@@ -57,7 +58,7 @@ class Gateway(HTTPMiddleware):
             with suppress(ClientLeft):
                 await while_connected(receive, self._pass_on(asked, scope, send))
         except _TooLate as error:
-            raise LOST from error.__cause__
+            raise again(LOST) from error.__cause__
         except HTTPError as error:
             await error_response(error)(scope, receive, send)
 
@@ -75,7 +76,7 @@ class Gateway(HTTPMiddleware):
                     await answer.break_off()
                     return
                 if not tries_left:
-                    raise LOST from None
+                    raise again(LOST) from None
 
 
 class _TooLate(Exception):

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dflash_local.errors import QueueFullError
+from dflash_local.errors import QueueFullError, again
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.instance import UNLOADED, Instance, Launch
 from dflash_local.server.router.model import Model
@@ -84,7 +84,7 @@ class Pool:
         for name in self._instances.keys() - models.keys():
             instance = self._instances.pop(name)
             if waiting := self._queue.pop(name, None):
-                waiting.fail(UNLOADED_MEANWHILE)
+                waiting.fail(again(UNLOADED_MEANWHILE))
             if instance.is_running:
                 self._leaving.add(instance)
                 instance.stop()
@@ -133,7 +133,7 @@ class Pool:
     def load(self, instance: Instance) -> None:
         """Begin to load a model, once there is room. Raises HTTPError if none can be made."""
         if not self._n_free and self._victim() is None:
-            raise NO_ROOM
+            raise again(NO_ROOM)
         name = instance.model.name
         waiting = self._join(name)
 
@@ -151,13 +151,13 @@ class Pool:
     def unload(self, instance: Instance) -> None:
         """End a model; requests that wait for it fail."""
         if waiting := self._queue.pop(instance.model.name, None):
-            waiting.fail(UNLOADED_MEANWHILE)
+            waiting.fail(again(UNLOADED_MEANWHILE))
         instance.stop()
 
     async def close(self) -> None:
         self._closed = True
         for waiting in self._queue.values():
-            waiting.fail(STOPPING)
+            waiting.fail(again(STOPPING))
         self._queue.clear()
         await asyncio.gather(*(instance.close() for instance in (*self, *self._leaving)))
 
@@ -165,7 +165,7 @@ class Pool:
 
     def _join(self, name: str) -> Waiting:
         if self._closed:
-            raise STOPPING
+            raise again(STOPPING)
         if self.n_waiting >= self._max_waiting:
             raise QueueFullError("too many requests are waiting for a model", retry_after=RETRY_SECONDS)
         waiting = self._queue.get(name)

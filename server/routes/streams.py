@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 
-from dflash_local.errors import RequestError
+from dflash_local.errors import RequestError, again
 from dflash_local.server.answers.streams import KeptStream
 from dflash_local.server.fields.streams import StreamsLookup
 from dflash_local.server.formats.events import STREAM_HEADERS
@@ -29,9 +29,9 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         recording = recordings.find(_name(request))
         start = query_number(request, "from", "the number of a byte", 18)
         if recording is None:
-            raise GONE
+            raise again(GONE)
         if not recording.began:
-            raise NOT_BEGUN
+            raise again(NOT_BEGUN)
         if start < recording.dropped:
             raise RequestError(f"Stream offset lost: bytes before {recording.dropped} are gone", param="from")
         return StreamingResponse(_rest(recording, start), headers=STREAM_HEADERS, media_type="text/event-stream")

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dflash_local.engine import Engine
-from dflash_local.errors import ComputeError, ContextLengthError, QueueFullError, RequestError
+from dflash_local.errors import ComputeError, ContextLengthError, EngineDeadError, QueueFullError, RequestError, again
 from dflash_local.server.http_errors import LOADING, UNAUTHORIZED, HTTPError, api_at
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
 
+REPO = Path(__file__).resolve().parents[2]
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 TEXT, OWN = "/v1/completions", "/completion"
 LONG = "x" * 300  # as many tokens, and more than the context of 256
+
+
+def test_an_error_that_is_kept_is_raised_as_a_copy() -> None:
+    """Else each refusal would keep its frames, and the request in them, for as long as the server runs."""
+    gone = HTTPError(404, "gone", code="gone", retry_after=2)
+    for kept in (gone, EngineDeadError("dead", hint="start again"), ValueError("a", 1)):
+        with pytest.raises(type(kept)) as raised:
+            raise again(kept)
+        assert raised.value is not kept and kept.__traceback__ is None
+        assert (str(raised.value), raised.value.args, vars(raised.value)) == (str(kept), kept.args, vars(kept))
+
+
+def test_no_error_of_a_module_is_raised_itself() -> None:
+    constant = re.compile(r"raise (?:\w+\.)*[A-Z][A-Z_]+(?: or |\b(?!\())")
+    for room in ("server", "dflash_local", "convert"):
+        for file in (REPO / room).rglob("*.py"):
+            assert not constant.search(file.read_text()), file
 
 
 def body_of(path: str, content: Any) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dflash_local.cli.chat.attachment import Attachment, paths_of
 from dflash_local.cli.chat.backends import Backend, Message
@@ -15,17 +15,6 @@ from dflash_local.cli.terminal.answer_view import AnswerView
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.media.medium import Kind
-
-HELP = """\
-/set NAME VALUE   change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them
-/image PATH       attach images to the next message; files can be dropped onto the terminal behind it
-/audio PATH       the same with audio: wav, mp3 or flac
-/system TEXT      set the system prompt and start over
-/reset            start over
-/drafts           show or hide drafts (--show)
-/help             show this
-/exit             leave, as does Ctrl-D
-Ctrl-C stops an answer. A line that ends with \\ continues in the next one."""
 
 _PLURALS: Mapping[Kind, str] = {"image": "images", "audio": "audio"}
 
@@ -60,27 +49,21 @@ class Chat:
         return status
 
     def obey(self, command: str, rest: str) -> None:
-        if command == "/help":
-            aside(HELP)
-        elif command == "/reset":
-            self.start_over()
-            aside("starting over")
-        elif command == "/system":
-            self.system = rest or None
-            self.start_over()
-            aside(f"system prompt: {self.system}")
-        elif command == "/drafts":
-            self.show_drafts(not self.shows_drafts)
-        elif command == "/set":
-            self.set(*rest.split(None, 1))
-        elif command == "/image":
-            self.attach("image", rest)
-        elif command == "/audio":
-            self.attach("audio", rest)
+        if command in COMMANDS:
+            COMMANDS[command].run(self, rest)
         elif any(path.is_file() for path in paths_of(f"{command} {rest}")):
             aside("to show a file to the model: /image PATH or /audio PATH")
         else:
             aside(f"there is no {command}; /help shows the commands")
+
+    def reset(self) -> None:
+        self.start_over()
+        aside("starting over")
+
+    def set_system(self, prompt: str) -> None:
+        self.system = prompt or None
+        self.start_over()
+        aside(f"system prompt: {self.system}")
 
     def start_over(self) -> None:
         self.messages.clear()
@@ -186,6 +169,37 @@ class Chat:
 
         no_colours = "drafts are shown in the figures after each answer; this terminal has no colours to tint text"
         print(legend() or no_colours, file=sys.stderr, flush=True)
+
+
+class Command(NamedTuple):
+    """What a line that begins with its name does with the rest of the line."""
+
+    argument: str
+    help: str
+    run: Callable[[Chat, str], None]
+
+
+COMMANDS = {
+    "/set": Command(
+        "NAME VALUE",
+        "change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them",
+        lambda chat, rest: chat.set(*rest.split(None, 1)),
+    ),
+    "/image": Command(
+        "PATH",
+        "attach images to the next message; files can be dropped onto the terminal behind it",
+        lambda chat, rest: chat.attach("image", rest),
+    ),
+    "/audio": Command("PATH", "the same with audio: wav, mp3 or flac", lambda chat, rest: chat.attach("audio", rest)),
+    "/system": Command("TEXT", "set the system prompt and start over", Chat.set_system),
+    "/reset": Command("", "start over", lambda chat, _: chat.reset()),
+    "/drafts": Command("", "show or hide drafts (--show)", lambda chat, _: chat.show_drafts(not chat.shows_drafts)),
+    "/help": Command("", "show this", lambda chat, _: aside(HELP)),
+    "/exit": Command("", "leave, as does Ctrl-D", lambda chat, _: None),
+}
+HELP = "\n".join(f"{f'{name} {command.argument}':<18}{command.help}" for name, command in COMMANDS.items()) + (
+    "\nCtrl-C stops an answer. A line that ends with \\ continues in the next one."
+)
 
 
 def lines() -> Iterator[str]:

@@ -511,7 +511,7 @@ const std::vector<bad_case> bad_cases = {
     { "window without pattern", "dflash", [](image & m) { m.u32("dflash.attention.sliding_window", 64); }, "dflash.attention.sliding_window_pattern" },
     { "pattern without a window layer", "dflash", [](image & m) { m.u32("dflash.attention.sliding_window", 64); m.i32s("dflash.attention.sliding_window_pattern", { 0 }); }, "dflash.attention.sliding_window_pattern" },
     { "selector keys without tensors", "dflash", [](image & m) { m.u32("dflash.selector_top_k", 4); }, "dflash.selector_top_k" },
-    { "selector tensors without keys", "dflash2", [](image & m) { m.drop("dflash.selector_rank"); }, "dflash.selector_top_k" },
+    { "selector tensors without keys", "dflash2", [](image & m) { m.drop("dflash.selector_rank"); }, "dflash.selector_rank" },
     { "DFlash 2 without block size", "dflash2", [](image & m) { m.drop("dflash.block_size"); }, "dflash.block_size" },
     { "group of 0",            "dflash2", [](image & m) { m.u32("dflash.conv_group_size", 0); }, "dflash.conv_group_size" },
     { "group does not divide", "dflash2", [](image & m) { m.u32("dflash.conv_group_size", 17); }, "dflash.conv_group_size" },
