@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from dflash_local.counters import Counters
 from dflash_local.errors import (
@@ -32,6 +32,7 @@ from dflash_local.throughput import StepCounts, Throughput
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Job(NamedTuple):
@@ -126,8 +127,8 @@ class Scheduler:
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the engine thread between two steps."""
-        future, run = self._promise(lambda _slot: function())
-        self._commands.put(lambda: run(-1))
+        future, run = self._promise(function)
+        self._commands.put(run)
         return future
 
     def call_on_slot(self, function: Callable[[int], T], id_slot: int | None = None) -> Future[T]:
@@ -181,13 +182,13 @@ class Scheduler:
         shared = self._pieces.get(special)
         return Pieces(self.native, special) if shared is None else shared
 
-    def _promise(self, function: Callable[[int], T]) -> tuple[Future[T], Callable[[int], None]]:
+    def _promise(self, function: Callable[P, T]) -> tuple[Future[T], Callable[P, None]]:
         future: Future[T] = Future()
 
-        def run(slot: int) -> None:
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(function(slot))
+                    future.set_result(function(*args, **kwargs))
                 except Exception as error:  # the caller's, not the engine's
                     future.set_exception(error)
             with self._lock:

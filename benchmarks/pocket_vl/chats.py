@@ -23,6 +23,7 @@ WORDS = (
     " second", " there", " colour", " missing", " new", " has", " have", " many", " differs", " shows",
 )  # fmt: skip
 Picture = NDArray[np.uint8]
+HARD = ("count", "side")  # kinds of questions
 
 
 class Turn(NamedTuple):
@@ -72,6 +73,19 @@ def chat(seed: int, most_turns: int = 3) -> Chat:
     if r.random() < 0.1:
         turns += _turns(scenes.scene(seed + 500_000_000), seed, r.randint(1, 2), before)
     return Chat(tuple(turns))
+
+
+def drill(seed: int) -> Chat:
+    """Mostly what is hardest: one picture, up to four questions that count and compare; else any conversation."""
+    r = random.Random(f"drill {seed}")
+    if r.random() < 0.3:
+        return chat(seed)
+    scene = scenes.scene(seed)
+    several = [question for i in range(3) for question in scenes.questions(scene, seed + i) if question.kind in HARD]
+    asked = list(dict.fromkeys(several))
+    r.shuffle(asked)
+    shown = (scenes.draw(scene),)
+    return Chat(tuple(Turn(shown if i == 0 else (), question) for i, question in enumerate(asked[:4])))
 
 
 def caption(seed: int) -> Chat:

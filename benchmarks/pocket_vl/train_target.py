@@ -27,13 +27,15 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, Qwen3VLForConditionalGeneration
 
 from benchmarks.pocket_vl import pictures, scenes
-from benchmarks.pocket_vl.chats import Batch, Chat, caption, chat, collate, render
+from benchmarks.pocket_vl.chats import Batch, Chat, caption, chat, collate, drill, render
 from benchmarks.pocket_vl.pocket_target import hidden_states, make_target, make_tokenizer
 
 SCENES, CHATS, AT_ONCE, TEXTS, TEXT_LENGTH = 24, 8, 8, 1, 160
 # What is asked about pictures of so many shapes at most; on to the next once answers have cost less than this for a
-# while. First what they show: other questions tell a part of it, and need not look.
-CURRICULUM: tuple[tuple[Callable[[int], Chat], int], ...] = ((caption, 1), (caption, 2), (caption, 4), (chat, 4))
+# while. First what they show: other questions tell a part of it, and need not look. At last what is hardest.
+CURRICULUM: tuple[tuple[Callable[[int], Chat], int], ...] = (
+    (caption, 1), (caption, 2), (caption, 4), (chat, 4), (drill, 2), (drill, 4),
+)  # fmt: skip
 LEARNED, WHILE = 0.1, 20
 SHARP = 10.0
 

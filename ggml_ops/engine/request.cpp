@@ -116,6 +116,27 @@ static std::shared_ptr<sampler> make_sampler(
     return s;
 }
 
+// How it drafts. What a text or a prediction says next needs no drafter, but memory that rolls back.
+static void set_drafting(request & p, const dflash_request_params & r, const dflash_engine_params & params,
+    const target & target, bool has_drafters) {
+    const pass_limits & limits = target.limits();
+    p.lookup                   = r.lookup < 0 ? params.lookup : r.lookup > 0;
+    p.lookup_owner             = r.lookup_owner;
+    p.depth                    = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
+    p.quote_depth              = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
+    const int32_t mode         = r.draft >= 0 ? r.draft : params.draft;
+    const bool    has_source   = has_drafters || p.lookup || r.n_prediction > 0;
+    if (mode == DFLASH_DRAFT_OFF || !has_source || !target.no_draft().empty()) {
+        p.budget = 1;
+        return;
+    }
+    const int32_t rule = r.accept >= 0 ? r.accept : params.accept;
+    p.budget           = r.budget ? r.budget : params.budget;
+    p.block_accept     = rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
+    const bool tree    = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty() && !p.block_accept;
+    p.max_children     = tree ? DFLASH_MAX_NODES : 1;
+}
+
 request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
     const drafter_list & drafters, const media_table & table, const live_media & live) {
     prompt_media media = check_tokens(r.tokens, r.n_tokens, target, table, live);
@@ -134,21 +155,7 @@ request prepare_request(const dflash_request_params & r, const dflash_engine_par
     p.cache_prompt  = r.cache_prompt;
     p.return_drafts = r.return_drafts;
     p.greedy        = sampling.temp <= 0.0f;
-
-    // What a text or a prediction says next needs no drafter, but memory that rolls back.
-    const pass_limits & limits    = target.limits();
-    const bool          lookup    = r.lookup < 0 ? params.lookup : r.lookup > 0;
-    const bool          can_draft = target.no_draft().empty() && (!drafters.empty() || lookup || r.n_prediction > 0);
-    const int32_t       mode      = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params.draft;
-    const int32_t       rule      = r.accept >= 0 ? r.accept : params.accept;
-    const bool          tree      = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();
-    p.budget                      = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params.budget;
-    p.block_accept = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
-    p.max_children = tree && !p.block_accept ? DFLASH_MAX_NODES : 1;
-    p.depth        = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
-    p.quote_depth  = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
-    p.lookup       = lookup;
-    p.lookup_owner = r.lookup_owner;
+    set_drafting(p, r, params, target, !drafters.empty());
     return p;
 }
 

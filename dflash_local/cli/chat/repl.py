@@ -179,7 +179,7 @@ class Command(NamedTuple):
     run: Callable[[Chat, str], None]
 
 
-COMMANDS = {
+COMMANDS: dict[str, Command] = {
     "/set": Command(
         "NAME VALUE",
         "change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them",
@@ -197,7 +197,7 @@ COMMANDS = {
     "/help": Command("", "show this", lambda chat, _: aside(HELP)),
     "/exit": Command("", "leave, as does Ctrl-D", lambda chat, _: None),
 }
-HELP = "\n".join(f"{f'{name} {command.argument}':<18}{command.help}" for name, command in COMMANDS.items()) + (
+HELP: str = "\n".join(f"{f'{name} {command.argument}':<18}{command.help}" for name, command in COMMANDS.items()) + (
     "\nCtrl-C stops an answer. A line that ends with \\ continues in the next one."
 )
 
