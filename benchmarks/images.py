@@ -36,7 +36,7 @@ TWINS = {f"{name}, as qwen3": name for name in UPSTREAM}
 N_CTX = 1024
 SHAPES = ("0.1b", "0.6b")  # whose heads are the pocket-VL's
 # The kinds of a conversation's questions. The last one is asked, those before have their true answers.
-FORMS = (("describe",), ("json",), ("describe", "json"), ("exists", "json", "describe"))
+FORMS = (("describe",), ("list",), ("describe", "list"), ("exists", "list", "describe"))
 SHOWN = 4  # shapes of a scene: the most, for the longest answers
 # Scenes of the requests for the time to the first token, and their width and height in pixels before they are enlarged.
 FIRST_SCENE, SIDES = 10_000, (160, 128)

@@ -5,47 +5,52 @@ namespace dflash {
 void encoder_turns::begin_step() {
     std::unique_lock<std::mutex> lock(mutex_);
     step_waits_ = true;
-    changed_.wait(lock, [&] { return turn_ == turn::none && !encoder_is_next_; });
+    while (turn_ != turn::none && !(overtakes_ && encoder_had_its_turn())) {
+        if (overtakes_) {
+            changed_.wait_until(lock, end_);
+        } else {
+            changed_.wait(lock);
+        }
+    }
     step_waits_ = false;
     turn_       = turn::step;
     begin_      = clock::now();
 }
 
+// The encoder gets three quarters of the step's time: the next step then ends less than two steps after this one.
 void encoder_turns::end_step() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    step_            = clock::now() - begin_;
-    turn_            = turn::none;
-    encoder_is_next_ = encoder_waits_;   // else a step that follows at once would always come first
+    const clock::time_point           now = clock::now();
+    turn_                                 = encodes_ ? turn::encoder : turn::none;
+    end_                                  = now + (now - begin_) * 3 / 4;
     changed_.notify_all();
 }
 
 void encoder_turns::begin_encoding() {
     std::unique_lock<std::mutex> lock(mutex_);
-    wait(lock);
+    encodes_ = true;
+    changed_.wait(lock, [&] { return turn_ != turn::step; });
+    turn_ = turn::encoder;
 }
 
 void encoder_turns::end_encoding() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    turn_ = turn::none;
+    encodes_ = false;
+    if (turn_ == turn::encoder) {   // else a step has overtaken it
+        turn_ = turn::none;
+    }
     changed_.notify_all();
 }
 
 void encoder_turns::yield() {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (step_waits_ && clock::now() - begin_ >= step_) {
+    if (turn_ == turn::encoder && step_waits_ && encoder_had_its_turn()) {
         turn_ = turn::none;
         changed_.notify_all();
-        wait(lock);
+        changed_.wait(lock, [&] { return turn_ != turn::none || !step_waits_; });
     }
-}
-
-// For the encoder's next turn.
-void encoder_turns::wait(std::unique_lock<std::mutex> & lock) {
-    encoder_waits_ = true;
-    changed_.wait(lock, [&] { return turn_ == turn::none && (encoder_is_next_ || !step_waits_); });
-    encoder_waits_ = encoder_is_next_ = false;
-    turn_                             = turn::encoder;
-    begin_                            = clock::now();
+    changed_.wait(lock, [&] { return turn_ != turn::step; });
+    turn_ = turn::encoder;
 }
 
 }   // namespace dflash

@@ -1,5 +1,5 @@
-// Who computes: a step of the engine, or the encoder of media, which yields between two ops. So an encoder on the same
-// cores costs other slots no more than another step each.
+// Who computes: a step of the engine, or the encoder of media. They take turns, so that an encoder on the same cores
+// costs other slots less than another step each.
 
 #pragma once
 
@@ -11,6 +11,10 @@ namespace dflash {
 
 class encoder_turns {
   public:
+    // overtakes: a step begins when the encoder's turn is over, beside the op that still runs. This suits an encoder
+    // whose threads have a low priority (base/thread_priority.h). Else it waits for the op.
+    explicit encoder_turns(bool overtakes) : overtakes_(overtakes) {}
+
     // While one is alive, a step computes.
     class step {
       public:
@@ -31,7 +35,7 @@ class encoder_turns {
       private:
         encoder_turns & turns_;
     };
-    // Between two ops of it: lets a step that waits go first, once it has computed as long as the last step did.
+    // Between two ops of it: lets steps go first whose turn it is.
     void yield();
 
   private:
@@ -42,14 +46,15 @@ class encoder_turns {
     void end_step();
     void begin_encoding();
     void end_encoding();
-    void wait(std::unique_lock<std::mutex> & lock);
+    bool encoder_had_its_turn() const { return clock::now() >= end_; }
 
+    const bool              overtakes_;
     std::mutex              mutex_;
     std::condition_variable changed_;
     turn                    turn_       = turn::none;
-    bool                    step_waits_ = false, encoder_waits_ = false, encoder_is_next_ = false;
-    clock::time_point       begin_;       // of this turn
-    clock::duration         step_{ 0 };   // that the last step took
+    bool                    step_waits_ = false, encodes_ = false;
+    clock::time_point       begin_;   // of the step
+    clock::time_point       end_;     // of the encoder's turn, if a step waits
 };
 
 }   // namespace dflash

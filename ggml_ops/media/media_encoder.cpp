@@ -1,5 +1,7 @@
 #include "media/media_encoder.h"
 
+#include "base/thread_priority.h"
+
 #include <chrono>
 #include <stdexcept>
 #include <utility>
@@ -60,6 +62,7 @@ void media_encoder::wait(const medium & m, int32_t milliseconds) {
 }
 
 void media_encoder::run() {
+    lower_thread_priority();   // a step goes first
     for (;;) {
         std::unique_lock<std::mutex> lock(mutex_);
         changed_.wait(lock, [&] { return ends_ || !queue_.empty(); });

@@ -39,7 +39,8 @@ static void log_like_llama() {
 
 projector::projector(const dflash_engine_params & params, const llama_model * model, int32_t n_rows) :
     traits_(traits_of(check_gguf(params.mmproj, gguf_use::project))), n_embd_(llama_model_n_embd_inp(model)),
-    n_rows_(n_rows), memory_(projector_memory(params, traits_, model)), marker_(random_marker()) {
+    n_rows_(n_rows), memory_(projector_memory(params, traits_, model)), marker_(random_marker()),
+    turns_(!is_offloaded(params, model)) {
     log_like_llama();
     mtmd_context_params cp = projector_params(params, traits_, model);
     cp.media_marker        = marker_.c_str();

@@ -9,7 +9,10 @@
 
 namespace dflash {
 
-// On the first device that the target may use; without one, or unless it is to be offloaded, on the CPU.
+// Whether it is computed on the first device that the target may use: it is to be offloaded, and there is one. Else the
+// CPU computes it.
+bool is_offloaded(const dflash_engine_params & params, const llama_model * target);
+
 // traits: of params.mmproj. Throws status_error.
 mtmd_context_params projector_params(
     const dflash_engine_params & params, const projector_traits & traits, const llama_model * target);

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import concurrency, guard, pairs
 from benchmarks.guard import LEARN, long_prompt, row, speed_turn
 from benchmarks.http_load import Answer, LoadError, LoadResult
-from benchmarks.systems import OURS, PLAIN, UPSTREAM, Systems
+from benchmarks.systems import BUDGET_1, OURS, PLAIN, UPSTREAM, Systems
 from dflash_local import native
 from dflash_local.convert.gguf_metadata import read_metadata
 from tests.gguf_files import numbers
@@ -34,12 +34,15 @@ def test_hostile_drafter_is_sound_noise_of_the_same_scale(name: str, pocket: dic
 
 
 def test_limits_are_held_or_missed() -> None:
-    fast = row("hostile", "dflash", "q4_0", {PLAIN: [1.0, 1.0], OURS: [1.01, 1.0]}, 100)
-    slow = row("hostile", "dflash", "q4_0", {PLAIN: [1.0, 1.0], OURS: [1.1, 1.0]}, 100)
+    plain = {PLAIN: [2.0, 2.0], BUDGET_1: [1.0, 1.0]}
+    fast = row("hostile", "dflash", "q4_0", {**plain, OURS: [1.01, 1.0]}, 100)
+    slow = row("hostile", "dflash", "q4_0", {**plain, OURS: [1.1, 1.0]}, 100)
     late = row("ttft", "dflash", "q4_0", {PLAIN: [1.0], OURS: [1.06]}, 0)
     soon = row("ttft", "dflash", "q4_0", {PLAIN: [1.0], OURS: [1.04]}, 0)
     assert (fast["held"], slow["held"], late["held"], soon["held"]) == (True, False, False, True)
-    assert slow["ratio"] == pytest.approx(2 / 2.1, abs=1e-4) and slow["figures"] == {PLAIN: 100.0, OURS: 95.24}
+    assert slow["ratio"] == pytest.approx(2 / 2.1, abs=1e-4) and slow["over_plain"] == pytest.approx(4 / 2.1, abs=1e-4)
+    assert slow["figures"] == {PLAIN: 50.0, BUDGET_1: 100.0, OURS: 95.24}
+    assert "MISSED" in guard.markdown([slow], "Here.")
     assert late["figures"] == {PLAIN: 1000.0, OURS: 1060.0}
     assert "MISSED" in guard.markdown([late], "Here.") and "MISSED" not in guard.markdown([soon], "Here.")
 

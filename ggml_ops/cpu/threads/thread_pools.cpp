@@ -14,6 +14,9 @@
 #if !defined(_WIN32)
 #include <pthread.h>
 #endif
+#if defined(__linux__)
+#include <sys/resource.h>
+#endif
 
 namespace dflash {
 
@@ -25,7 +28,17 @@ constexpr size_t MAX_KEPT = 4;
 struct kept_pool {
     ggml_threadpool * pool;
     int               n_threads;
+    int               priority;   // of its threads
 };
+
+// The calling thread's, which threads that it starts inherit; 0: they don't.
+int inherited_priority() {
+#if defined(__linux__)
+    return getpriority(PRIO_PROCESS, 0);   // 0: this thread
+#else
+    return 0;
+#endif
+}
 
 struct pools {
     std::mutex               mutex;
@@ -97,11 +110,12 @@ graph_team::~graph_team() {
 
 ggml_threadpool * dflash_pool_take(int n_threads) {
     using namespace dflash;
+    const int priority = inherited_priority();
     {
         std::lock_guard<std::mutex> lock(all_pools().mutex);
-        auto &                      kept = all_pools().kept;
-        const auto                  found =
-            std::find_if(kept.rbegin(), kept.rend(), [&](const kept_pool & p) { return p.n_threads == n_threads; });
+        auto &                      kept  = all_pools().kept;
+        const auto                  found = std::find_if(kept.rbegin(), kept.rend(),
+                             [&](const kept_pool & p) { return p.n_threads == n_threads && p.priority == priority; });
         if (found != kept.rend()) {
             ggml_threadpool * pool = found->pool;
             kept.erase(std::next(found).base());
@@ -118,7 +132,7 @@ void dflash_pool_give(ggml_threadpool * pool, int n_threads) {
     {
         std::lock_guard<std::mutex> lock(all_pools().mutex);
         auto &                      kept = all_pools().kept;
-        kept.push_back({ pool, n_threads });
+        kept.push_back({ pool, n_threads, inherited_priority() });
         if (kept.size() > MAX_KEPT) {
             oldest = kept.front().pool;
             kept.erase(kept.begin());

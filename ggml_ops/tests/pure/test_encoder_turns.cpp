@@ -13,8 +13,8 @@ using namespace dflash;
 
 static void sleep_ms(int32_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-int main() {
-    encoder_turns     turns;
+static void ops_and_steps_take_turns() {
+    encoder_turns     turns(false);
     std::atomic<bool> encodes{ false }, done{ false };
     std::atomic<int>  n_pieces{ 0 }, most_pieces{ 0 };   // of the encoder since the last step, and at most
     std::thread       encoder([&] {
@@ -43,5 +43,40 @@ int main() {
         const encoder_turns::step turn(turns);   // nobody waits
     }
     const encoder_turns::encoding turn(turns);
+}
+
+// An op that lasts as long as ten steps.
+static void steps_overtake_an_op() {
+    encoder_turns     turns(true);
+    std::atomic<bool> begun{ false }, done{ false };
+    std::thread       encoder([&] {
+        const encoder_turns::encoding turn(turns);
+        for (int i = 0; i < 2; ++i) {
+            begun = true;
+            sleep_ms(200);
+            turns.yield();
+        }
+        done = true;
+    });
+    while (!begun) {
+        std::this_thread::yield();
+    }
+    int n_steps = 0;
+    while (!done) {
+        const auto                begin = std::chrono::steady_clock::now();
+        const encoder_turns::step turn(turns);
+        // The encoder had its turn.
+        CHECK(n_steps == 0 || std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(10));
+        ++n_steps;
+        sleep_ms(20);
+    }
+    encoder.join();
+    CHECK(n_steps >= 4);
+    const encoder_turns::encoding turn(turns);
+}
+
+int main() {
+    ops_and_steps_take_turns();
+    steps_overtake_an_op();
     return TEST_RESULT;
 }
