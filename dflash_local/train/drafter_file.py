@@ -23,7 +23,7 @@ from dflash_local.convert.kinds import KINDS, DFlash2, DSpark
 from dflash_local.convert.names import ARCH, OPTIONAL, metadata, sources, tensors
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype, quantized
 from dflash_local.convert.rope import yarn_scale
-from dflash_local.convert.target import MASK_TOKEN, Target
+from dflash_local.convert.target import MASK_TOKEN, TOKENS, Target
 from dflash_local.convert.tensor_spec import TensorSpec
 from dflash_local.convert.writer import OutputTensor, write_drafter
 from dflash_local.errors import ConvertError, ModelError, RequestError
@@ -84,7 +84,7 @@ class DrafterFile:
             raise ConvertError(f"{path.name}: the tensor {strange[0]!r} is not one that is trained", field=strange[0])
         values = {spec.source: stored[spec.name].numbers() for spec in specs if spec.name not in _FROZEN}
         frozen = {name: tensor for name, tensor in stored.items() if name in _FROZEN}
-        return cls(config, settings, keys, specs, values, frozen)
+        return cls(config, settings, _with_tokens_of(target, keys, stored, path.name), specs, values, frozen)
 
     @classmethod
     def new(cls, settings: dict[str, Any], target: Target, name: str, seed: int) -> DrafterFile:
@@ -195,6 +195,23 @@ def settings_of(
         )
     shapes = {tensor.name: tensor.shape for tensor in stored.values()}
     return _settings(found, shapes, target, keys[MASK_TOKEN].data)
+
+
+def _with_tokens_of(
+    target: Target, keys: Mapping[str, Value], stored: Mapping[str, StoredGgufTensor], name: str
+) -> dict[str, Value]:
+    """The keys with the target's tokens: a finetune may have more than the drafter has seen. Raises ModelError if the
+    drafter has tensors for other tokens."""
+    n_tokens = len(keys[TOKENS].data) if TOKENS in keys else target.n_vocab
+    own = [tensor.name for tensor in stored.values() if len(tensor.shape) > 1 and tensor.shape[0] == n_tokens]
+    if own and n_tokens != target.n_vocab:
+        raise ModelError(
+            f"{name} has {n_tokens} tokens and {own[0]!r} for them, {target.path.name} has {target.n_vocab} tokens",
+            field=TOKENS,
+            hint="give a drafter that uses its target's embeddings and head, or train a new one: without --init",
+        )
+    others = {key: value for key, value in keys.items() if not key.startswith("tokenizer.")}
+    return {**others, **target.tokenizer, MASK_TOKEN: keys[MASK_TOKEN]}
 
 
 _NEEDED = ("block_count", "embedding_length", "attention.head_count", "feed_forward_length",

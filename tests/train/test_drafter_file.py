@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gguf import GGUFValueType
 
 from dflash_local.convert import convert
-from dflash_local.convert.gguf_metadata import read_header, read_metadata, u32
+from dflash_local.convert.gguf_metadata import array, read_header, read_metadata, u32
 from dflash_local.convert.kinds import KINDS as DRAFTER_KINDS
 from dflash_local.convert.kinds import Domino, LiliCorr
 from dflash_local.convert.target import Target
@@ -121,6 +122,19 @@ def test_refusals(pocket: dict[str, Path], tmp_path: Path) -> None:
         assert error.value.field == key
     with pytest.raises(RequestError, match="is no drafter"):
         DrafterFile.read(tmp_path / "nothing.gguf", target, tmp_path)
+
+
+def test_a_target_with_more_tokens(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """As of a finetune: a drafter that uses its target's embeddings and head proposes all of them."""
+    target = Target.read(pocket["target"])
+    tokens = [*target.tokenizer["tokenizer.ggml.tokens"].data, b"<new>"]
+    wider = {**target.tokenizer, "tokenizer.ggml.tokens": array(GGUFValueType.STRING, tokens)}
+    more = replace(target, n_vocab=target.n_vocab + 1, tokenizer=wider)
+    file = DrafterFile.read(pocket["dflash"], more, tmp_path)
+    assert file.config.n_vocab == more.n_vocab
+    assert len(file.keys["tokenizer.ggml.tokens"].data) == more.n_vocab
+    with pytest.raises(ModelError, match=r"has 1699 tokens and 'selector_\w+.weight' for them, .* has 1700 tokens"):
+        DrafterFile.read(pocket["dflash2"], more, tmp_path)
 
 
 def test_spread_taps() -> None:
