@@ -7,7 +7,7 @@
 #elif defined(__APPLE__)
 #include <pthread/qos.h>
 #elif defined(__linux__)
-#include <sys/resource.h>
+#include <sched.h>
 #endif
 
 namespace dflash {
@@ -19,8 +19,8 @@ void lower_thread_priority() {
 #elif defined(__APPLE__)
     (void) pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
 #elif defined(__linux__)
-    constexpr int LEAST_URGENT = 19;
-    (void) setpriority(PRIO_PROCESS, 0, LEAST_URGENT);   // 0: this thread
+    const sched_param none = {};
+    (void) sched_setscheduler(0, SCHED_IDLE, &none);   // 0: this thread. Any other one that wakes goes first at once
 #endif
 }
 

@@ -4,6 +4,7 @@
 #include "cpu/attention/flash_attention.h"
 #include "cpu/gemm/float_gemm.h"
 #include "cpu/gemm/packed_gemm.h"
+#include "cpu/threads/background.h"
 #include "cpu/gemm/packed_gemm_choice.h"
 #include "cpu/gemm/panel_buffer.h"
 #include "cpu/isa/kernels.h"
@@ -92,6 +93,7 @@ void * dflash_proc_address(const char * name) {
         { "dflash_is_row_invariant", (void *) dflash::is_row_invariant },
         { "dflash_can_pack_type", (void *) dflash::can_pack_type },
         { "dflash_tile_rows", (void *) dflash::packed_gemm_tile_rows },
+        { "dflash_hold_background", (void *) dflash::hold_background },
         { "dflash_set_tile_rows", (void *) dflash::set_packed_gemm_tile_rows },
     };
     for (const auto & [key, function] : functions) {

@@ -5,8 +5,8 @@ namespace dflash {
 void encoder_turns::begin_step() {
     std::unique_lock<std::mutex> lock(mutex_);
     step_waits_ = true;
-    while (turn_ != turn::none && !(overtakes_ && encoder_had_its_turn())) {
-        if (overtakes_) {
+    while (turn_ != turn::none && !(hold_ && encoder_had_its_turn())) {
+        if (hold_) {
             changed_.wait_until(lock, end_);
         } else {
             changed_.wait(lock);
@@ -15,14 +15,20 @@ void encoder_turns::begin_step() {
     step_waits_ = false;
     turn_       = turn::step;
     begin_      = clock::now();
+    if (hold_) {
+        hold_(true);
+    }
 }
 
-// The encoder gets three quarters of the step's time: the next step then ends less than two steps after this one.
+// The encoder gets half of the step's time, so that the next step ends less than two steps after this one.
 void encoder_turns::end_step() {
     const std::lock_guard<std::mutex> lock(mutex_);
     const clock::time_point           now = clock::now();
-    turn_                                 = encodes_ ? turn::encoder : turn::none;
-    end_                                  = now + (now - begin_) * 3 / 4;
+    if (hold_) {
+        hold_(false);
+    }
+    turn_ = encodes_ ? turn::encoder : turn::none;
+    end_  = now + (now - begin_) / 2;
     changed_.notify_all();
 }
 

@@ -11,9 +11,10 @@ namespace dflash {
 
 class encoder_turns {
   public:
-    // overtakes: a step begins when the encoder's turn is over, beside the op that still runs. This suits an encoder
-    // whose threads have a low priority (base/thread_priority.h). Else it waits for the op.
-    explicit encoder_turns(bool overtakes) : overtakes_(overtakes) {}
+    // hold: makes the encoder wait within an op, or no longer (cpu/threads/background.h). Then a step begins when the
+    // encoder's turn is over; null: when its op is.
+    using hold_function = void(bool);
+    explicit encoder_turns(hold_function * hold) : hold_(hold) {}
 
     // While one is alive, a step computes.
     class step {
@@ -48,7 +49,7 @@ class encoder_turns {
     void end_encoding();
     bool encoder_had_its_turn() const { return clock::now() >= end_; }
 
-    const bool              overtakes_;
+    hold_function * const   hold_;
     std::mutex              mutex_;
     std::condition_variable changed_;
     turn                    turn_       = turn::none;

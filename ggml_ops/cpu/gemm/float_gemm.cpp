@@ -54,6 +54,7 @@ void float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op) {
         const int64_t first_row = is_mixture ? sorted.first[matrix] : 0,
                       end_row   = is_mixture ? sorted.first[matrix + 1] : ggml_nrows(x);
         for (int64_t r = first_row; r < end_row; r += ROWS_AT_ONCE) {
+            let_others_go_first();   // a task of an encoder takes milliseconds
             const float * in[ROWS_AT_ONCE];
             float *       out[ROWS_AT_ONCE];
             const int64_t n = std::min(ROWS_AT_ONCE, end_row - r);

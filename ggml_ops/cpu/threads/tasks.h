@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "cpu/threads/background.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 
@@ -33,6 +34,7 @@ void for_each_task(const ggml_compute_params * params, int64_t n, const F & comp
     }
     ggml_barrier(params->threadpool);
     for (int64_t i = params->ith; i < n; i = ggml_threadpool_chunk_add(params->threadpool, 1) - n_done) {
+        let_others_go_first();
         compute(i);
     }
 }

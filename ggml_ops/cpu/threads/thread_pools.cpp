@@ -15,7 +15,7 @@
 #include <pthread.h>
 #endif
 #if defined(__linux__)
-#include <sys/resource.h>
+#include <sched.h>
 #endif
 
 namespace dflash {
@@ -28,13 +28,13 @@ constexpr size_t MAX_KEPT = 4;
 struct kept_pool {
     ggml_threadpool * pool;
     int               n_threads;
-    int               priority;   // of its threads
+    int               policy;   // by which its threads are scheduled
 };
 
 // The calling thread's, which threads that it starts inherit; 0: they don't.
-int inherited_priority() {
+int inherited_policy() {
 #if defined(__linux__)
-    return getpriority(PRIO_PROCESS, 0);   // 0: this thread
+    return sched_getscheduler(0);   // 0: this thread
 #else
     return 0;
 #endif
@@ -110,12 +110,12 @@ graph_team::~graph_team() {
 
 ggml_threadpool * dflash_pool_take(int n_threads) {
     using namespace dflash;
-    const int priority = inherited_priority();
+    const int policy = inherited_policy();
     {
         std::lock_guard<std::mutex> lock(all_pools().mutex);
         auto &                      kept  = all_pools().kept;
         const auto                  found = std::find_if(kept.rbegin(), kept.rend(),
-                             [&](const kept_pool & p) { return p.n_threads == n_threads && p.priority == priority; });
+                             [&](const kept_pool & p) { return p.n_threads == n_threads && p.policy == policy; });
         if (found != kept.rend()) {
             ggml_threadpool * pool = found->pool;
             kept.erase(std::next(found).base());
@@ -132,7 +132,7 @@ void dflash_pool_give(ggml_threadpool * pool, int n_threads) {
     {
         std::lock_guard<std::mutex> lock(all_pools().mutex);
         auto &                      kept = all_pools().kept;
-        kept.push_back({ pool, n_threads, inherited_priority() });
+        kept.push_back({ pool, n_threads, inherited_policy() });
         if (kept.size() > MAX_KEPT) {
             oldest = kept.front().pool;
             kept.erase(kept.begin());

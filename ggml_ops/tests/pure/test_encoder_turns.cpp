@@ -14,7 +14,7 @@ using namespace dflash;
 static void sleep_ms(int32_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 static void ops_and_steps_take_turns() {
-    encoder_turns     turns(false);
+    encoder_turns     turns(nullptr);
     std::atomic<bool> encodes{ false }, done{ false };
     std::atomic<int>  n_pieces{ 0 }, most_pieces{ 0 };   // of the encoder since the last step, and at most
     std::thread       encoder([&] {
@@ -45,9 +45,11 @@ static void ops_and_steps_take_turns() {
     const encoder_turns::encoding turn(turns);
 }
 
+static std::atomic<int> n_holds{ 0 };
+
 // An op that lasts as long as ten steps.
 static void steps_overtake_an_op() {
-    encoder_turns     turns(true);
+    encoder_turns     turns([](bool held) { n_holds += held ? 1 : -1; });
     std::atomic<bool> begun{ false }, done{ false };
     std::thread       encoder([&] {
         const encoder_turns::encoding turn(turns);
@@ -67,11 +69,12 @@ static void steps_overtake_an_op() {
         const encoder_turns::step turn(turns);
         // The encoder had its turn.
         CHECK(n_steps == 0 || std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(10));
+        CHECK(n_holds == 1);
         ++n_steps;
         sleep_ms(20);
     }
     encoder.join();
-    CHECK(n_steps >= 4);
+    CHECK(n_steps >= 4 && n_holds == 0);
     const encoder_turns::encoding turn(turns);
 }
 
