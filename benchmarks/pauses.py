@@ -99,7 +99,8 @@ def row(engine: Engine, side: int, budget: Budget, repeats: int) -> dict[str, An
     return {
         "side": side, "rows": (side // 32) ** 2, "budget": budget, "step": step, "steps": len(pauses),
         "median": statistics.median(pauses), "p95": float(np.quantile(pauses, 0.95)), "longest": max(pauses),
-        "p95_alone": float(np.quantile(steps, 0.95)), "longest_alone": max(steps), "read": statistics.median(reads), "seconds_alone": statistics.median(alone),
+        "p95_alone": float(np.quantile(steps, 0.95)), "longest_alone": max(steps), "read": statistics.median(reads),
+        "seconds_alone": statistics.median(alone),
         "seconds_beside": statistics.median(beside), "held": statistics.median(pauses) <= MOST * step,
     }  # fmt: skip
 
@@ -110,7 +111,8 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
             f"median, at most {MOST:.0f} steps", "pass of the rows", "answer alone, s", "beside, s"]  # fmt: skip
     lines = [
         [f"{r['side']} x {r['side']}", str(r["rows"]), str(r["budget"]), f"{r['step']:.1f}",
-         f"{r['p95_alone']:.1f}", f"{r['longest_alone']:.1f}", f"{r['median']:.1f}", f"{r['p95']:.1f}", f"{r['longest']:.1f}",
+         f"{r['p95_alone']:.1f}", f"{r['longest_alone']:.1f}", f"{r['median']:.1f}", f"{r['p95']:.1f}",
+         f"{r['longest']:.1f}",
          f"{r['median'] / r['step']:.2f} {record.verdict(r['held'])}", f"{r['read']:.0f}", f"{r['seconds_alone']:.2f}",
          f"{r['seconds_beside']:.2f}"]
         for r in rows
