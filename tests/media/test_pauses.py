@@ -1,4 +1,4 @@
-"""While a picture is encoded, another slot goes on: the encoder computes as long as a step did, and ends its op.
+"""While a picture is encoded, another slot goes on: the encoder computes half as long as a step did, then it waits.
 
 What is measured is what the process computes between two steps, in seconds of its CPUs: with one thread either the
 encoder computes or a step, and what else the machine does adds little.
@@ -24,7 +24,7 @@ from tests.projector_files import projector_file
 
 pytestmark = pytest.mark.timing
 
-LAYERS, SIDE = 160, 256  # of an encoder that takes more than a second
+LAYERS, SIDE = 80, 256  # of an encoder that takes more than half a second
 STEPS = 100  # of the other slot alone, which are measured before
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 
@@ -62,7 +62,7 @@ def test_pauses_of_other_slots(engine: Engine) -> None:
     engine.submit(prompt(engine, 1), GREEDY, max_tokens=1).result()
     encoding = time.process_time() - start
     layer = encoding / LAYERS  # an op is a part of it: the longest, of attention, about half
-    assert encoding > 1, "the encoder must take longer"
+    assert encoding > 0.5, "the encoder must take longer"
 
     other = engine.submit(engine.tokenize("Once upon a time"), GREEDY, max_tokens=1900)
     wait_until(lambda: other.n_tokens >= 8)
@@ -80,6 +80,7 @@ def test_pauses_of_other_slots(engine: Engine) -> None:
         print(f"{name}: {len(found)} steps, usually {usual:.2f} ms apart, at most {most:.2f} ms")
     print(f"encoding takes {encoding:.2f} s, a layer of it {1000 * layer:.2f} ms")
     assert len(pauses) > LAYERS
+    assert np.median(pauses) < 4 * np.median(steps)  # of CPU: of the encoder's thread and of the step's
     assert np.quantile(pauses, 0.9) < 2 * max(steps) + layer
     # A step that the machine interrupts looks longer to the encoder, which then computes as long.
     assert max(pauses) < 2 * max(steps) + 2 * layer
