@@ -89,9 +89,9 @@ def row(engine: Engine, side: int, budget: Budget, repeats: int) -> dict[str, An
         begin, end = look(engine, side)
         writer.wait(2)
         found = writer.pauses(begin, end)
-        # What takes more than half as long is a pass that reads the picture's rows.
+        # What takes more than a quarter of the longest is a pass that reads the rows.
         reads.append(max(found))
-        pauses += itertools.takewhile(lambda pause: pause < reads[-1] / 2, found)
+        pauses += itertools.takewhile(lambda pause: pause < reads[-1] / 4, found)
         beside.append(end - begin)
         writer.wait(20)
     writer.stop()

@@ -42,7 +42,7 @@ endif()
 # llama.cpp.
 dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
-    cpu/threads team_size waiting
+    cpu/threads background team_size waiting
     draft calibration choice corpus cost_curve draft_vocabulary earlier_answers growth kv_history lookup prediction quotation
     cache conversation host_cache sequence slot_file
     engine controller slot steady_size tree_padding

@@ -1,5 +1,5 @@
 // Threads in the background, which the system runs only where no other one wants the core (base/thread_priority.h): the
-// encoder of media. While a step computes they wait, between two tasks of the op that they are at.
+// encoder of media. While a step computes they wait, between two ops, or two tasks of one of ours.
 
 #pragma once
 

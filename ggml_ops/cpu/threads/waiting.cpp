@@ -1,5 +1,7 @@
 #include "cpu/threads/waiting.h"
 
+#include "cpu/threads/background.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -132,8 +134,9 @@ void leave_waker(dflash_waiting & waiting) {
 
 }   // namespace dflash
 
-void dflash_wait(dflash_waiting * waiting, int * value, int old) {
-    using namespace dflash;
+namespace dflash {
+
+static void wait_for_change(dflash_waiting * waiting, int * value, int old) {
     std::atomic<int> &at = atomic_of(value), &spin_us = atomic_of(&waiting->spin_us);
     const auto        changed = [&] { return at.load(std::memory_order_acquire) != old; };
     const int         spin = spin_us.load(std::memory_order_relaxed), spin_now = spin ? spin : MAX_SPIN_US;
@@ -155,12 +158,20 @@ void dflash_wait(dflash_waiting * waiting, int * value, int old) {
     leave_waker(*waiting);
 }
 
+}   // namespace dflash
+
+void dflash_wait(dflash_waiting * waiting, int * value, int old) {
+    dflash::wait_for_change(waiting, value, old);
+    dflash::let_others_go_first();   // between two ops
+}
+
 void dflash_wake(dflash_waiting * waiting, int * value) {
     using namespace dflash;
     if (atomic_of(&waiting->n_asleep).load() > 0) {
         atomic_of(&waiting->waker_core).store(this_core());
         wake_all(value);
     }
+    let_others_go_first();
 }
 
 bool dflash_spin(dflash_waiting * waiting, bool (*done)(void * what), void * what) {
