@@ -38,7 +38,8 @@ def _build() -> str | None:
 
 def _model_lines(rows: Sequence[Row], n_left_out: int) -> Iterator[str]:
     if not rows:
-        yield "models   none found (Hugging Face cache, llama.cpp, LM Studio, Ollama, Jan, GPT4All, this folder)"
+        programs = "Hugging Face cache, llama.cpp, LM Studio, Ollama, Jan, GPT4All, text-generation-webui"
+        yield f"models   none found ({programs}, this folder)"
     else:
         yield f"models   {len(rows)} found, served where they are"
         yield from table(rows[:MOST_LISTED])

@@ -7,8 +7,6 @@
 
 #include "gdn/cpu/gdn_tree_cpu.h"
 
-#include "cpu/threads/tasks.h"
-
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 #include "vec.h"
@@ -201,12 +199,17 @@ struct task {
     int64_t seq, head, column;   // the first
 };
 
-// Threads take the tasks for H heads of n sequences. Also serves as the barrier after fill_gates.
+// Threads take the tasks for H heads of n sequences dynamically. Also serves as the barrier after fill_gates.
 template <int S, class F>
-void for_each_part(const ggml_compute_params * params, int64_t H, int64_t n, const F & compute) {
+void for_each_task(const ggml_compute_params * params, int64_t H, int64_t n, const F & compute) {
     constexpr int64_t OF_HEAD = S / COLUMNS;
-    dflash::for_each_task(params, n * H * OF_HEAD,
-        [&](int64_t i) { compute(task{ i / (H * OF_HEAD), i / OF_HEAD % H, i % OF_HEAD * COLUMNS }); });
+    if (params->ith == 0) {
+        ggml_threadpool_chunk_set(params->threadpool, params->nth);
+    }
+    ggml_barrier(params->threadpool);
+    for (int64_t i = params->ith; i < n * H * OF_HEAD; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+        compute(task{ i / (H * OF_HEAD), i / OF_HEAD % H, i % OF_HEAD * COLUMNS });
+    }
 }
 
 // stack: [STACK_MAX][COLUMNS][S]
@@ -245,7 +248,7 @@ template <int S, bool CHANNELS> void run_tree(const ggml_compute_params * params
 
     int64_t     ordered = -1;
     visit_order tree(nullptr, 0);
-    for_each_part<S>(params, v->ne[1], v->ne[3], [&](const task & at) {
+    for_each_task<S>(params, v->ne[1], v->ne[3], [&](const task & at) {
         if (ordered != at.seq) {
             ordered = at.seq;
             tree    = visit_order((const int32_t *) parent->data + at.seq * T, (int) T);
@@ -264,7 +267,7 @@ template <int S, bool CHANNELS> void run_commit(const ggml_compute_params * para
     }
     float * gates = (float *) params->wdata;
     fill_gates(params, g, gates, rows, P);
-    for_each_part<S>(params, H, n, [&](const task & at) {
+    for_each_task<S>(params, H, n, [&](const task & at) {
         const auto [seq, h, j0] = at;
         float * to              = (float *) op->data + ((seq * H + h) * S + j0) * S;
         memcpy(to, row_of(state, j0, h, seq), sizeof(float) * COLUMNS * S);
