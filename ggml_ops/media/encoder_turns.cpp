@@ -1,5 +1,7 @@
 #include "media/encoder_turns.h"
 
+#include <algorithm>
+
 namespace dflash {
 
 void encoder_turns::begin_step() {
@@ -20,16 +22,26 @@ void encoder_turns::begin_step() {
     }
 }
 
-// The encoder gets half of the step's time, so that the next step ends less than two steps after this one.
 void encoder_turns::end_step() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const clock::time_point           now = clock::now();
+    const clock::time_point           now  = clock::now();
+    const clock::duration             step = now - begin_;
     if (hold_) {
         hold_(false);
     }
+    if (!encodes_) {
+        alone_ = alone_.count() == 0 ? step : alone_ + (step - alone_) / 8;
+    }
     turn_ = encodes_ ? turn::encoder : turn::none;
-    end_  = now + (now - begin_) / 2;
+    end_  = now + share_after(step);
     changed_.notify_all();
+}
+
+// The next step should end at most two steps after this one, as they take without an encoder: beside it, memory is
+// shared and caches are cold. Always some of the time, so that encoding goes on.
+encoder_turns::clock::duration encoder_turns::share_after(clock::duration step) const {
+    const clock::duration most = step / 2, least = step / 4;
+    return alone_.count() == 0 ? most : std::clamp(2 * alone_ - step, least, most);
 }
 
 void encoder_turns::begin_encoding() {

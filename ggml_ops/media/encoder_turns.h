@@ -48,14 +48,17 @@ class encoder_turns {
     void begin_encoding();
     void end_encoding();
     bool encoder_had_its_turn() const { return clock::now() >= end_; }
+    // The encoder's time after a step that took so long.
+    clock::duration share_after(clock::duration step) const;
 
     hold_function * const   hold_;
     std::mutex              mutex_;
     std::condition_variable changed_;
     turn                    turn_       = turn::none;
     bool                    step_waits_ = false, encodes_ = false;
-    clock::time_point       begin_;   // of the step
-    clock::time_point       end_;     // of the encoder's turn, if a step waits
+    clock::time_point       begin_;        // of the step
+    clock::duration         alone_{ 0 };   // that steps took lately without an encoder
+    clock::time_point       end_;          // of the encoder's turn, if a step waits
 };
 
 }   // namespace dflash
