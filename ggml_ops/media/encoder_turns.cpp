@@ -30,7 +30,7 @@ void encoder_turns::end_step() {
         hold_(false);
     }
     if (!encodes_) {
-        alone_ = alone_.count() == 0 ? step : alone_ + (step - alone_) / 8;
+        alone_ = alone_.count() == 0 ? step : std::min(step, alone_ + alone_ / 16);   // a prompt's pass says nothing
     }
     turn_ = encodes_ ? turn::encoder : turn::none;
     end_  = now + share_after(step);
