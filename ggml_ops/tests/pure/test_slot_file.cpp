@@ -144,9 +144,10 @@ static void damage_is_found(const std::string & path) {
 
 // A length that exceeds the file allocates nothing.
 static void lengths_are_compared_before_they_are_used(const std::string & path) {
-    constexpr size_t STATE_SIZE   = 40;                                    // in the head
-    constexpr size_t CONTEXT_SIZE = 0, N_TAPS = 8, SEGMENT_SIZE = 16;      // in that of a drafter's part
-    constexpr size_t BEHIND = 48 + 24 + 16 + 4 * sizeof(float) + 48 + 8;   // two of those, their parts, the checksum
+    constexpr size_t STATE_SIZE   = 40;                                 // in the head
+    constexpr size_t CONTEXT_SIZE = 0, N_TAPS = 8, SEGMENT_SIZE = 16;   // in that of a drafter's part
+    // two of those, their parts, the checksum
+    constexpr size_t BEHIND = 56 + 24 + 16 + 4 * sizeof(float) + 2 * sizeof(rope_position) + 56 + 8;
     write_slot_file(path, talk(), {}, OWNER);
     const std::string whole = read_all(path);
     const size_t      draft = whole.size() - BEHIND;

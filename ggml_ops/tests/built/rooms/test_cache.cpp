@@ -5,6 +5,8 @@
 #include "pocket_rooms.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <map>
 #include <string>
 
 using namespace dflash;
@@ -112,11 +114,30 @@ static void without_a_drafter_nothing_is_kept_of_taps(pocket_rooms & r) {
     CHECK(c.drafts.empty() && r.drafts.refusal(c).empty());
 }
 
-// Without a drafter: what passes leave of two layers.
+// A drafter that never drafts, and wants to know where rows stand.
+struct reader_of_taps : drafter {
+    int32_t size;
+
+    explicit reader_of_taps(int32_t size) : size(size) {}
+    const drafter_kind &                         kind() const override { std::abort(); }
+    tap_source                                   taps() const override { return tap_source::layers; }
+    int32_t                                      tap_size() const override { return size; }
+    int32_t                                      n_ctx() const override { return 0; }
+    int32_t                                      max_length() const override { return 1; }
+    int32_t                                      top_k() const override { return 1; }
+    bool                                         on_device() const override { return false; }
+    bool                                         has_sections() const override { return true; }
+    draft_context &                              context() override { std::abort(); }
+    const draft_context &                        context() const override { std::abort(); }
+    std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override { return {}; }
+    void run(const std::vector<draft_job> &, int32_t, std::vector<draft> &) override {}
+};
+
+// What passes leave of two layers.
 static void taps_wait_and_move(pocket_rooms & r) {
     const int32_t size = 2 * llama_model_n_embd(r.target.model());
     r.target.set_tapped_layers({ 0, 1 });
-    pending_taps taps(r.target, tap_source::layers, 2, size);
+    pending_taps taps(r.target, reader_of_taps(size));
     run(r, 0, counted(20, 6));
     std::vector<float> rows(6 * size);
     r.target.read_taps(0, 6, rows.data());
@@ -124,11 +145,13 @@ static void taps_wait_and_move(pocket_rooms & r) {
     std::vector<float> expected(rows.begin(), rows.begin() + 3 * size);
     expected.insert(expected.end(), rows.begin() + 4 * size, rows.begin() + 5 * size);
     CHECK(taps.of(0).rows == 4 && taps.of(0).data == expected && taps.of(1).rows == 0);
+    const std::vector<rope_position> stand = { { 0, 0, 0 }, { 1, 1, 1 }, { 2, 2, 2 }, { 4, 4, 4 } };
+    CHECK(taps.of(0).rope == stand);
     taps.copy(0, 1);
     taps.cut(1, 2);
-    CHECK(taps.of(1).rows == 2 && taps.of(0).rows == 4);
+    CHECK(taps.of(1).rows == 2 && taps.of(1).rope.size() == 2 && taps.of(0).rows == 4);
     taps.restore(1, taps.on_host(0), [] {});
-    CHECK(taps.of(1).data == expected);
+    CHECK(taps.of(1).data == expected && taps.of(1).rope == stand);
     taps.clear(0, 4);
     CHECK(taps.of(0).rows == 0 && taps.of(0).pos == 4);
     clear(r);
