@@ -20,9 +20,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+import typing
+from typing import Literal
 
-_Error = TypeVar("_Error", bound=BaseException)
+_Error = typing.TypeVar("_Error", bound=BaseException)
 
 
 class DFlashError(Exception):
