@@ -29,9 +29,10 @@ FIELDS = [
     "magic", "file_size", "target", "drafter", "projector", "state_size",
     "n_tokens", "n_asked", "n_checkpoints", "n_drafts", "n_media", "unused",
 ]  # fmt: skip
-DRAFT_HEAD = struct.Struct("<3Q6i")  # before what a drafter holds
+DRAFT_HEAD = struct.Struct("<3Q8i")  # before what a drafter holds
 DRAFT_FIELDS = [
     "context_size", "n_taps", "segment_size", "past_begin", "n_segments", "begin", "end", "taps_pos", "taps_rows",
+    "n_positions", "unused",
 ]  # fmt: skip
 
 
@@ -256,7 +257,7 @@ def signed(content: bytes) -> bytes:
     for _ in range(head_from(content)["n_drafts"]):
         draft = draft_from(content, sum(sizes))
         segments = [draft["segment_size"]] * min(draft["n_segments"], len(content))
-        sizes += [DRAFT_HEAD.size, *segments, draft["context_size"], 4 * draft["n_taps"]]
+        sizes += [DRAFT_HEAD.size, *segments, draft["context_size"], 4 * draft["n_taps"], 12 * draft["n_positions"]]
     parts, at = [], 0
     for size in sizes:
         parts.append(content[at : at + size])
