@@ -24,7 +24,7 @@ from tests.projector_files import projector_file
 
 pytestmark = pytest.mark.timing
 
-LAYERS, SIDE = 80, 256  # of an encoder that takes more than half a second
+LAYERS, SIDE = 40, 256  # of an encoder that takes more than a quarter of a second
 STEPS = 100  # of the other slot alone, which are measured before
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 
@@ -62,7 +62,7 @@ def test_pauses_of_other_slots(engine: Engine) -> None:
     engine.submit(prompt(engine, 1), GREEDY, max_tokens=1).result()
     encoding = time.process_time() - start
     layer = encoding / LAYERS  # an op is a part of it: the longest, of attention, about half
-    assert encoding > 0.5, "the encoder must take longer"
+    assert encoding > 0.2, "the encoder must take longer"
 
     other = engine.submit(engine.tokenize("Once upon a time"), GREEDY, max_tokens=1900)
     wait_until(lambda: other.n_tokens >= 8)
