@@ -24,6 +24,8 @@ hold & the_hold() {
     return *one;
 }
 
+}   // namespace
+
 bool is_in_background() {
 #if defined(__linux__)
     static thread_local const bool known = sched_getscheduler(0) == SCHED_IDLE;   // 0: this thread
@@ -33,9 +35,10 @@ bool is_in_background() {
 #endif
 }
 
-}   // namespace
-
 void hold_background(bool held) {
+    if (is_in_background()) {   // the whole process is: its own threads would wait
+        return;
+    }
     {
         const std::lock_guard<std::mutex> lock(the_hold().mutex);
         n_background_holds += held ? 1 : -1;

@@ -9,7 +9,10 @@ namespace dflash {
 
 extern std::atomic<int> n_background_holds;
 
-// From now on they wait (true), or one who wanted that no longer does.
+// Whether the calling thread is one: on Linux those whose policy says so, which threads that it starts inherit. Asked
+// of the system once.
+bool is_in_background();
+// From now on they wait (true), or one who wanted that no longer does: nothing, if that one is in the background, too.
 void hold_background(bool held);
 // Of a thread in the background: returns when nobody holds it. Others return at once.
 void wait_in_background();

@@ -1,6 +1,7 @@
 #include "cpu/threads/thread_pools.h"
 
 #include "cpu/dispatch.h"
+#include "cpu/threads/background.h"
 #include "cpu/threads/team_size.h"
 #include "cpu/threads/waiting.h"
 #include "ggml-cpu.h"
@@ -14,9 +15,6 @@
 #if !defined(_WIN32)
 #include <pthread.h>
 #endif
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace dflash {
 
@@ -28,17 +26,8 @@ constexpr size_t MAX_KEPT = 4;
 struct kept_pool {
     ggml_threadpool * pool;
     int               n_threads;
-    int               policy;   // by which its threads are scheduled
+    bool              in_background;   // its threads are, as the one that started them
 };
-
-// The calling thread's, which threads that it starts inherit; 0: they don't.
-int inherited_policy() {
-#if defined(__linux__)
-    return sched_getscheduler(0);   // 0: this thread
-#else
-    return 0;
-#endif
-}
 
 struct pools {
     std::mutex               mutex;
@@ -110,12 +99,12 @@ graph_team::~graph_team() {
 
 ggml_threadpool * dflash_pool_take(int n_threads) {
     using namespace dflash;
-    const int policy = inherited_policy();
+    const bool in_background = is_in_background();
     {
         std::lock_guard<std::mutex> lock(all_pools().mutex);
         auto &                      kept  = all_pools().kept;
         const auto                  found = std::find_if(kept.rbegin(), kept.rend(),
-                             [&](const kept_pool & p) { return p.n_threads == n_threads && p.policy == policy; });
+                             [&](const kept_pool & p) { return p.n_threads == n_threads && p.in_background == in_background; });
         if (found != kept.rend()) {
             ggml_threadpool * pool = found->pool;
             kept.erase(std::next(found).base());
@@ -132,7 +121,7 @@ void dflash_pool_give(ggml_threadpool * pool, int n_threads) {
     {
         std::lock_guard<std::mutex> lock(all_pools().mutex);
         auto &                      kept = all_pools().kept;
-        kept.push_back({ pool, n_threads, inherited_policy() });
+        kept.push_back({ pool, n_threads, is_in_background() });
         if (kept.size() > MAX_KEPT) {
             oldest = kept.front().pool;
             kept.erase(kept.begin());
