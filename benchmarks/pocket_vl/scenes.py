@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +68,10 @@ class Scene:
     ground: int
     shapes: tuple[Shape, ...]
 
-    def unique(self) -> list[Shape]:
-        """The shapes whose name stands for one shape only."""
-        names = [shape.name for shape in self.shapes]
-        return [shape for shape in self.shapes if names.count(shape.name) == 1]
+    def unique(self, part: Literal["name", "kind", "colour"] = "name") -> list[Shape]:
+        """The shapes whose name, kind or colour stands for one shape only."""
+        of_shapes = [getattr(shape, part) for shape in self.shapes]
+        return [shape for shape in self.shapes if of_shapes.count(getattr(shape, part)) == 1]
 
 
 def scene(seed: int) -> Scene:
@@ -232,20 +232,16 @@ def _count(r: random.Random, scene: Scene) -> Question:
 
 
 def _colour(r: random.Random, scene: Scene) -> Question | None:
-    kinds = [shape.kind for shape in scene.shapes]
-    asked = [shape for shape in scene.shapes if kinds.count(shape.kind) == 1]
-    if not asked:
+    if not scene.unique("kind"):
         return None
-    shape = r.choice(asked)
+    shape = r.choice(scene.unique("kind"))
     return Question("colour", f"What colour is the {shape.kind}?", f"The {shape.kind} is {shape.colour}.")
 
 
 def _kind(r: random.Random, scene: Scene) -> Question | None:
-    colours = [shape.colour for shape in scene.shapes]
-    asked = [shape for shape in scene.shapes if colours.count(shape.colour) == 1]
-    if not asked:
+    if not scene.unique("colour"):
         return None
-    shape = r.choice(asked)
+    shape = r.choice(scene.unique("colour"))
     return Question("kind", f"Which shape is {shape.colour}?", f"The {shape.kind} is {shape.colour}.")
 
 
