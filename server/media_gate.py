@@ -1,12 +1,15 @@
-"""MediaGate: few prompts with images or audio are prepared at once."""
+"""MediaGate: few prompts with images or audio are prepared at once, and what computes goes first."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from dflash_local.media.content_parts import has_media
+from dflash_local.thread_priority import lower_thread_priority
 
 T = TypeVar("T")
 
@@ -17,7 +20,8 @@ class MediaGate:
     """Runs what renders and queues a prompt in a worker thread."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(MOST)
+        # A photo takes a core for a quarter of a second, and steps of other requests want it.
+        self._threads = ThreadPoolExecutor(MOST, "media", initializer=lower_thread_priority)
 
     async def run(self, messages: Any, work: Callable[[], T]) -> T:
         """`work` in a thread; it waits for its turn if the conversation has media."""
@@ -26,6 +30,5 @@ class MediaGate:
         return await self.run_with_media(work)
 
     async def run_with_media(self, work: Callable[[], T]) -> T:
-        """`work` in a thread, in its turn."""
-        async with self._places:
-            return await asyncio.to_thread(work)
+        """`work` in a thread of low priority, in its turn."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)

@@ -93,7 +93,7 @@ void * dflash_proc_address(const char * name) {
         { "dflash_is_row_invariant", (void *) dflash::is_row_invariant },
         { "dflash_can_pack_type", (void *) dflash::can_pack_type },
         { "dflash_tile_rows", (void *) dflash::packed_gemm_tile_rows },
-        { "dflash_hold_background", (void *) dflash::hold_background },
+        { "dflash_pause_background", (void *) dflash::pause_background },
         { "dflash_set_tile_rows", (void *) dflash::set_packed_gemm_tile_rows },
     };
     for (const auto & [key, function] : functions) {

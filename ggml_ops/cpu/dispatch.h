@@ -13,7 +13,7 @@ ggml_backend_buffer_type_t dflash_panel_buffer_type(void);
 // Functions that libdflash looks up in the CPU backend's registry; null if `name` is not ours:
 //   bool dflash_is_row_invariant(void)           whether we compute attention and float products. If all other weights
 //                                                are packed, a row's result does not depend on its pass
-//   void dflash_hold_background(bool)            threads in the background wait, or no longer (threads/background.h)
+//   void dflash_pause_background(begin, end)     threads in the background wait between these (threads/background.h)
 //   bool dflash_can_pack_type(ggml_type)         whether weights of this type can be packed
 //   int  dflash_tile_rows(ggml_type)             the smallest number of rows for AMX tiles, 0 if there is no choice
 //   void dflash_set_tile_rows(ggml_type, int)    sets it

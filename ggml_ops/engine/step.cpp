@@ -23,8 +23,11 @@ int32_t engine::step_in_turn(dflash_update * updates) {
     constexpr int32_t WAIT_MS   = 20;   // then commands of the caller may come
     int32_t           n_updates = 0;
     {
-        const encoder_turns::step turn(encoder_->turns());
+        encoder_turns::step turn(encoder_->turns());
         n_updates = run_step(updates);
+        if (target_.rows().n_rows() == 0) {
+            turn.computes_nothing();
+        }
     }
     for (const slot & s : slots_) {
         if (s.pass.awaits && target_.rows().n_rows() == 0) {

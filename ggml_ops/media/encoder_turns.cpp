@@ -4,57 +4,73 @@
 
 namespace dflash {
 
+using clock = encoder_turns::clock;
+
+// The next step comes within this, or there is none.
+static constexpr std::chrono::milliseconds BETWEEN_STEPS{ 5 };
+
+// The encoder's time before a step: three eighths of one. Then even a step that takes half as long again as usual, as
+// one in a hundred does, ends at most two steps after the one before it.
+static clock::duration share_of(clock::duration step) { return 3 * step / 8; }
+
+// ---- steps ----
+
 void encoder_turns::begin_step() {
     std::unique_lock<std::mutex> lock(mutex_);
-    step_waits_ = true;
-    while (turn_ != turn::none && !(hold_ && encoder_had_its_turn())) {
-        if (hold_) {
-            changed_.wait_until(lock, end_);
-        } else {
-            changed_.wait(lock);
-        }
+    if (pause_) {
+        wait_for_encoder(lock);
+    } else {
+        wait_for_op(lock);
     }
-    step_waits_ = false;
-    turn_       = turn::step;
-    begin_      = clock::now();
-    if (hold_) {
-        hold_(true);
-    }
+    turn_  = turn::step;
+    begin_ = clock::now();
 }
 
-void encoder_turns::end_step() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const clock::time_point           now  = clock::now();
-    const clock::duration             step = now - begin_;
-    if (hold_) {
-        hold_(false);
+// The encoder pauses while steps compute, and what is between them, except here: its threads are out of the way when
+// those of a step wake.
+void encoder_turns::wait_for_encoder(std::unique_lock<std::mutex> & lock) {
+    const clock::time_point now = clock::now();
+    if (encodes_ && now < end_ + BETWEEN_STEPS) {   // else it had all the time since
+        const clock::time_point end = now + share_of(usual_);
+        pause_(end, end + BETWEEN_STEPS);
+        changed_.wait_until(lock, end, [&] { return !encodes_; });
     }
-    if (!encodes_) {
-        alone_ = alone_.count() == 0 ? step : std::min(step, alone_ + alone_ / 16);   // a prompt's pass says nothing
+    pause_(clock::now(), clock::now() + std::chrono::hours(1));   // until the step ends
+}
+
+void encoder_turns::wait_for_op(std::unique_lock<std::mutex> & lock) {
+    step_waits_ = true;
+    changed_.wait(lock, [&] { return turn_ == turn::none; });
+    step_waits_ = false;
+}
+
+void encoder_turns::end_step(bool computed) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    end_                       = clock::now();
+    const clock::duration step = end_ - begin_;
+    if (computed) {
+        usual_ = usual_.count() == 0 ? step : std::min(step, usual_ + usual_ / 64);   // a prompt's pass says nothing
+    }
+    if (pause_) {
+        pause_(end_, computed ? end_ + BETWEEN_STEPS : end_);
     }
     turn_ = encodes_ ? turn::encoder : turn::none;
-    end_  = now + share_after(step);
     changed_.notify_all();
 }
 
-// The next step should end at most two steps after this one, as they take without an encoder: beside it, memory is
-// shared and caches are cold. Always some of the time, so that encoding goes on.
-encoder_turns::clock::duration encoder_turns::share_after(clock::duration step) const {
-    const clock::duration most = step / 2, least = step / 4;
-    return alone_.count() == 0 ? most : std::clamp(2 * alone_ - step, least, most);
-}
+// ---- encoder ----
 
 void encoder_turns::begin_encoding() {
     std::unique_lock<std::mutex> lock(mutex_);
     encodes_ = true;
-    changed_.wait(lock, [&] { return turn_ != turn::step; });
+    changed_.wait(lock, [&] { return pause_ || turn_ != turn::step; });
     turn_ = turn::encoder;
 }
 
 void encoder_turns::end_encoding() {
     const std::lock_guard<std::mutex> lock(mutex_);
     encodes_ = false;
-    if (turn_ == turn::encoder) {   // else a step has overtaken it
+    if (turn_ == turn::encoder) {
         turn_ = turn::none;
     }
     changed_.notify_all();
@@ -62,7 +78,10 @@ void encoder_turns::end_encoding() {
 
 void encoder_turns::yield() {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (turn_ == turn::encoder && step_waits_ && encoder_had_its_turn()) {
+    if (pause_) {   // its threads have seen to that
+        return;
+    }
+    if (turn_ == turn::encoder && step_waits_ && clock::now() >= end_ + share_of(usual_)) {
         turn_ = turn::none;
         changed_.notify_all();
         changed_.wait(lock, [&] { return turn_ != turn::none || !step_waits_; });

@@ -11,20 +11,24 @@ namespace dflash {
 
 class encoder_turns {
   public:
-    // hold: makes the encoder wait within an op, or no longer (cpu/threads/background.h). Then a step begins when the
-    // encoder's turn is over; null: when its op is.
-    using hold_function = void(bool);
-    explicit encoder_turns(hold_function * hold) : hold_(hold) {}
+    using clock = std::chrono::steady_clock;
+    // pause: makes the encoder wait within an op from begin until end (cpu/threads/background.h). Null: it can wait
+    // between ops only, and a step waits for that.
+    using pause_function = void(clock::time_point begin, clock::time_point end);
+    explicit encoder_turns(pause_function * pause) : pause_(pause) {}
 
     // While one is alive, a step computes.
     class step {
       public:
         explicit step(encoder_turns & turns) : turns_(turns) { turns_.begin_step(); }
-        ~step() { turns_.end_step(); }
+        ~step() { turns_.end_step(computed_); }
         step(const step &) = delete;
+        // Every slot waits: this step says nothing of how long one takes, nor when the next one comes.
+        void computes_nothing() { computed_ = false; }
 
       private:
         encoder_turns & turns_;
+        bool            computed_ = true;
     };
     // The same for the encoding of a medium.
     class encoding {
@@ -40,25 +44,22 @@ class encoder_turns {
     void yield();
 
   private:
-    using clock = std::chrono::steady_clock;
     enum class turn { none, step, encoder };
 
     void begin_step();
-    void end_step();
+    void end_step(bool computed);
     void begin_encoding();
     void end_encoding();
-    bool encoder_had_its_turn() const { return clock::now() >= end_; }
-    // The encoder's time after a step that took so long.
-    clock::duration share_after(clock::duration step) const;
+    void wait_for_encoder(std::unique_lock<std::mutex> & lock);
+    void wait_for_op(std::unique_lock<std::mutex> & lock);
 
-    hold_function * const   hold_;
+    pause_function * const  pause_;
     std::mutex              mutex_;
     std::condition_variable changed_;
     turn                    turn_       = turn::none;
     bool                    step_waits_ = false, encodes_ = false;
-    clock::time_point       begin_;        // of the step
-    clock::duration         alone_{ 0 };   // that steps took lately without an encoder
-    clock::time_point       end_;          // of the encoder's turn, if a step waits
+    clock::time_point       begin_, end_;   // of the last step
+    clock::duration         usual_{ 0 };    // that a step takes; the quickest of late
 };
 
 }   // namespace dflash

@@ -39,14 +39,14 @@ static void log_like_llama() {
 }
 
 // Null: another build of the CPU backend.
-static encoder_turns::hold_function * hold_of_cpu() {
-    return backend_function<encoder_turns::hold_function>(ggml_backend_reg_by_name("CPU"), "dflash_hold_background");
+static encoder_turns::pause_function * pause_of_cpu() {
+    return backend_function<encoder_turns::pause_function>(ggml_backend_reg_by_name("CPU"), "dflash_pause_background");
 }
 
 projector::projector(const dflash_engine_params & params, const llama_model * model, int32_t n_rows) :
     traits_(traits_of(check_gguf(params.mmproj, gguf_use::project))), n_embd_(llama_model_n_embd_inp(model)),
     n_rows_(n_rows), memory_(projector_memory(params, traits_, model)), marker_(random_marker()),
-    turns_(is_offloaded(params, model) ? nullptr : hold_of_cpu()) {
+    turns_(is_offloaded(params, model) ? nullptr : pause_of_cpu()) {
     log_like_llama();
     mtmd_context_params cp = projector_params(params, traits_, model);
     cp.media_marker        = marker_.c_str();

@@ -206,5 +206,6 @@ def damage(sound: Image, seed: int) -> tuple[str, bytes]:
     for tensor in image.tensors:
         tensor.dims = list(tensor.dims)
     kinds, weights = zip(*DAMAGES, strict=True)
-    what = [how(image, rng) for how in rng.choices(kinds, weights, k=rng.choice([1, 1, 1, 2]))]
+    chosen = rng.choices(kinds, weights, k=rng.choice([1, 1, 1, 2]))
+    what = [how(image, rng) for how in chosen if image.tensors]  # else the one that it had is gone
     return "; ".join(what), image.encode()[0]

@@ -6,6 +6,7 @@ encoder computes or a step, and what else the machine does adds little.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,29 +49,33 @@ class Clock:
 def engine(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     projector = projector_file(tmp_path_factory.mktemp("deep") / "mmproj.gguf", layers=LAYERS, image=SIDE)
     options: dict[str, Any] = {"n_threads": 1, "n_threads_batch": 1, "lookup": False, "cost_cache": False}
-    with Engine(pocket["target"], mmproj=projector, n_ctx=4096, n_slots=2, **options) as engine:
+    with Engine(pocket["target"], mmproj=projector, n_ctx=8192, n_slots=2, **options) as engine:
         yield engine
 
 
-def prompt(engine: Engine, seed: int) -> Sequence[int]:
-    picture = read_image(saved(noise(SIDE, SIDE, seed=seed)), "image")
+SEEDS = itertools.count(1)
+
+
+def prompt(engine: Engine) -> Sequence[int]:
+    """About a picture that no test before has encoded."""
+    picture = read_image(saved(noise(SIDE, SIDE, seed=next(SEEDS))), "image")
     return engine.tokenize_prompt(f"Look: {engine.abilities.marker}", [picture])
 
 
 def test_pauses_of_other_slots(engine: Engine) -> None:
     clock, start = Clock(engine), time.process_time()
-    engine.submit(prompt(engine, 1), GREEDY, max_tokens=1).result()
+    engine.submit(prompt(engine), GREEDY, max_tokens=1).result()
     encoding = time.process_time() - start
     layer = encoding / LAYERS  # an op is a part of it: the longest, of attention, about half
     assert encoding > 0.2, "the encoder must take longer"
 
-    other = engine.submit(engine.tokenize("Once upon a time"), GREEDY, max_tokens=1900)
+    other = engine.submit(engine.tokenize("Once upon a time"), GREEDY, max_tokens=3800)
     wait_until(lambda: other.n_tokens >= 8)
     clock.pauses.clear()
     wait_until(lambda: len(clock.pauses) >= STEPS)
     steps = clock.pauses[:STEPS]
     clock.pauses.clear()
-    engine.submit(prompt(engine, 2), GREEDY, max_tokens=1).result()
+    engine.submit(prompt(engine), GREEDY, max_tokens=1).result()
     pauses = clock.pauses[1:]
     assert not other.done, "the other slot must write for longer"
     other.cancel()

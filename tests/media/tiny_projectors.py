@@ -699,8 +699,9 @@ def tokenizer() -> list[Pair]:
 def text_model(arch: str = "llama", width: int = TEXT) -> Image:
     """A model of two layers that reads rows of a projector."""
     n_vocab = N_WORDS + len(PIECES) + 1
+    n_heads = HEADS * width // TEXT  # Qwen2-VL's have no length of their own
     keys: Keys = {"block_count": 2, "context_length": 4096, "embedding_length": width, "feed_forward_length": FF,
-                  "rope.freq_base": 1e4, "attention.head_count": HEADS, "attention.head_count_kv": HEADS_KV,
+                  "rope.freq_base": 1e4, "attention.head_count": n_heads, "attention.head_count_kv": HEADS_KV,
                   "attention.layer_norm_rms_epsilon": 1e-6, "attention.key_length": HEAD,
                   "attention.value_length": HEAD, "rope.dimension_count": HEAD}  # fmt: skip
     if arch.endswith("vl"):
@@ -718,10 +719,10 @@ def text_model(arch: str = "llama", width: int = TEXT) -> Image:
         name = f"blk.{i}"
         shapes |= {f"{name}.attn_norm.weight": [width], f"{name}.ffn_norm.weight": [width]}
         bias = arch == "qwen2vl"
-        shapes |= linear(f"{name}.attn_q", width, HEADS * HEAD, bias=bias)
+        shapes |= linear(f"{name}.attn_q", width, n_heads * HEAD, bias=bias)
         shapes |= linear(f"{name}.attn_k", width, HEADS_KV * HEAD, bias=bias)
         shapes |= linear(f"{name}.attn_v", width, HEADS_KV * HEAD, bias=bias)
-        shapes |= {f"{name}.attn_output.weight": [HEADS * HEAD, width]}
+        shapes |= {f"{name}.attn_output.weight": [n_heads * HEAD, width]}
         shapes |= {f"{name}.{part}.weight": [width, FF] for part in ("ffn_gate", "ffn_up")}
         shapes |= {f"{name}.ffn_down.weight": [FF, width]}
         if arch == "qwen3vl":

@@ -9,18 +9,19 @@
 
 namespace dflash {
 
-std::atomic<int> n_background_holds{ 0 };
+std::atomic<bool> background_has_pause{ false };
 
 namespace {
 
-struct hold {
-    std::mutex              mutex;
-    std::condition_variable ended;
+struct pause {
+    std::mutex                   mutex;
+    std::condition_variable      changed;
+    background_clock::time_point begin, end;
 };
 
 // Never destroyed: threads may wait when the process ends.
-hold & the_hold() {
-    static hold * const one = new hold;
+pause & the_pause() {
+    static pause * const one = new pause;
     return *one;
 }
 
@@ -28,32 +29,36 @@ hold & the_hold() {
 
 bool is_in_background() {
 #if defined(__linux__)
-    static thread_local const bool known = sched_getscheduler(0) == SCHED_IDLE;   // 0: this thread
+    static thread_local const bool known = sched_getscheduler(0) == SCHED_BATCH;   // 0: this thread
     return known;
 #else
     return false;   // nothing tells these threads from others
 #endif
 }
 
-void hold_background(bool held) {
+void pause_background(background_clock::time_point begin, background_clock::time_point end) {
     if (is_in_background()) {   // the whole process is: its own threads would wait
         return;
     }
+    pause & p = the_pause();
     {
-        const std::lock_guard<std::mutex> lock(the_hold().mutex);
-        n_background_holds += held ? 1 : -1;
+        const std::lock_guard<std::mutex> lock(p.mutex);
+        p.begin              = begin;
+        p.end                = end;
+        background_has_pause = begin < end;
     }
-    if (!held) {
-        the_hold().ended.notify_all();
-    }
+    p.changed.notify_all();
 }
 
 void wait_in_background() {
     if (!is_in_background()) {
         return;
     }
-    std::unique_lock<std::mutex> lock(the_hold().mutex);
-    the_hold().ended.wait(lock, [] { return n_background_holds == 0; });
+    pause &                      p = the_pause();
+    std::unique_lock<std::mutex> lock(p.mutex);
+    for (auto now = background_clock::now(); p.begin <= now && now < p.end; now = background_clock::now()) {
+        p.changed.wait_until(lock, p.end);
+    }
 }
 
 }   // namespace dflash

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 using namespace dflash;
@@ -45,11 +46,30 @@ static void ops_and_steps_take_turns() {
     const encoder_turns::encoding turn(turns);
 }
 
-static std::atomic<int> n_holds{ 0 };
+using clock_type = encoder_turns::clock;
 
-// An op that lasts as long as ten steps.
+static std::mutex             pause_mutex;
+static clock_type::time_point pause_begin, pause_end;
+
+static void pause_encoder(clock_type::time_point begin, clock_type::time_point end) {
+    const std::lock_guard<std::mutex> lock(pause_mutex);
+    pause_begin = begin;
+    pause_end   = end;
+}
+
+static bool pauses_at(clock_type::time_point time) {
+    const std::lock_guard<std::mutex> lock(pause_mutex);
+    return pause_begin <= time && time < pause_end;
+}
+
+// An op that lasts as long as ten steps: it pauses while they compute, and in between it has its time.
 static void steps_overtake_an_op() {
-    encoder_turns     turns([](bool held) { n_holds += held ? 1 : -1; });
+    using std::chrono::milliseconds;
+    encoder_turns turns(pause_encoder);
+    {
+        const encoder_turns::step turn(turns);   // how long one takes
+        sleep_ms(20);
+    }
     std::atomic<bool> begun{ false }, done{ false };
     std::thread       encoder([&] {
         const encoder_turns::encoding turn(turns);
@@ -65,21 +85,35 @@ static void steps_overtake_an_op() {
     }
     int n_steps = 0;
     while (!done) {
-        const auto                begin = std::chrono::steady_clock::now();
+        const auto                asked = clock_type::now();
         const encoder_turns::step turn(turns);
-        // The encoder had its turn.
-        CHECK(n_steps == 0 || done || std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(5));
-        CHECK(n_holds == 1);
+        const auto                begin = clock_type::now();
+        if (n_steps > 0 && begin < asked + milliseconds(100) && !done) {
+            CHECK(begin - asked >= milliseconds(5));   // the encoder had its turn
+        }
+        CHECK(pauses_at(begin) && pauses_at(begin + milliseconds(1000)));
         ++n_steps;
         sleep_ms(20);
     }
     encoder.join();
-    CHECK(n_steps >= 4 && n_holds == 0);
-    const encoder_turns::encoding turn(turns);
+    CHECK(n_steps >= 4);
+    CHECK(!pauses_at(clock_type::now() + milliseconds(1000)));   // no step came
+}
+
+// Slots that wait for the encoder do not stop it.
+static void empty_steps_take_no_time() {
+    encoder_turns turns(pause_encoder);
+    {
+        encoder_turns::step turn(turns);
+        turn.computes_nothing();
+        CHECK(pauses_at(clock_type::now()));
+    }
+    CHECK(!pauses_at(clock_type::now()));
 }
 
 int main() {
     ops_and_steps_take_turns();
     steps_overtake_an_op();
+    empty_steps_take_no_time();
     return TEST_RESULT;
 }

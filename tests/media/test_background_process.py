@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux's th
 
 PROGRAM = """
 import os
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+os.sched_setscheduler(0, os.POLICY, os.sched_param(0))
 from dflash_local import Engine, SamplingParams
 from dflash_local.demo.pocket import seeing_pair
 from tests.media.test_drafts import noise
@@ -27,6 +27,8 @@ with Engine(pair.target, mmproj=pair.mmproj, n_ctx=4096, n_slots=2, n_threads=2,
 """
 
 
-def test_pictures_are_encoded_beside_steps() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=2 * PATIENCE)
+@pytest.mark.parametrize("policy", ["SCHED_IDLE", "SCHED_BATCH"])
+def test_pictures_are_encoded_beside_steps(policy: str) -> None:
+    program = PROGRAM.replace("POLICY", policy)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=2 * PATIENCE)
     assert done.returncode == 0, done.stderr
