@@ -1,4 +1,4 @@
-"""While a picture is encoded, another slot goes on: the encoder computes half as long as a step did, then it waits.
+"""While a picture is encoded, another slot goes on: the encoder computes for a part of a step's time, then it waits.
 
 What is measured is what the process computes between two steps, in seconds of its CPUs: with one thread either the
 encoder computes or a step, and what else the machine does adds little.
@@ -85,7 +85,8 @@ def test_pauses_of_other_slots(engine: Engine) -> None:
         print(f"{name}: {len(found)} steps, usually {usual:.2f} ms apart, at most {most:.2f} ms")
     print(f"encoding takes {encoding:.2f} s, a layer of it {1000 * layer:.2f} ms")
     assert len(pauses) > LAYERS
-    assert np.median(pauses) < 4 * np.median(steps)  # of CPU: of the encoder's thread and of the step's
+    # Of CPU: of the encoder's thread and of the step's. If steps waited for its ops, half of a layer.
+    assert np.median(pauses) < 2 * np.median(steps) + layer / 8
     assert np.quantile(pauses, 0.9) < 2 * max(steps) + layer
     # A step that the machine interrupts looks longer to the encoder, which then computes as long.
     assert max(pauses) < 2 * max(steps) + 2 * layer
