@@ -86,7 +86,7 @@ def test_pauses_of_other_slots(engine: Engine) -> None:
     print(f"encoding takes {encoding:.2f} s, a layer of it {1000 * layer:.2f} ms")
     assert len(pauses) > LAYERS
     # Of CPU: of the encoder's thread and of the step's. If steps waited for its ops, half of a layer.
-    assert np.median(pauses) < 2 * np.median(steps) + layer / 8
+    assert np.median(pauses) < 2 * np.median(steps) + layer / 4
     assert np.quantile(pauses, 0.9) < 2 * max(steps) + layer
     # A step that the machine interrupts looks longer to the encoder, which then computes as long.
     assert max(pauses) < 2 * max(steps) + 2 * layer
