@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 
@@ -124,6 +125,22 @@ def test_flags_exist(page: Path) -> None:
     assert unknown == set()
 
 
+def lines_to_run(page: Path) -> list[str]:
+    """Command lines of the page's blocks that can be run as they are, without what a shell reads."""
+    joined = re.sub(r" *\\\n *", " ", "\n".join(FENCE.findall(page.read_text(encoding="utf-8"))))
+    lines = (re.split(r" -- | +# | [|&>] ?|; ", line.strip())[0] for line in joined.splitlines())
+    found = (line.removeprefix(".venv/bin/") for line in lines if not re.search(r"[\[$]|\.\.\.", line))  # a pattern
+    return [line for line in found if line.startswith("dflash-local ")]
+
+
+@each_page
+def test_lines_can_be_read(page: Path) -> None:
+    for line in lines_to_run(page):
+        words = shlex.split(line)[1:]
+        if words[0] in COMMANDS and "-h" not in words:
+            parser(words[:1]).parse_args(words)
+
+
 @cache
 def help_of(command: str) -> str:
     """What `dflash-local COMMAND --help` prints."""
@@ -140,5 +157,7 @@ def test_the_checks_find_faults(tmp_path: Path) -> None:
     page.write_text("Say `make tea` now.\n```\n.venv/bin/dflash-local fly --high   # how\n```\ndflash-local is here\n")
     assert commands(page) == ["```", "dflash-local fly --high # how", "```", "make tea"]
     assert starts(page, "make") == {"tea"} and starts(page, "dflash-local") == {"fly"}
+    page.write_text("```\ndflash-local pull A \\\n  B   # how\n.venv/bin/dflash-local serve [-m M]\n```\n")
+    assert lines_to_run(page) == ["dflash-local pull A B"]
     assert alternatives("a/{b,c}.d") == ["a/b.d", "a/c.d"]
     assert alternatives("patches/0001") == ["patches/0001-*.patch"]

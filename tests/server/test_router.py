@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import ollama
 import psutil
 import pytest
 
@@ -338,6 +339,9 @@ def test_ollamas_clients_choose_among_the_models(folder: Path, pocket: dict[str,
         assert [entry["details"]["family"] for entry in listed] == ["qwen3", ""]
         shown = server.http.post("/api/show", json={"model": "a"}).raise_for_status().json()
         assert shown["model_info"]["qwen3.context_length"] > 0
+        client = ollama.Client(host=server.url)
+        assert [found.model for found in client.list().models] == ["a:latest", "b:7b"]
+        assert client.show("a:latest").capabilities
         assert server.http.get("/api/ps").json() == {"models": []}  # nothing was loaded for that
         for path in ("/api/chat", "/api/generate", "/api/embed"):
             for name, by in (("a:latest", "a"), ("a", "a"), ("c:latest", "b:7b")):
@@ -345,6 +349,7 @@ def test_ollamas_clients_choose_among_the_models(folder: Path, pocket: dict[str,
                 answer = server.http.post(path, json=asked).raise_for_status().json()
                 assert (answer["by"], answer["path"], answer["body"]) == (by, path, asked)
         assert [entry["name"] for entry in server.http.get("/api/ps").json()["models"]] == ["a:latest", "b:7b"]
+        assert [found.model for found in client.ps().models] == ["a:latest", "b:7b"]
         for path in ("/api/chat", "/api/show"):
             missing = server.http.post(path, json={"model": "llama3"})
             assert (missing.status_code, missing.json().keys()) == (404, {"error"})
