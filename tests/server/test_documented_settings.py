@@ -1,12 +1,11 @@
-"""Settings that docs/clients.md and docs/ollama.md give for programs besides what `launch` prints: each block is read as
-the program reads it, names the server that the page starts, and its Python runs against one."""
+"""Settings that docs/clients.md and docs/ollama.md give for programs besides what `launch` prints: each block is read
+as the program reads it, names the server that the page starts, and its Python runs against one."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,7 @@ def test_all_blocks_are_tried_here() -> None:
 
 def test_codex(capsys: pytest.CaptureFixture[str]) -> None:
     """The file says what the arguments of `launch codex` say, but the key, which it needs none."""
+    tomllib = pytest.importorskip("tomllib")  # of Python 3.11
     settings = tomllib.loads(block("clients", "toml", "model_provider"))
     words = shlex.split(printed(capsys, "codex").partition("\ncodex")[2].replace("\\\n", ""))
     given = tomllib.loads("\n".join(words[1::2]))
@@ -67,7 +67,9 @@ def test_continue(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_zed() -> None:
-    (provider,) = json.loads(block("clients", "json", "language_models"))["language_models"]["openai_compatible"].values()
+    (provider,) = json.loads(block("clients", "json", "language_models"))["language_models"][
+        "openai_compatible"
+    ].values()
     (model,) = provider["available_models"]
     assert provider["api_url"] == f"{SERVER}/v1"
     assert model["max_tokens"] == 32768 and model["capabilities"] == {"tools": True, "images": False}
