@@ -22,6 +22,7 @@ from dflash_local import cli
 from dflash_local.build.upstream import cache_dir
 from dflash_local.cli.launch import running_server
 from dflash_local.cli.launch.launched_server import LaunchedServer
+from dflash_local.cli.launch.launch_flags import refuse_without_model
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.cli.launch.server_facts import ServerFacts
 from dflash_local.engine import Engine
@@ -257,6 +258,11 @@ def test_lines_that_cannot_work(
     line: str, says: str, free_port: int, recorder: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert says in refused(capsys, *line.format(port=free_port).split())
+
+
+@pytest.mark.parametrize("flags", [["-m", "x"], ["-hf", "a/b"], ["--models-dir", "x"], ["--models-found"]])
+def test_what_names_a_model(flags: list[str]) -> None:
+    refuse_without_model(cli.parse(["launch", "codex", *flags])[1], "http://x")
 
 
 def test_another_program_at_the_port(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:

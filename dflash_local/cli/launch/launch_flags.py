@@ -70,7 +70,7 @@ def refuse_without_model(args: LaunchFlags, url: str) -> None:
     """Raise RequestError if no server can be started, because --url names one or because no model is named."""
     if args.url:
         raise RequestError(f"no server runs at {url}", hint="start it, or leave out --url")
-    if not (args.model or args.hf_repo or args.models_dir or args.models_preset):
+    if not (args.model or args.hf_repo or args.models_dir or args.models_found or args.models_preset):
         raise RequestError(
             f"no server runs at {url}, and no model is named",
             hint=f"{NO_MODEL}: dflash-local launch {args.program} -m TARGET.gguf",
