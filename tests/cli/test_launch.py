@@ -21,8 +21,8 @@ import pytest
 from dflash_local import cli
 from dflash_local.build.upstream import cache_dir
 from dflash_local.cli.launch import running_server
-from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.launch.launch_flags import refuse_without_model
+from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.cli.launch.server_facts import ServerFacts
 from dflash_local.engine import Engine
