@@ -48,6 +48,18 @@ ggml_backend_dev_t access_output_device(const llama_model * model) { return mode
 
 bool access_has_tapes(const llama_model * model) { return tape_store(*model).possible(); }
 
+size_t access_snapshot_bytes(const llama_model * model) {
+    if (!llm_arch_supports_rs_rollback(model->arch)) {
+        return 0;
+    }
+    const llama_hparams & h        = model->hparams;
+    size_t                n_layers = 0;
+    for (uint32_t il = 0; il < h.n_layer(); ++il) {
+        n_layers += h.is_recr(il);
+    }
+    return n_layers * (h.n_embd_r() + h.n_embd_s()) * sizeof(float);
+}
+
 state_bytes access_state_bytes(const llama_context * ctx) {
     state_bytes bytes = {};
     if (const auto * hybrid = dynamic_cast<const llama_memory_hybrid *>(llama_get_memory(ctx))) {

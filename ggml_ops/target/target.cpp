@@ -83,12 +83,24 @@ static llama_context_params context_params(
     return cp;
 }
 
+// Copies of the recurrent state for each slot, without tapes: a draft may be as long. For quotations alone they may take
+// little memory beside the model.
+int32_t target::wanted_snapshots() const {
+    constexpr int32_t QUOTE_MAX = 7, LITTLE = 16;   // tokens, and parts of the model's size
+    const size_t      each      = params_.n_slots * access_snapshot_bytes(models_.target());
+    if (models_.drafts() || !params_.lookup || each == 0) {
+        return models_.drafts() ? limits_.n_draft_max : 0;
+    }
+    const int32_t n_fit = (int32_t) (llama_model_size(models_.target()) / LITTLE / each);
+    return std::min({ QUOTE_MAX, limits_.n_quote_max, n_fit });
+}
+
 void target::create_context() {
     const bool           recurrent = models_.recurrent();
     const bool           tapes     = recurrent && access_has_tapes(models_.target());
     llama_context_params cp        = context_params(params_, models_.target(), limits_);
     cp.n_seq_max                   = params_.n_slots + (params_.kv_unified && !recurrent);   // one for padding rows
-    cp.n_rs_seq                    = recurrent && models_.drafts() && !tapes ? (uint32_t) limits_.n_draft_max : 0;
+    cp.n_rs_seq                    = recurrent && !tapes ? (uint32_t) wanted_snapshots() : 0;
     cp.abort_callback              = [](void * t) { return ((target *) t)->interrupted_.load(); };
     cp.abort_callback_data         = this;
     // llama.cpp resolves `auto` after the cache's layout is fixed, which can leave V transposed for nothing: decide
@@ -136,8 +148,8 @@ void target::set_tree_support() {
         limits_.equal_trees = true;
         limits_.n_nodes     = memory_->tape_rows();
     } else if (memory_->recurrent()) {
-        limits_.n_quote_max = limits_.n_draft_max;   // as far as the state goes back
-        if (limits_.n_draft_max == 0 || (int32_t) llama_n_rs_seq(ctx_.get()) < limits_.n_draft_max) {
+        limits_.n_quote_max = (int32_t) llama_n_rs_seq(ctx_.get());   // as far as the state goes back
+        if (limits_.n_quote_max == 0 || limits_.n_quote_max < limits_.n_draft_max) {
             no_draft_ = "the architecture " + access_arch(model()) + " cannot roll its recurrent state back";
         }
     }

@@ -87,6 +87,7 @@ class target {
 
   private:
     void set_limits();
+    int32_t wanted_snapshots() const;
     void create_context();
     void create_logit_store();
     void set_tree_support();
