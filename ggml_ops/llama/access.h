@@ -52,7 +52,8 @@ LLAMA_API bool access_on_devices(const llama_model * model);
 LLAMA_API ggml_backend_dev_t access_output_device(const llama_model * model);
 // Whether a target with recurrent states can hold trees (llama_memory_set_tree_capacity).
 LLAMA_API bool access_has_tapes(const llama_model * model);
-// Bytes of one sequence's recurrent state of a model that keeps copies of it to go back to (n_rs_seq), 0: it keeps none.
+// Bytes of one sequence's recurrent state of a model that keeps copies of it to go back to (n_rs_seq), 0: it keeps
+// none.
 LLAMA_API size_t access_snapshot_bytes(const llama_model * model);
 // Bytes of one sequence's recurrent state, and of the tape that rolls it back.
 struct state_bytes {

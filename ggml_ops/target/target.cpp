@@ -83,11 +83,11 @@ static llama_context_params context_params(
     return cp;
 }
 
-// Copies of the recurrent state for each slot, without tapes: a draft may be as long. For quotations alone they may take
-// little memory beside the model.
+// Copies of the recurrent state for each slot, without tapes: a draft may be as long. For quotations alone they may
+// take little memory beside the model.
 int32_t target::wanted_snapshots() const {
     constexpr int32_t QUOTE_MAX = 7, LITTLE = 16;   // tokens, and parts of the model's size
-    const size_t      each      = params_.n_slots * access_snapshot_bytes(models_.target());
+    const size_t      each = params_.n_slots * access_snapshot_bytes(models_.target());
     if (models_.drafts() || !params_.lookup || each == 0) {
         return models_.drafts() ? limits_.n_draft_max : 0;
     }

@@ -86,11 +86,11 @@ class target {
     logit_store * logits() const { return logits_.get(); }   // null: they go to the host
 
   private:
-    void set_limits();
+    void    set_limits();
     int32_t wanted_snapshots() const;
-    void create_context();
-    void create_logit_store();
-    void set_tree_support();
+    void    create_context();
+    void    create_logit_store();
+    void    set_tree_support();
 
     const model_pair &              models_;
     dflash_engine_params            params_;   // the texts that it points to live only during load
