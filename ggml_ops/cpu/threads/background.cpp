@@ -57,7 +57,8 @@ void wait_in_background() {
     pause &                      p = the_pause();
     std::unique_lock<std::mutex> lock(p.mutex);
     for (auto now = background_clock::now(); p.begin <= now && now < p.end; now = background_clock::now()) {
-        p.changed.wait_until(lock, p.end);
+        const auto end = p.end;   // changes meanwhile
+        p.changed.wait_until(lock, end);
     }
 }
 
