@@ -87,9 +87,12 @@ static llama_context_params context_params(
 // take little memory beside the model.
 int32_t target::wanted_snapshots() const {
     constexpr size_t QUOTE_MAX = 7, LITTLE = 16;   // tokens, and parts of the model's size
-    const size_t     each = params_.n_slots * access_snapshot_bytes(models_.target());
-    if (models_.drafts() || !params_.lookup || each == 0) {
-        return models_.drafts() ? limits_.n_draft_max : 0;
+    if (models_.drafts()) {
+        return limits_.n_draft_max;
+    }
+    const size_t each = params_.n_slots * access_snapshot_bytes(models_.target());
+    if (!params_.lookup || each == 0) {
+        return 0;
     }
     const size_t n_fit = llama_model_size(models_.target()) / LITTLE / each;
     return std::min(limits_.n_quote_max, (int32_t) std::min(QUOTE_MAX, n_fit));

@@ -29,7 +29,7 @@ from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
-from tests.server.live import Live, live
+from tests.server.live import Live, live, live_pair
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
 EACH = pytest.mark.parametrize("name", PROGRAMS)
@@ -77,10 +77,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(pocket["target"], n_ctx=512, n_slots=1, n_threads=1, warmup=False, progress=progress)
-
-    with live(load, Settings(alias="pocket")) as running:
+    with live_pair(pocket["target"], settings=Settings(alias="pocket"), n_ctx=512, n_slots=1) as running:
         yield running
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -57,6 +58,19 @@ def live(
 ) -> Iterator[Live]:
     """Serve; `wait` until the model is loaded. `url` is that of the first host."""
     with live_app(create_app(load, settings), settings, wait=wait, hosts=hosts, port=port) as server:
+        yield server
+
+
+@contextmanager
+def live_pair(
+    target: Path, drafter: Path | None = None, settings: Settings | None = None, **options: Any
+) -> Iterator[Live]:
+    """Serve an engine of one thread that measures nothing first; `options` are the engine's."""
+
+    def load(progress: Callable[[float], bool]) -> Engine:
+        return Engine(target, drafter, n_threads=1, warmup=False, progress=progress, **options)
+
+    with live(load, settings) as server:
         yield server
 
 

@@ -14,25 +14,22 @@ import pytest
 import yaml
 
 from dflash_local import cli
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVER, OLLAMA, INFILL = (f"http://127.0.0.1:{port}" for port in (8080, 11434, 8012))
 
 
-def blocks(page: str, language: str) -> list[str]:
-    """The page's blocks of code in this language."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    return [code for found, code in BLOCK.findall(text) if found == language]
+def text_of(page: str) -> str:
+    return (DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 
 def block(page: str, language: str, word: str) -> str:
-    """The only one that has this word."""
-    (found,) = (code for code in blocks(page, language) if word in code)
-    return found
+    """The page's only block of code in this language that has this word."""
+    (code,) = (code for found, code in BLOCK.findall(text_of(page)) if found == language and word in code)
+    return code
 
 
 def printed(capsys: pytest.CaptureFixture[str], name: str) -> str:
@@ -43,8 +40,7 @@ def printed(capsys: pytest.CaptureFixture[str], name: str) -> str:
 
 def test_all_blocks_are_tried_here() -> None:
     """A new one needs a test."""
-    found = {page: [language for language, _ in BLOCK.findall((DOCS / f"{page}.md").read_text(encoding="utf-8"))]
-             for page in ("clients", "ollama")}  # fmt: skip
+    found = {page: [language for language, _ in BLOCK.findall(text_of(page))] for page in ("clients", "ollama")}
     assert found == {"clients": ["toml", "yaml", "json", "json", "vim", "python"], "ollama": ["json", "python"]}
 
 
@@ -67,9 +63,8 @@ def test_continue(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_zed() -> None:
-    (provider,) = json.loads(block("clients", "json", "language_models"))["language_models"][
-        "openai_compatible"
-    ].values()
+    settings = json.loads(block("clients", "json", "language_models"))["language_models"]
+    (provider,) = settings["openai_compatible"].values()
     (model,) = provider["available_models"]
     assert provider["api_url"] == f"{SERVER}/v1"
     assert model["max_tokens"] == 32768 and model["capabilities"] == {"tools": True, "images": False}
@@ -81,8 +76,7 @@ def test_copilot() -> None:
 
 def test_editors() -> None:
     """They find the server of the line above them."""
-    page = (DOCS / "clients.md").read_text(encoding="utf-8")
-    line = re.search(r"^dflash-local serve .*--port 8012.*$", page, re.MULTILINE)
+    line = re.search(r"^dflash-local serve .*--port 8012.*$", text_of("clients"), re.MULTILINE)
     assert line and cli.parser(["serve"]).parse_args(shlex.split(line[0])[1:])
     assert json.loads(block("clients", "json", "llama-vscode")) == {"llama-vscode.endpoint": INFILL}
     assert block("clients", "vim", "llama_config") == f"let g:llama_config = {{ 'endpoint_fim': '{INFILL}/infill' }}\n"
@@ -93,10 +87,7 @@ def test_editors() -> None:
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(pocket["target"], n_ctx=2048, n_slots=1, n_threads=1, warmup=False, progress=progress)
-
-    with live(load, Settings(alias="pocket")) as running:
+    with live_pair(pocket["target"], settings=Settings(alias="pocket"), n_ctx=2048, n_slots=1) as running:
         yield running
 
 

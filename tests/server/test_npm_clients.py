@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 pytestmark = [
     pytest.mark.slow,  # npm fetches them
@@ -28,11 +27,8 @@ ASK: Any = [{"role": "user", "content": "What is 48 plus 24?"}]
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        files = pocket["target"], pocket["dflash"]
-        return Engine(*files, n_ctx=4096, n_slots=2, n_threads=1, warmup=False, progress=progress)
-
-    with live(load, Settings(alias=MODEL, model_path=str(pocket["target"]))) as running:
+    settings = Settings(alias=MODEL, model_path=str(pocket["target"]))
+    with live_pair(pocket["target"], pocket["dflash"], settings, n_ctx=4096, n_slots=2) as running:
         yield running
 
 
