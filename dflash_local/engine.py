@@ -28,7 +28,7 @@ from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
 from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
-from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords
+from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords, SubmitKeywords
 from dflash_local.machine import acceptance
 from dflash_local.media.content_parts import MarkedConversation
 from dflash_local.media.media_list import blamed
@@ -227,17 +227,19 @@ class Engine(Inspection):
 
     # ---- generation ----
 
-    @takes_arguments_of(RequestOptions)
-    def submit(self, request: RequestOptions) -> Generation:
-        """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
+    def submit(
+        self, prompt_tokens: Sequence[int], sampling: SamplingParams | None = None, **options: Unpack[SubmitKeywords]
+    ) -> Generation:
+        """Check and prepare a request on the calling thread, then queue it; never blocks on the engine. The arguments
+        are those of RequestOptions, where each is explained.
 
         Raises:
             RequestError: an argument is out of range (`param` names it); ContextLengthError: the prompt is too long.
             QueueFullError: too many requests wait.
             EngineDeadError: the engine was closed or died.
         """
-        given = request.prompt_tokens  # what rows of media mean is kept until the request is prepared
-        request = self._with_tokens(request)
+        # Its rows of media mean something until the request is prepared, since `prompt_tokens` lives that long.
+        request = self._with_tokens(RequestOptions(prompt_tokens, sampling=sampling, **options))
         if request.id_slot is not None:
             self._check_slot(request.id_slot, "id_slot")
         for name, most in (("n_probs", self.n_vocab), ("probs_from", request.n_prompt)):
@@ -245,7 +247,6 @@ class Engine(Inspection):
                 raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
         # On this thread: a large grammar takes long to compile, and the engine's thread must go on.
         prepared = self._native.prepare(request.native_params())
-        del given
         return self._scheduler.submit(request, prepared)
 
     def _with_tokens(self, request: RequestOptions) -> RequestOptions:

@@ -12,7 +12,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 P = ParamSpec("P")
 Options = TypeVar("Options")
 Owner = TypeVar("Owner")
-Result = TypeVar("Result")
 
 TOKENS = POINTER(c_int32)  # as a native type: an array NAME, whose length is the next field, n_NAME
 
@@ -87,15 +86,15 @@ def _same(value: Any) -> Any:
 
 def takes_arguments_of(
     options: Callable[P, Options],
-) -> Callable[[Callable[[Owner, Options], Result]], Callable[Concatenate[Owner, P], Result]]:
-    """Let a method that takes one `options` be called with the arguments of its class instead.
+) -> Callable[[Callable[[Owner, Options], None]], Callable[Concatenate[Owner, P], None]]:
+    """Let an `__init__` that takes one `options` be called with the arguments of its class instead.
 
     Type checkers and `inspect` see them in its signature, and its docstring lists them.
     """
 
-    def decorate(method: Callable[[Owner, Options], Result]) -> Callable[Concatenate[Owner, P], Result]:
-        def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-            return method(self, options(*args, **kwargs))
+    def decorate(method: Callable[[Owner, Options], None]) -> Callable[Concatenate[Owner, P], None]:
+        def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            method(self, options(*args, **kwargs))
 
         update_wrapper(call, method)
         call.__doc__ = with_arguments(method.__doc__, options)

@@ -18,6 +18,7 @@ from dflash_local.conversation import ChatPrompt
 from dflash_local.engine_options import EngineOptions
 from dflash_local.generation import Generation, Stream
 from dflash_local.native import TreeRows
+from dflash_local.request_options import RequestOptions
 from tests.fake_native import FakeNative
 
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
@@ -141,7 +142,7 @@ def _refused_or_fine(call: Callable[[], Any], name: str, annotation: Any, value:
 
 def test_options_that_go_through(engine: Engine) -> None:
     """Those of `submit` and of SamplingParams, by way of those that pass them on."""
-    for name in (*inspect.signature(engine.submit).parameters, *(spec.name for spec in fields(SamplingParams))):
+    for name in (spec.name for spec in (*fields(RequestOptions), *fields(SamplingParams))):
         if name in ("prompt_tokens", "sampling"):
             continue
         for start in (lambda **o: engine.generate("x", **o), lambda **o: engine.chat(MESSAGES, **o)):
