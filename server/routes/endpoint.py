@@ -38,8 +38,9 @@ class Endpoint(APIRoute):
         **options: Any,
     ) -> None:
         self.event, self.needs = event, needs
-        hints = get_type_hints(endpoint).values()
-        self.reads = next((kind for kind in hints if isinstance(kind, type) and issubclass(kind, Fields)), None)
+        hints = get_type_hints(endpoint)
+        self.reads: type[Fields] | None = hints.get("body")
+        self._parameters = hints.keys() - {"request", "return"}  # of the path or the query: FastAPI reads them
         self.wakes = wakes and self.reads is not None
         self._documented = options
         super().__init__(path, endpoint, **{**options, "responses": None})
@@ -61,7 +62,7 @@ class Endpoint(APIRoute):
         """What runs for each request."""
         handler, reads, needs = self.endpoint, self.reads, self.needs
         if reads is None:
-            return super().get_route_handler() if self.dependant.path_params or self.dependant.query_params else handler
+            return super().get_route_handler() if self._parameters else handler
 
         async def read_and_handle(request: Request) -> Response:
             service = request.app.state.service
