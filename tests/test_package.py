@@ -175,7 +175,7 @@ def test_a_server_of_a_plain_model_imports_little(tmp_path: Path) -> None:
     heavy = "numpy, gguf, yaml, huggingface_hub, dflash_local.convert.gguf_metadata"
     code = (
         "import sys, dflash_local.cli.serving.serve_app\n"
-        "from dflash_local.cli.flags.model_flags import Models, suggest\n"
+        "from dflash_local.cli.flags.named_models import Models, suggest\n"
         "from dflash_local.server.app import create_app\ncreate_app(lambda progress: None)\n"
         "models = Models('any.gguf', may_suggest=True)\n"
         "suggest(models, {'arch': 'llama', 'n_embd': 576})\n"

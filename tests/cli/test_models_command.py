@@ -12,7 +12,7 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.cli import parse
-from dflash_local.cli.flags.model_flags import take_models
+from dflash_local.cli.flags.named_models import take_models
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub.model_programs import System

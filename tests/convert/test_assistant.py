@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dflash_local.cli import main, parse
-from dflash_local.cli.flags.model_flags import take_models
+from dflash_local.cli.flags.named_models import take_models
 from dflash_local.convert import convert
 from dflash_local.convert.conversion import check
 from dflash_local.errors import ConvertError, DFlashError

@@ -18,7 +18,8 @@ from dflash_local.build import installation, recipe
 from dflash_local.build.commit import running_commit
 from dflash_local.cli import parse
 from dflash_local.cli.flags.engine_arguments import engine_options
-from dflash_local.cli.flags.model_flags import ModelFlags, Models
+from dflash_local.cli.flags.model_flags import ModelFlags
+from dflash_local.cli.flags.named_models import Models
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES

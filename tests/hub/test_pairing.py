@@ -18,7 +18,7 @@ import pytest
 
 from dflash_local.cli import main, parse
 from dflash_local.cli.flags.engine_arguments import engine_options
-from dflash_local.cli.flags.model_flags import suggest, take_models
+from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.convert.gguf_metadata import read_header, read_metadata
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError

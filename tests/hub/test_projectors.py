@@ -12,7 +12,7 @@ import pytest
 
 from dflash_local.cli import main, parse
 from dflash_local.cli.flags.engine_arguments import engine_options
-from dflash_local.cli.flags.model_flags import take_models
+from dflash_local.cli.flags.named_models import take_models
 from dflash_local.errors import HubError, ModelError, RequestError
 from dflash_local.hub import selection
 from dflash_local.hub.cache import HubFile

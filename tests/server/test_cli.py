@@ -12,7 +12,7 @@ from dflash_local.cli.commands import serve
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.engine_flags import _SPELLINGS
-from dflash_local.cli.flags.model_flags import Models
+from dflash_local.cli.flags.named_models import Models
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.cli.usage import UsageError

@@ -14,7 +14,8 @@ from dflash_local.bench import FORMATS, Results, measure
 from dflash_local.cli.flags.command_line import CommandLine
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import Appended, Flags, add_flags, flag
-from dflash_local.cli.flags.model_flags import ModelFlags, Models, add_model_flags, take_models
+from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
+from dflash_local.cli.flags.named_models import Models, take_models
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count, write_text

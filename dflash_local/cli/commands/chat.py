@@ -8,7 +8,8 @@ from dflash_local.cli.chat.backends import EngineBackend, ServerBackend
 from dflash_local.cli.chat.repl import HELP, Chat
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import add_flags, flag
-from dflash_local.cli.flags.model_flags import NO_MODEL, ModelFlags, add_model_flags, take_models
+from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
+from dflash_local.cli.flags.named_models import NO_MODEL, take_models
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.terminal.notes import aside

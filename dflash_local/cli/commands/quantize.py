@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.engine_flags import EngineFlags, add_engine_flags
 from dflash_local.cli.flags.flag import add_flags, argument, flag
-from dflash_local.cli.flags.model_flags import HubFlags, Models, local_target
+from dflash_local.cli.flags.model_flags import HubFlags
+from dflash_local.cli.flags.named_models import Models, local_target
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.flag import flag
 from dflash_local.cli.flags.logs import LogFlags
-from dflash_local.cli.flags.model_flags import ModelFlags, local_target
+from dflash_local.cli.flags.model_flags import ModelFlags
+from dflash_local.cli.flags.named_models import local_target
 from dflash_local.cli.flags.values import one_of
 from dflash_local.errors import RequestError
 

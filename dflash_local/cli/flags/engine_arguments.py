@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.engine_flags import EngineFlags, chat_template
-from dflash_local.cli.flags.model_flags import Models, suggest
+from dflash_local.cli.flags.named_models import Models, suggest
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dflash_local.cli.flags.flag import argument, declared, flag
 from dflash_local.cli.flags.http_flags import url_from_here
-from dflash_local.cli.flags.model_flags import NO_MODEL
+from dflash_local.cli.flags.named_models import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.errors import RequestError

@@ -12,7 +12,7 @@ from dflash_local.cli.flags.embedding_flags import embedding_settings
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.engine_flags import chat_template
 from dflash_local.cli.flags.http_flags import http_settings
-from dflash_local.cli.flags.model_flags import Models, take_models, target_repository
+from dflash_local.cli.flags.named_models import Models, take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import AppFlags
 from dflash_local.errors import RequestError

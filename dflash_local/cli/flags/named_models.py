@@ -1,0 +1,217 @@
+"""The models that flags name, as files on this disk: found, downloaded, suggested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.flags.model_flags import HubFlags, ModelFlags
+from dflash_local.cli.terminal.notes import note
+from dflash_local.cli.terminal.progress import Progress
+from dflash_local.errors import DFlashError, HubError, RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.hub.client import Hub
+    from dflash_local.hub.selection import Name
+
+NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
+
+
+@dataclass
+class Models:
+    """The files of a target, its drafter and its projector.
+
+    Attributes:
+        name: what the target is called, if that is another than its file.
+        auto_convert: whether the drafter may be in another dialect, which is then rewritten.
+        may_suggest: whether `suggest` may still tell of a drafter.
+    """
+
+    target: str
+    drafter: str | None = None
+    projector: str | None = None
+    name: str | None = None
+    auto_convert: bool = False
+    may_suggest: bool = False
+
+
+def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = True) -> Models:
+    """The models that the flags name: one on this disk that -m names, those of -hf and -hfd, which are downloaded, and,
+    if it `writes` text, the drafter of a target given by -hf, converted if necessary, and the projector that it came
+    with. A drafter from the Hub may be in another dialect. `suggest` tells of a drafter that is known for a local file.
+
+    Raises:
+        RequestError: no target is named, or several are.
+        ModelError: a named file is not a GGUF.
+        DFlashError: a model cannot be fetched, or a named drafter does not fit.
+    """
+    repo = target_repository(args)
+    models = Models("", args.drafter, args.mmproj, repo, args.auto_convert) if repo else _named_here(args)
+    drafter_repo = _unless_typed(args, "hf_repo_draft", "drafter")
+    if must_exist:
+        files = (
+            ("-m", not repo and models.target),
+            ("-md", not drafter_repo and args.drafter),
+            ("--mmproj", args.mmproj),
+        )
+        for flag, path in files:
+            if path:
+                check_model_file(path, flag)
+    needs_none = args.drafter or args.drafting["draft"] == "off" or args.drafting["draft_kind"] == "lookup"
+    find_drafter = writes and not needs_none
+    models.may_suggest = find_drafter and not (repo or drafter_repo)
+    if repo or drafter_repo:
+        _fetch(models, args, repo, drafter_repo, find_drafter=find_drafter, find_projector=writes and args.mmproj_auto)
+    if args.mmproj_url and not args.mmproj:
+        from dflash_local.hub.url_file import fetch_url
+
+        with hub_of(args.offline, args.hf_token) as hub:
+            models.projector = str(fetch_url(args.mmproj_url, hub))
+    return models
+
+
+def _named_here(args: ModelFlags) -> Models:
+    """The file of -m, and its name and projector if it is named as `dflash-local models` lists it. Raises RequestError
+    if it could be several."""
+    from dflash_local.hub.local_models import find_models
+
+    text = args.model or ""
+    models, path = Models(text, args.drafter, args.mmproj, None, args.auto_convert), Path(text)
+    if path.suffix == ".gguf" or path.is_absolute() or path.exists() or not (model := find_models().named(text)):
+        return models
+    note(f"model: {model.name}, {model.path} ({model.program})")
+    models.target, models.name = str(model.path), model.name
+    if model.projector and args.mmproj_auto and not (args.mmproj or args.mmproj_url):
+        from dflash_local.diagnose.projector import fitting
+
+        if fitting(model.path, model.projector, note):
+            models.projector = str(model.projector)
+            note(f"projector: {model.projector}")
+    return models
+
+
+def target_repository(args: ModelFlags) -> str | None:
+    """The repository of -hf, if the target comes from there. Raises RequestError if there is no target, or two."""
+    repo = _unless_typed(args, "hf_repo", "model")
+    if not repo and not args.model:
+        raise RequestError("no model is named", param="--model", hint=NO_MODEL)
+    if repo and "model" in args.typed:
+        raise RequestError("-m and -hf both name the target", param="--hf-repo", hint="give one of them")
+    return repo
+
+
+def _unless_typed(args: ModelFlags, name: str, other: str) -> str | None:
+    """The flag `name`, unless it comes from its variable and the flag `other` was typed."""
+    return None if other in args.typed and name not in args.typed else getattr(args, name)
+
+
+def _fetch(
+    models: Models,
+    args: ModelFlags,
+    repo: str | None,
+    drafter_repo: str | None,
+    *,
+    find_drafter: bool,
+    find_projector: bool,
+) -> None:
+    from dflash_local.hub.pairing import Pairing
+    from dflash_local.hub.selection import Name
+
+    with hub_of(args.offline, args.hf_token) as hub, Pairing(hub) as pairing:
+        if repo:
+            pairing.hub_target(Name.parse(repo), args.hf_file)
+        else:
+            pairing.local_target(Path(models.target))
+        if drafter_repo:
+            pairing.hub_drafter(Name.parse(drafter_repo), args.drafter)
+        elif repo and find_drafter:
+            pairing.find_drafter(args.drafting["draft_kind"])
+        if repo and find_projector and not (args.mmproj or args.mmproj_url):
+            pairing.find_projector()
+        target, drafter = pairing.fetch()
+        if repo:
+            models.target = str(target)
+        if projector := pairing.fetch_projector():
+            models.projector = str(projector)
+            note(f"projector: {projector.name}")
+        if drafter:
+            models.drafter, models.auto_convert = str(drafter), True
+            note(f"drafter: {pairing.drafter}")
+
+
+def suggest(models: Models, facts: Mapping[str, Any] | None = None) -> None:
+    """Note the drafter that is known for the target, once, if it is a local file without one.
+
+    Args:
+        facts: of the loaded target (`Engine.info["target"]`). They show of most models that none is known; to read the
+            header here takes more imports than to serve the model.
+    """
+    from dflash_local.hub import registry
+
+    if not models.may_suggest:
+        return
+    models.may_suggest = False
+    with suppress(DFlashError):  # the engine reports what is wrong with the file
+        if facts and not registry.may_know(models.target, {"architecture": facts["arch"], "n_embd": facts["n_embd"]}):
+            return
+        from dflash_local.hub.client import Hub
+        from dflash_local.hub.pairing import Pairing
+
+        with Pairing(Hub(offline=True)) as pairing:
+            pairing.local_target(Path(models.target))
+            if line := pairing.suggestion():
+                note(line)
+
+
+@contextmanager
+def local_header(text: str, args: HubFlags) -> Iterator[Path]:
+    """The path `text`, or, if there is no such file and it names a repository (USER/NAME[:QUANT]), a file with the
+    header of that model. Raises HubError."""
+    from dflash_local.hub.pairing import Pairing
+
+    if (name := _name(text)) is None:
+        yield Path(text)
+        return
+    with hub_of(args.offline, args.hf_token) as hub, Pairing(hub) as pairing:
+        pairing.hub_target(name)
+        yield pairing.header().path
+
+
+def local_target(text: str, args: HubFlags) -> Path:
+    """The path `text`, or, if there is no such file and it names a repository, that model, downloaded. Raises
+    HubError."""
+    from dflash_local.hub.pairing import Pairing
+
+    if (name := _name(text)) is None:
+        return Path(text)
+    with hub_of(args.offline, args.hf_token) as hub, Pairing(hub) as pairing:
+        pairing.hub_target(name)
+        return pairing.fetch()[0]
+
+
+def _name(text: str) -> Name | None:
+    """The repository that `text` names; None if it is a local file or not such a name."""
+    from dflash_local.hub.selection import Name
+
+    try:
+        return None if Path(text).exists() else Name.parse(text)
+    except HubError:
+        return None
+
+
+@contextmanager
+def hub_of(offline: bool, token: str | None = None) -> Iterator[Hub]:
+    """The Hub, or its cache alone, with progress and notes on standard error."""
+    from dflash_local.hub.client import Hub
+
+    with Progress() as progress:
+
+        def tell(text: str) -> None:
+            progress.close()
+            note(text)
+
+        yield Hub(token=token, offline=offline, progress=progress, note=tell)
