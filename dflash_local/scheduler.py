@@ -41,10 +41,12 @@ class _Job(NamedTuple):
     Attributes:
         id_slot: the slot that it wants; None: any.
         start: starts it on one of these idle slots; False if it has to wait for room.
+        generation: of a request.
     """
 
     id_slot: int | None
     start: Callable[[list[int]], bool]
+    generation: Generation | None = None
 
 
 class Scheduler:
@@ -66,7 +68,7 @@ class Scheduler:
         self.ended: Future[EngineDeadError] = Future()
         self._n_slots, self._max_queue = n_slots, max_queue
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._waiting: dict[Generation | Future[Any], _Job] = {}  # in the order in which they came
+        self._waiting: list[_Job] = []  # in the order in which they came
         self._idle: dict[int, None] = dict.fromkeys(range(n_slots))  # in the order in which they became idle
         self._running: dict[int, Running] = {}
         self._last: dict[int, SlotUse] = {}  # of each slot that has ended a request
@@ -74,9 +76,9 @@ class Scheduler:
         self._closing = False
         self._mean_seconds = 1.0  # that a request holds its slot, a moving average
 
-        self._lock = threading.Lock()  # guards the next two
-        self._pending: set[Generation | Future[Any]] = set()  # to be failed when the thread ends
-        self._n_pending = 0  # generations among them
+        self._lock = threading.Lock()  # guards the next two, whose members fail when the thread ends
+        self._generations: set[Generation] = set()  # that wait or run
+        self._futures: set[Future[Any]] = set()  # of calls
 
         created: Future[NativeEngine] = Future()
         self._thread = threading.Thread(target=self._run, args=(create, created), name="dflash-engine", daemon=True)
@@ -96,17 +98,16 @@ class Scheduler:
             EngineDeadError: the engine has ended.
         """
         generation = Generation(request, prepared, self.cancel, next(self._tasks))
-        job = _Job(request.id_slot, partial(self._start, generation))
+        job = _Job(request.id_slot, partial(self._start, generation), generation)
         try:
             with self._lock:
                 self._raise_if_ended()
-                if self._n_pending >= self.n_most:
+                if len(self._generations) >= self.n_most:
                     raise QueueFullError(
                         "too many requests are waiting", retry_after=self._retry_after(), hint="try again later"
                     )
-                self._pending.add(generation)
-                self._n_pending += 1
-                self._commands.put(partial(self._waiting.__setitem__, generation, job))
+                self._generations.add(generation)
+                self._commands.put(partial(self._waiting.append, job))
         except DFlashError:
             prepared.free()
             raise
@@ -139,7 +140,7 @@ class Scheduler:
             run(idle[0])
             return True
 
-        self._commands.put(partial(self._waiting.__setitem__, future, _Job(id_slot, start)))
+        self._commands.put(partial(self._waiting.append, _Job(id_slot, start)))
         return future
 
     def check_rpc(self) -> None:
@@ -164,7 +165,7 @@ class Scheduler:
     @property
     def n_waiting(self) -> int:
         """Requests without a slot yet."""
-        return max(self._n_pending - len(self._running), 0)
+        return max(len(self._generations) - len(self._running), 0)
 
     def close(self) -> None:
         """End the thread within a step and free the native engine; idempotent."""
@@ -192,11 +193,11 @@ class Scheduler:
                 except Exception as error:  # the caller's, not the engine's
                     future.set_exception(error)
             with self._lock:
-                self._pending.discard(future)
+                self._futures.discard(future)
 
         with self._lock:
             self._raise_if_ended()
-            self._pending.add(future)
+            self._futures.add(future)
         return future, run
 
     def _raise_if_ended(self) -> None:
@@ -241,14 +242,14 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Start waiting requests in order. Only a request that wants a certain, busy slot may be overtaken."""
-        for owner, (id_slot, start) in list(self._waiting.items()):
+        for job in list(self._waiting):
             if not self._idle:
                 return
-            if id_slot is not None and id_slot not in self._idle:
+            if job.id_slot is not None and job.id_slot not in self._idle:
                 continue
-            if not start(list(self._idle) if id_slot is None else [id_slot]):
+            if not job.start(list(self._idle) if job.id_slot is None else [job.id_slot]):
                 return
-            del self._waiting[owner]
+            self._waiting.remove(job)
 
     def _has_room(self, generation: Generation) -> bool:
         """True if the slots' cache has room for a request, or if that fails: then its start reports the error."""
@@ -366,7 +367,7 @@ class Scheduler:
             self.native.cancel(slot)
             wake([self._finish(slot, "cancelled")])
         else:
-            del self._waiting[generation]
+            self._waiting.remove(next(job for job in self._waiting if job.generation is generation))
             self._release(generation)
             wake([generation.finish("cancelled", Timings())])
 
@@ -384,20 +385,17 @@ class Scheduler:
     def _release(self, generation: Generation) -> None:
         generation.prepared.free()
         with self._lock:
-            self._pending.discard(generation)
-            self._n_pending -= 1
+            self._generations.discard(generation)
 
     def _end(self, cause: EngineDeadError) -> None:
         with self._lock:
             self.ended.set_result(cause)
-            pending, self._pending = self._pending, set()
+            generations, self._generations = self._generations, set()
+            futures, self._futures = self._futures, set()
             self._running.clear()
-            self._n_pending = 0
-        waiters: list[Waiter | None] = []
-        for waiting in pending:
-            if isinstance(waiting, Generation):
-                waiting.prepared.free()
-                waiters.append(waiting.fail(again(cause)))
-            elif waiting.set_running_or_notify_cancel():
-                waiting.set_exception(again(cause))
-        wake(waiters)
+        for future in futures:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(again(cause))
+        for generation in generations:
+            generation.prepared.free()
+        wake([generation.fail(again(cause)) for generation in generations])

@@ -629,5 +629,6 @@ def test_hammer() -> None:
         for thread in threads:
             thread.join(PATIENCE)
         assert outcomes == [True] * 320
-        assert (engine.n_running, engine.n_waiting, engine._scheduler._pending) == (0, 0, set())
+        assert (engine.n_running, engine.n_waiting) == (0, 0)
+        assert (engine._scheduler._generations, engine._scheduler._futures) == (set(), set())
         assert sorted(engine._scheduler._idle) == [0, 1, 2, 3]
