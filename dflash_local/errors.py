@@ -127,16 +127,15 @@ class MediaError(RequestError):
         param: str | None = None,
         hint: str | None = None,
         kind: Literal["image", "audio"] = "image",
+        why: str | None = None,
     ) -> None:
         super().__init__(message, param=param, hint=hint)
-        self.kind, self.why = kind, message
+        self.kind, self.why = kind, why or message
 
     @classmethod
     def of(cls, param: str, kind: Literal["image", "audio"], why: str, hint: str | None = None) -> MediaError:
         """`why` goes on with a sentence that begins with the place."""
-        error = cls(f"{param} {why}", param=param, hint=hint, kind=kind)
-        error.why = f"it {why}"
-        return error
+        return cls(f"{param} {why}", param=param, hint=hint, kind=kind, why=f"it {why}")
 
 
 class QueueFullError(DFlashError):

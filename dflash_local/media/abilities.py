@@ -30,9 +30,7 @@ class Abilities(NamedTuple):
         """Raise MediaError, in llama-server's wording behind `words`, if the model takes no media of this kind."""
         if not self.reads(kind):
             why = f"{kind} input is not supported - hint: if this is unexpected, you may need to provide the mmproj"
-            error = MediaError(f"{param}: {words}{why}", param=param, kind=kind)
-            error.why = why
-            raise error
+            raise MediaError(f"{param}: {words}{why}", param=param, kind=kind, why=why)
 
 
 NO_MEDIA = Abilities()
