@@ -21,19 +21,7 @@ from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub import inventory
 from dflash_local.hub.cache import Cache, cache_root
 from dflash_local.hub.jan_models import jan_files
-from dflash_local.hub.model_programs import (
-    GPT4ALL,
-    HERE,
-    HUB,
-    JAN,
-    LLAMA,
-    LM_STUDIO,
-    OLLAMA,
-    OWN,
-    WEBUI,
-    Program,
-    System,
-)
+from dflash_local.hub.model_programs import HERE, HUB, JAN, LM_STUDIO, OLLAMA, OTHERS, OWN, Program, System
 from dflash_local.hub.ollama_store import ollama_files
 from dflash_local.hub.stored_file import StoredFile, header_fault
 from dflash_local.words import first_names
@@ -210,7 +198,7 @@ def _files(system: System, left_out: list[LeftOut]) -> Iterator[StoredFile]:
     yield from _hub_files()
     yield from _in_folder(HERE, Path(), left_out)
     yield from _in_folder(OWN, cache_dir() / "models", left_out)
-    for program in (OLLAMA, LM_STUDIO, LLAMA, JAN, GPT4ALL, WEBUI):
+    for program in OTHERS:
         for folder in program.places(system):
             if program is OLLAMA:
                 yield from _guarded(program, folder, ollama_files(folder), left_out)

@@ -172,3 +172,4 @@ WEBUI = Program(
     ),
     patterns=("*.gguf", "*/*.gguf"),
 )
+OTHERS = (OLLAMA, LM_STUDIO, LLAMA, JAN, GPT4ALL, WEBUI)  # in the order in which their models are listed

@@ -38,8 +38,9 @@ def _build() -> str | None:
 
 def _model_lines(rows: Sequence[Row], n_left_out: int) -> Iterator[str]:
     if not rows:
-        programs = "Hugging Face cache, llama.cpp, LM Studio, Ollama, Jan, GPT4All, text-generation-webui"
-        yield f"models   none found ({programs}, this folder)"
+        from dflash_local.hub.model_programs import HERE, HUB, OTHERS
+
+        yield f"models   none found ({', '.join(program.title for program in (HUB, *OTHERS, HERE))})"
     else:
         yield f"models   {len(rows)} found, served where they are"
         yield from table(rows[:MOST_LISTED])
