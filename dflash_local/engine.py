@@ -36,7 +36,7 @@ from dflash_local.media.media_prompt import MediaPrompt, text_tokens
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Medium
 from dflash_local.native import NativeEngine, TreeRows, schema_ignored
-from dflash_local.option import takes_arguments_of
+from dflash_local.option import takes_arguments_of, with_arguments
 from dflash_local.request_options import RequestOptions, stop_strings
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.token_probs import TokenProb
@@ -230,8 +230,7 @@ class Engine(Inspection):
     def submit(
         self, prompt_tokens: Sequence[int], sampling: SamplingParams | None = None, **options: Unpack[SubmitKeywords]
     ) -> Generation:
-        """Check and prepare a request on the calling thread, then queue it; never blocks on the engine. The arguments
-        are those of RequestOptions, where each is explained.
+        """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
         Raises:
             RequestError: an argument is out of range (`param` names it); ContextLengthError: the prompt is too long.
@@ -248,6 +247,8 @@ class Engine(Inspection):
         # On this thread: a large grammar takes long to compile, and the engine's thread must go on.
         prepared = self._native.prepare(request.native_params())
         return self._scheduler.submit(request, prepared)
+
+    submit.__doc__ = with_arguments(submit.__doc__, RequestOptions)
 
     def _with_tokens(self, request: RequestOptions) -> RequestOptions:
         """The request with its tokens as int32, checked against the vocabulary and a slot's context."""
