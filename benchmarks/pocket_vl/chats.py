@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -66,13 +67,12 @@ def chat(seed: int, most_turns: int = 3) -> Chat:
     before = r.random() < 0.85
     if r.random() < 0.25:
         first, second = scenes.pair(seed)
-        shown = scenes.draw(first), scenes.draw(second)
-        asked = scenes.comparisons(first, second, seed)
-        return Chat(tuple(Turn(shown if i == 0 else (), question, before) for i, question in enumerate(asked)))
-    turns = _turns(scenes.scene(seed), seed, r.randint(1, most_turns), before)
+        return Chat(_turns((first, second), scenes.comparisons(first, second, seed), before))
+    scene, next_scene = scenes.scene(seed), scenes.scene(seed + 500_000_000)
+    turns = _turns((scene,), scenes.questions(scene, seed), before, r.randint(1, most_turns))
     if r.random() < 0.1:
-        turns += _turns(scenes.scene(seed + 500_000_000), seed, r.randint(1, 2), before)
-    return Chat(tuple(turns))
+        turns += _turns((next_scene,), scenes.questions(next_scene, seed), before, r.randint(1, 2))
+    return Chat(turns)
 
 
 def drill(seed: int) -> Chat:
@@ -84,15 +84,14 @@ def drill(seed: int) -> Chat:
     several = [question for i in range(3) for question in scenes.questions(scene, seed + i) if question.kind in HARD]
     asked = list(dict.fromkeys(several))
     r.shuffle(asked)
-    shown = (scenes.draw(scene),)
-    return Chat(tuple(Turn(shown if i == 0 else (), question) for i, question in enumerate(asked[:4])))
+    return Chat(_turns((scene,), asked, most=4))
 
 
 def caption(seed: int) -> Chat:
     """A conversation that asks for all that a picture shows, so that no question tells a part of it."""
     scene = scenes.scene(seed)
     asked = [question for question in scenes.questions(scene, seed) if question.kind in ("describe", "list")]
-    return Chat((Turn((scenes.draw(scene),), asked[0]),))
+    return Chat(_turns((scene,), asked, most=1))
 
 
 def render(tokenizer: PreTrainedTokenizerFast, chat: Chat) -> tuple[list[int], list[int]]:
@@ -128,7 +127,9 @@ def collate(rows: Sequence[tuple[list[int], list[int]]], shown: Sequence[Picture
     return Batch(ids, mask, labels, pixels, torch.tensor([pictures.grid(picture) for picture in shown]))
 
 
-def _turns(scene: scenes.Scene, seed: int, n: int, before: bool) -> list[Turn]:
-    shown = (scenes.draw(scene),)
-    asked = [question for question, _ in zip(scenes.questions(scene, seed), range(n), strict=False)]
-    return [Turn(shown if i == 0 else (), question, before) for i, question in enumerate(asked)]
+def _turns(
+    shown: Sequence[scenes.Scene], asked: Iterable[scenes.Question], before: bool = True, most: int | None = None
+) -> tuple[Turn, ...]:
+    """The first questions, at `most` so many; the pictures come with the first."""
+    drawn = tuple(map(scenes.draw, shown))
+    return tuple(Turn(drawn if i == 0 else (), question, before) for i, question in enumerate(islice(asked, most)))
