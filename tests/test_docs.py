@@ -91,13 +91,20 @@ def alternatives(name: str) -> list[str]:
     return [pattern.replace(braces[0], choice) for choice in braces[1].split(",")] if braces else [pattern]
 
 
+def block_commands(page: Path) -> list[str]:
+    """Command lines of the page's blocks of code; a backslash continues one."""
+    blocks = re.sub(r" *\\\n *", " ", "\n".join(FENCE.findall(page.read_text(encoding="utf-8"))))
+    return [plain(line) for line in re.split(r"\n|&& |; ", blocks)]
+
+
 @cache
 def commands(page: Path) -> list[str]:
-    """Command lines of the page: lines of its blocks of code, and what stands in backquotes within a line."""
-    blocks = FENCE.findall(page.read_text(encoding="utf-8"))
-    lines = [line.strip() for block in blocks for line in re.split(r"\n|&& |; ", block)]
-    inline = re.findall(r"`([^`]+)`", prose(page))
-    return [re.sub(r"\s+", " ", line).removeprefix(".venv/bin/") for line in lines + inline]
+    """Those lines, and what stands in backquotes within a line."""
+    return block_commands(page) + [plain(text) for text in re.findall(r"`([^`]+)`", prose(page))]
+
+
+def plain(line: str) -> str:
+    return re.sub(r"\s+", " ", line.strip()).removeprefix(".venv/bin/")
 
 
 def starts(page: Path, program: str) -> set[str]:
@@ -127,10 +134,8 @@ def test_flags_exist(page: Path) -> None:
 
 def lines_to_run(page: Path) -> list[str]:
     """Command lines of the page's blocks that can be run as they are, without what a shell reads."""
-    joined = re.sub(r" *\\\n *", " ", "\n".join(FENCE.findall(page.read_text(encoding="utf-8"))))
-    lines = (re.split(r" -- | +# | [|&>] ?|; ", line.strip())[0] for line in joined.splitlines())
-    found = (line.removeprefix(".venv/bin/") for line in lines if not re.search(r"[\[$]|\.\.\.", line))  # a pattern
-    return [line for line in found if line.startswith("dflash-local ")]
+    lines = (re.split(r" -- | # | [|&>] ?", line)[0] for line in block_commands(page))
+    return [line for line in lines if line.startswith("dflash-local ") and not re.search(r"[\[$]|\.\.\.", line)]
 
 
 @each_page
