@@ -25,11 +25,10 @@ from dflash_local.cli.launch.launch_flags import refuse_without_model
 from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.cli.launch.server_facts import ServerFacts
-from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
-from tests.server.live import Live, live, live_pair
+from tests.server.live import Live, live_pair
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
 EACH = pytest.mark.parametrize("name", PROGRAMS)
@@ -150,10 +149,9 @@ def test_every_context_is_told_that_can_be(
 
 
 def test_a_key_and_a_name_reach_the_program(pocket: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    def load(progress: Any) -> Engine:
-        return Engine(pocket["target"], n_ctx=4096, n_slots=1, n_threads=1, warmup=False, progress=progress)
-
-    with live(load, Settings(alias="pocket", api_keys=("secret",)), wait=False) as closed:
+    with live_pair(
+        pocket["target"], settings=Settings(alias="pocket", api_keys=("secret",)), n_ctx=4096, n_slots=1
+    ) as closed:
         wait_until(lambda: httpx.get(f"{closed.url}/health").status_code == 200)
         assert "wants a key" in refused(capsys, "open-webui", "--url", closed.url, "--print")
         text = printed(capsys, "open-webui", "--url", f"{closed.url}/v1/", "--api-key", "secret", "--print")

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 AGENTS: dict[str, Any] = json.loads((Path(__file__).parent / "fixtures" / "agents.json").read_text(encoding="utf-8"))
 AGENTS.pop("about")
@@ -22,12 +21,7 @@ BRIEF = {"temperature": 0, "max_tokens": 120}
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(
-            pocket["target"], pocket["dflash"], n_ctx=4096, n_slots=1, n_threads=1, warmup=False, progress=progress
-        )
-
-    with live(load, Settings(alias="pocket")) as running:
+    with live_pair(pocket["target"], pocket["dflash"], Settings(alias="pocket"), n_ctx=4096, n_slots=1) as running:
         yield running
 
 

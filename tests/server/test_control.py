@@ -14,7 +14,7 @@ from dflash_local.engine import Engine
 from dflash_local.server.running_chats import RunningChats
 from tests.engine.test_chat_shim import THINKING
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live
+from tests.server.live import Live, live, live_pair
 
 PATH = "/v1/chat/completions/control"
 MESSAGES: Any = [{"role": "user", "content": "What is 48 plus 24?"}]
@@ -105,12 +105,12 @@ def test_what_is_done_is_forgotten() -> None:
 def test_the_pocket_model_answers_when_its_thoughts_are_ended(pocket: dict[str, Path]) -> None:
     template = THINKING.replace("assistant\\n' }}{%- if enable", "assistant\\n<think>\\n' }}{%- if enable")
 
-    def load(_progress: Any) -> Engine:
-        return Engine(pocket["target"], pocket["dflash"], n_ctx=4096, n_threads=1, warmup=False, chat_template=template)
-
     body = {"messages": MESSAGES, "stream": True, "ignore_eos": True, "temperature": 0, "max_tokens": 2000}
     body["reasoning_budget_message"] = " That is enough."
-    with live(load) as server, server.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+    with (
+        live_pair(pocket["target"], pocket["dflash"], n_ctx=4096, chat_template=template) as server,
+        server.http.stream("POST", "/v1/chat/completions", json=body) as answer,
+    ):
         thoughts, content, asked = "", "", False
         for line in answer.iter_lines():
             if not line.startswith("data: {"):

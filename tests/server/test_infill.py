@@ -17,7 +17,7 @@ from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.fuzz import gguf_image
 from tests.patience import wait_until
-from tests.server.live import Live, live
+from tests.server.live import Live, live, live_pair
 from tests.server.test_cli import parse
 from tests.server.test_endpoints import sse
 
@@ -331,10 +331,7 @@ def test_the_pocket_pair_answers_a_laid_out_prompt(pocket: dict[str, Path], tmp_
     target = tmp_path / "target.gguf"
     target.write_bytes(image.encode()[0])
 
-    def load(_progress: Any) -> Engine:
-        return Engine(target, pocket["dflash"], n_ctx=1024, n_threads=1, warmup=False)
-
-    with live(load) as server:
+    with live_pair(target, pocket["dflash"], n_ctx=1024) as server:
         greedy = {"temperature": 0, "n_predict": 24}
         answer = server.http.post("/infill", json={**GAP, **greedy}).raise_for_status().json()
         words = [server.engine.tokenize(text, add_special=False) for text in GAP.values()]

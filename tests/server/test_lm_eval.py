@@ -19,7 +19,7 @@ import pytest
 
 from dflash_local.engine import Engine, TreeRows
 from tests.extras import needs
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 pytestmark = pytest.mark.slow
 
@@ -71,10 +71,7 @@ TASKS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(pocket["target"], pocket["dflash"], n_ctx=2048, n_slots=4, warmup=False, progress=progress)
-
-    with live(load) as running:
+    with live_pair(pocket["target"], pocket["dflash"], n_ctx=2048, n_slots=4) as running:
         yield running
 
 

@@ -13,12 +13,11 @@ import ollama
 import pytest
 from pydantic import BaseModel
 
-from dflash_local.engine import Engine
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.settings import Settings
 from tests.extras import needs
 from tests.server import encoders
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 ASK: Any = [{"role": "user", "content": "What is 48 plus 24?"}]
 WEATHER: Any = [{"role": "user", "content": "What is the weather in Lisbon?"}]
@@ -43,16 +42,11 @@ def get_weather(city: str) -> str:
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(
-            pocket["target"], pocket["dflash"], n_ctx=4096, n_slots=2, n_threads=1, warmup=False, progress=progress
-        )
-
     bert = encoders.write_bert(tmp_path_factory.mktemp("encoders") / "bert.gguf", encoders.weights())
     settings = Settings(
         alias=MODEL, model_path=str(pocket["target"]), embedding=ModelOptions(str(bert), "tiny-bert"), n_batch=512
     )
-    with live(load, settings) as running:
+    with live_pair(pocket["target"], pocket["dflash"], settings, n_ctx=4096, n_slots=2) as running:
         yield running
 
 

@@ -16,10 +16,9 @@ import httpx
 import openai
 import pytest
 
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
-from tests.server.live import Live, live, serving
+from tests.server.live import Live, live_pair, serving
 
 MESSAGES: Any = [{"role": "user", "content": "What is 48 plus 24?"}]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -28,12 +27,7 @@ TOOLS: Any = [{"type": "function", "function": {"name": "get_weather", "paramete
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(
-            pocket["target"], pocket["dflash"], n_ctx=8192, n_slots=4, n_threads=1, warmup=False, progress=progress
-        )
-
-    with live(load, Settings(alias="pocket")) as running:
+    with live_pair(pocket["target"], pocket["dflash"], Settings(alias="pocket"), n_ctx=8192, n_slots=4) as running:
         yield running
 
 
@@ -225,11 +219,6 @@ def test_what_cannot_start_says_why(flags: list[str], message: str) -> None:
 
 
 def test_an_answer_is_quoted_for_its_key_alone(pocket: dict[str, Path]) -> None:
-    def load(progress: Any) -> Engine:
-        return Engine(
-            pocket["target"], n_ctx=2048, n_threads=1, warmup=False, lookup_answers=5000, cache_ram=0, progress=progress
-        )
-
     def quoted(key: str) -> dict[str, int]:
         body = {"messages": MESSAGES, "temperature": 0, "max_tokens": 60, "budget": 8, "cache_prompt": False}
         answer = server.http.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}).json()
@@ -237,7 +226,9 @@ def test_an_answer_is_quoted_for_its_key_alone(pocket: dict[str, Path]) -> None:
         return {name: answer["dflash"][name] for name in ("answers_n", "answers_n_accepted")}
 
     texts: set[str] = set()
-    with live(load, Settings(api_keys=("mine", "yours"))) as server:
+    with live_pair(
+        pocket["target"], settings=Settings(api_keys=("mine", "yours")), n_ctx=2048, lookup_answers=5000, cache_ram=0
+    ) as server:
         assert quoted("mine")["answers_n"] == 0
         assert quoted("yours")["answers_n"] == 0
         assert quoted("mine")["answers_n_accepted"] > 10

@@ -11,7 +11,7 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.fake_native import EOG, FakeNative
-from tests.server.live import Live, live
+from tests.server.live import Live, live, live_pair
 
 TEXT = "hello world"
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
@@ -85,11 +85,7 @@ def test_what_nobody_knows_of_it(server: Live) -> None:
 
 @pytest.mark.parametrize("drafter", ["dflash", None])
 def test_a_model_quotes_it(pocket: dict[str, Path], drafter: str | None) -> None:
-    def load(progress: Any) -> Engine:
-        draft = pocket[drafter] if drafter else None
-        return Engine(pocket["target"], draft, n_ctx=2048, n_threads=1, warmup=False, progress=progress)
-
-    with live(load) as server:
+    with live_pair(pocket["target"], pocket[drafter] if drafter else None, n_ctx=2048) as server:
         messages = [{"role": "user", "content": "Write a Python function that filters limits above 37."}]
         body: dict[str, Any] = {"messages": messages, "temperature": 0, "max_tokens": 200, "ignore_eos": True}
         body["budget"] = 64

@@ -15,7 +15,7 @@ from dflash_local.server.formats.probs import Alignment
 from dflash_local.server.settings import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative, prob_of
 from tests.server.conftest import events, post
-from tests.server.live import Live, live
+from tests.server.live import Live, live, live_pair
 
 TEXT = "hello world, said the fake"
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
@@ -285,12 +285,7 @@ def test_refusals(server: Live, path: str, body: dict[str, Any], param: str) -> 
 
 @pytest.fixture(scope="module")
 def pocket_server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(
-            pocket["target"], pocket["dflash"], n_ctx=4096, n_slots=4, n_threads=1, warmup=False, progress=progress
-        )
-
-    with live(load, Settings(alias="pocket")) as running:
+    with live_pair(pocket["target"], pocket["dflash"], Settings(alias="pocket"), n_ctx=4096, n_slots=4) as running:
         yield running
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.media.samples import data_url, flac, png, text_of, wav
 from tests.media.tiny_projectors import write
 from tests.server.conftest import events, post
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 IMAGE = {"type": "image_url", "image_url": {"url": data_url(png(40, 56))}}
@@ -26,12 +25,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Qwen2.5-Omni's kind of projector, which sees and hears."""
     files = write("qwen2.5o", tmp_path_factory.mktemp("omni"))
 
-    def load(_progress: Any) -> Engine:
-        return Engine(
-            files.model, mmproj=files.mmproj, n_ctx=2048, n_slots=2, n_threads=1, warmup=False, chat_template="chatml"
-        )
-
-    with live(load, Settings(alias="omni")) as running:
+    with live_pair(
+        files.model, settings=Settings(alias="omni"), mmproj=files.mmproj, n_ctx=2048, n_slots=2, chat_template="chatml"
+    ) as running:
         yield running
 
 

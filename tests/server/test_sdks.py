@@ -13,10 +13,9 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.extras import needs
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 ASK: Any = [{"role": "user", "content": "What is 48 plus 24?"}]
 WEATHER: Any = [{"role": "user", "content": "What is the weather in Lisbon?"}]
@@ -36,12 +35,7 @@ class Sum(BaseModel):
 
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
-    def load(progress: Any) -> Engine:
-        return Engine(
-            pocket["target"], pocket["dflash"], n_ctx=4096, n_slots=2, n_threads=1, warmup=False, progress=progress
-        )
-
-    with live(load, Settings(alias="pocket")) as running:
+    with live_pair(pocket["target"], pocket["dflash"], Settings(alias="pocket"), n_ctx=4096, n_slots=2) as running:
         yield running
 
 

@@ -13,9 +13,8 @@ import openai
 import pytest
 from pydantic_core import from_json
 
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CLAUDE_CODE: dict[str, Any] = json.loads((FIXTURES / "claude_code.json").read_text(encoding="utf-8"))
@@ -28,13 +27,9 @@ def server(pocket: dict[str, Path]) -> Iterator[Live]:
     """With a template that knows thoughts: the pocket model thinks, its own template does not know it."""
     template = (FIXTURES / "thinking.jinja").read_text(encoding="utf-8")
 
-    def load(progress: Any) -> Engine:
-        return Engine(
-            pocket["target"], pocket["dflash"], n_ctx=8192, n_slots=2, n_threads=1, warmup=False,
-            chat_template=template, progress=progress,
-        )  # fmt: skip
-
-    with live(load, Settings(alias="pocket")) as running:
+    with live_pair(
+        pocket["target"], pocket["dflash"], Settings(alias="pocket"), n_ctx=8192, n_slots=2, chat_template=template
+    ) as running:
         yield running
 
 
@@ -271,11 +266,8 @@ def test_a_begun_answer_is_continued(server: Live) -> None:
 
 
 def test_a_full_context_is_told_apart(pocket: dict[str, Path]) -> None:
-    def load(progress: Any) -> Engine:
-        return Engine(pocket["target"], n_ctx=64, n_slots=1, n_threads=1, warmup=False, progress=progress)
-
     ask = {"messages": [{"role": "user", "content": "What is 48 plus 24?"}], "ignore_eos": True}
-    with live(load) as small:
+    with live_pair(pocket["target"], n_ctx=64, n_slots=1) as small:
         full, short = (small.http.post("/v1/messages", json={**ask, "max_tokens": limit}).json() for limit in (900, 9))
     assert (full["stop_reason"], short["stop_reason"]) == ("model_context_window_exceeded", "max_tokens")
     assert read(full["usage"]) + full["usage"]["output_tokens"] >= 64
