@@ -160,9 +160,10 @@ class EngineOptions:
     )
     fenced_calls: bool = _option(
         True,
-        help="let Qwen2.5-Coder write tool calls into a block of code, as it does anyway, in place of the tags of its own "
-        "template",
-        flag=_flag(_TEMPLATE, off="--no-fenced-calls", off_help="use the template of Qwen2.5-Coder as it is in the file"),
+        help="let Qwen2.5-Coder write tool calls into a block of code, which it does, not into its template's tags",
+        flag=_flag(
+            _TEMPLATE, off="--no-fenced-calls", off_help="use the template of Qwen2.5-Coder as it is in the file"
+        ),
     )
     mmproj: AnyPath | None = _option(
         help="the target's projector, a GGUF file (mmproj), with which it reads images or audio",

@@ -1,9 +1,9 @@
 """Tool calls of models that write them into a block of code, whatever their template asks for.
 
-The template of Qwen2.5-Coder asks for calls within <tool_call> and </tool_call>. These are tokens of its vocabulary, but
-the models do not write them: their calls are blocks of JSON, which nobody can tell from any other JSON, so a client
-would get a text and no call. Asked for a block with a name of its own, ```tool_call, they write that. So this is what
-the template asks for, and how it shows earlier calls; parser and grammar follow from the template, as ever.
+The template of Qwen2.5-Coder asks for calls within <tool_call> and </tool_call>. These are tokens of its vocabulary,
+but the models do not write them: their calls are blocks of JSON like any other, and a client gets a text. Asked for a
+block of its own kind, ```tool_call, they write that. So this is what the template asks for, and how it shows earlier
+calls; parser and grammar follow from the template, as ever.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ from dflash_local.convert.gguf_metadata import read_header, string
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.engine import Engine
 from dflash_local.fenced_calls import fenced_template, with_fences
-from dflash_local.hub import packaged_models
-from dflash_local.hub.client import Hub
 from dflash_local.native import NativeEngine
+from tests.coder_file import coder_file
 from tests.engine.test_chat_shim import CALL, CLOCK, TOOLS, USER, WEATHER, answer, apply, joined
 from tests.ggml_ops.native import llama_source
 
@@ -28,7 +27,9 @@ NAMES = {"general.basename": "Qwen2.5-Coder", "general.finetune": "Instruct"}
 LONDON = '{\n  "name": "get_weather",\n  "arguments": {\n    "city": "London"\n  }\n}'
 ONE = f"```tool_call\n{LONDON}\n```"
 TWO = f'```tool_call\n{{"name": "get_weather", "arguments": {{"city": "Paris"}}}}\n```\n{ONE}'
-PACKAGE = 'Such a file:\n\n```json\n{\n  "name": "get_weather",\n  "arguments": {"city": "Oslo"}\n}\n```\n\nThat is all.'
+PACKAGE = (
+    'Such a file:\n\n```json\n{\n  "name": "get_weather",\n  "arguments": {"city": "Oslo"}\n}\n```\n\nThat is all.'
+)
 
 
 def model(source: Path, path: Path, names: dict[str, str], template: str = OWN) -> Path:
@@ -124,9 +125,7 @@ def test_only_the_block_of_calls_is_bound_to_the_tools(engine: NativeEngine) -> 
 
 @pytest.fixture(scope="module")
 def coder() -> Iterator[Engine]:
-    if not (path := packaged_models.cached("qwen2.5-coder", Hub(offline=True))):
-        pytest.skip("python benchmarks/real_models.py qwen2.5-coder")
-    with Engine(path, n_ctx=4096, n_slots=1) as engine:
+    with Engine(coder_file(), n_ctx=4096, n_slots=1) as engine:
         yield engine
 
 
