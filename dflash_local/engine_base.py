@@ -58,8 +58,8 @@ class EngineBase:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` and `few_rows` that were set
-        (tuning.Counts); read only."""
+        """Target, drafter, context and memory (dflash_engine_info), the `tuned_rows` and `few_rows` that were set
+        (tuning.Counts), and `fenced_calls`: the chat template was changed so (fenced_calls.py); read only."""
         return self._info
 
     @property

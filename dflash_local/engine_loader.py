@@ -9,6 +9,7 @@ from typing import Any
 
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
+from dflash_local.fenced_calls import fenced_template
 from dflash_local.lookup_corpus import read_corpus
 from dflash_local.machine import costs, tuning
 from dflash_local.machine.devices import warn_of_software_devices
@@ -24,6 +25,7 @@ class EngineLoader:
 
     Attributes:
         options: with what --fit chose.
+        template: what is used in place of the file's own chat template; None: `options.chat_template` says.
         tuned: the counts of rows that `load` set.
         cost_file: the pass times of this pair, once it is loaded; None if they are kept elsewhere or not at all.
 
@@ -44,6 +46,8 @@ class EngineLoader:
             from dflash_local.diagnose import pair  # likewise
 
             pair.check_options(options)
+        own = options.chat_template is None and options.fenced_calls
+        self.template = fenced_template(Path(options.model)) if own else None
         self.options = fitted(options)
         self._is_to_share = options.share_ctx
         if self.options.n_gpu_layers != 0:
@@ -57,6 +61,12 @@ class EngineLoader:
         self.tuned = tuning.apply()  # before pass times are measured
         params = options.native_params()
         params["host_memory"] = options.host_memory or free_memory()
+        if self.template:
+            params["chat_template"] = self.template
+            log.info(
+                "tool calls: the template asks for ```tool_call blocks, which this model writes, in place of "
+                "<tool_call> tags (--no-fenced-calls: the file's own template)"
+            )
         if options.cost_cache is True:
             self.cost_file = costs.cost_file(options.model, options.drafter, vars(options))
             params["cost_cache"] = costs.usable(self.cost_file)
@@ -70,7 +80,11 @@ class EngineLoader:
 
     def facts(self) -> dict[str, Any]:
         """What is to be known of the loaded engine, besides what it says itself."""
-        return {"tuned_rows": self.tuned.matrix, "few_rows": self.tuned.few}
+        return {
+            "tuned_rows": self.tuned.matrix,
+            "few_rows": self.tuned.few,
+            "fenced_calls": self.template is not None,
+        }
 
     def check(self, info: Mapping[str, Any]) -> None:
         """What only the loaded engine knows. Raises RequestError if it cannot keep what the options promise."""

@@ -158,6 +158,13 @@ class EngineOptions:
         native_type=c_char_p,
         flag=_flag(_TEMPLATE, "--chat-template", env="CHAT_TEMPLATE", metavar="JINJA"),
     )
+    fenced_calls: bool = _option(
+        True,
+        help="let Qwen2.5-Coder write tool calls into a block of code, which it does, not into its template's tags",
+        flag=_flag(
+            _TEMPLATE, off="--no-fenced-calls", off_help="use the template of Qwen2.5-Coder as it is in the file"
+        ),
+    )
     mmproj: AnyPath | None = _option(
         help="the target's projector, a GGUF file (mmproj), with which it reads images or audio",
         default_text="text only",
