@@ -18,7 +18,6 @@ _NAMES = ("general.basename", "general.name")
 _MODEL = re.compile(r"qwen ?2\.?5 coder")
 # Words of `general.finetune` that say nothing of other training: a finetune may well write the tags.
 _AS_PUBLISHED = frozenset({"instruct", "gguf", "128k"})
-_IN_TAGS = re.compile(r"within <tool_call></tool_call> XML tags")
 # The template's example doubles its braces, and some answers then do, too.
 _EXAMPLE = re.compile(r"\{(\{[^{}]*<function-name>[^{}]*\})\}")
 
@@ -30,18 +29,19 @@ def fenced_template(target: Path) -> str | None:
     try:
         if not _is_fencing(target):
             return None
-        from dflash_local.convert.gguf_metadata import read_metadata  # numpy and gguf: other models do not wait
+        from dflash_local.convert.dialects import as_text  # numpy and gguf: other models do not wait
+        from dflash_local.convert.gguf_metadata import read_metadata
 
         value = read_metadata(target).get("tokenizer.chat_template")
     except ModelError:  # whoever loads it says what is wrong
         return None
-    template = value.data.decode(errors="replace") if value and isinstance(value.data, bytes) else ""
+    template = as_text(value) if value else ""
     return with_fences(template) if "<tool_call>" in template else None
 
 
 def with_fences(template: str) -> str:
     """A template that asks for each call in a ```tool_call block, and shows calls so."""
-    asked = _IN_TAGS.sub("within a ```tool_call block", template)
+    asked = template.replace("within <tool_call></tool_call> XML tags", "within a ```tool_call block")
     fenced = asked.replace("<tool_call>", "```tool_call").replace("</tool_call>", "```")
     return _EXAMPLE.sub(r"\1", fenced)
 

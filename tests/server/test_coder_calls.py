@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.coder_file import coder_file
-from tests.server.live import Live, live
+from tests.server.live import Live, live_pair
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +23,7 @@ CALL = ("get_weather", {"city": "Paris"})
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Live]:
-    path = coder_file()
-
-    def load(progress: Any) -> Engine:
-        return Engine(path, n_ctx=4096, n_slots=1, warmup=False, progress=progress)
-
-    with live(load, Settings(alias="coder")) as running:
+    with live_pair(coder_file(), settings=Settings(alias="coder"), n_ctx=4096, n_slots=1) as running:
         yield running
 
 
