@@ -58,16 +58,17 @@ class Shape:
 
 
 SIGLIP = Tower(12, 768, 3072)  # SigLIP's smallest, which has twice as wide heads
-# The two smallest keep heads and vocabularies small. 4b and 8b are Qwen3's, 27b is Gemma 3 27B's; 35b-a3b has the
-# layers, experts and vocabulary of Qwen3.5-35B-A3B and, in every layer, the attention of Qwen3-30B-A3B. hybrid-27b is
-# Qwen3.5-27B's, but half of each attention head is rotated; the smaller hybrids are scaled down from it, with three
-# value heads to a key head and heads of 128 in the delta-net.
+# The two smallest keep heads and vocabularies small. 4b and 8b are Qwen3's, 27b is Gemma 3 27B's. 2b-a0.3b has the
+# experts of Qwen3-30B-A3B, half as wide; 35b-a3b has the layers, experts and vocabulary of Qwen3.5-35B-A3B and, in
+# every layer, the attention of Qwen3-30B-A3B. hybrid-27b is Qwen3.5-27B's, but half of each attention head is rotated;
+# the smaller hybrids are scaled down from it, with three value heads to a key head and heads of 128 in the delta-net.
 SHAPES = {
     "0.1b": Shape(12, 512, 1536, 8, 4, 8192, 2),
     "0.6b": Shape(28, 1024, 3072, 16, 8, 32000, 5),
     "4b": Shape(36, 2560, 9728, 32, 8, 151936, 5, 128),
     "8b": Shape(36, 4096, 12288, 32, 8, 151936, 5, 128),
     "27b": Shape(62, 5376, 21504, 32, 16, 262144, 5, 128),
+    "2b-a0.3b": Shape(16, 1024, 3072, 16, 4, 32000, 5, None, Experts(128, 8, 384)),
     "35b-a3b": Shape(40, 2048, 6144, 32, 4, 248320, 5, 128, Experts(256, 8, 512)),
     "hybrid-0.1b": Shape(12, 512, 1792, 4, 2, 8192, 2, 128, delta=DeltaNet(2, 6, 128)),
     "hybrid-0.6b": Shape(32, 1024, 3584, 4, 2, 32000, 5, 256, delta=DeltaNet(4, 12, 128)),

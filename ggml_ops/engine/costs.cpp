@@ -104,7 +104,7 @@ bool pass_costs::padding_pays() const { return verify.has(15) && verify.at(15) >
 
 // ---- on disk ----
 
-static constexpr int32_t COST_FORMAT = 3;
+static constexpr int32_t COST_FORMAT = 4;
 
 static json curve_json(const cost_curve & curve) {
     json j = json::object();

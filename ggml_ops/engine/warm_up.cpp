@@ -1,16 +1,17 @@
 #include "engine/warm_up.h"
 
+#include "engine/sample_text.h"
+
 #include <algorithm>
 
 namespace dflash {
 
 // Milliseconds of a target pass over n_rows rows of the first sequence.
-static double time_verify(target & target, int32_t n_rows) {
-    const int32_t token = std::max(0, llama_vocab_bos(target.vocab()));
-    batch &       rows  = target.rows();
+static double time_verify(target & target, sample_text & text, int32_t n_rows) {
+    batch & rows = target.rows();
     rows.clear();
     for (int32_t i = 0; i < n_rows; ++i) {
-        rows.add_row(0, token, i, true);
+        rows.add_row(0, text.next(), i, true);
     }
     if (target.memory().tape_rows() > 0 && n_rows > 1) {
         rows.set_root(0);
@@ -23,36 +24,36 @@ static double time_verify(target & target, int32_t n_rows) {
 }
 
 // Lets each of n_seqs sequences hold a token.
-static void hold_tokens(target & target, int32_t n_seqs) {
+static void hold_tokens(target & target, sample_text & text, int32_t n_seqs) {
     target.rows().clear();
     for (int32_t i = 0; i < n_seqs; ++i) {
-        target.rows().add_row(i, std::max(0, llama_vocab_bos(target.vocab())), 0, true);
+        target.rows().add_row(i, text.next(), 0, true);
     }
     target.process("warm-up");
 }
 
 // Milliseconds of a drafter pass that injects a few rows and denoises `length` tokens for each of n_seqs sequences.
-static double time_draft(drafter & drafter, target & target, int32_t n_seqs, int32_t length) {
-    const int32_t               bos      = llama_vocab_bos(target.vocab());
+static double time_draft(drafter & drafter, target & target, sample_text & text, int32_t n_seqs, int32_t length) {
     const int32_t               n_inject = drafter.reads_target() ? 1 : std::min(4, length);
     const std::vector<float>    taps((size_t) n_inject * drafter.tap_size());
     const std::vector<tap_cell> cells(n_inject, std::make_shared<const int32_t>(tap_store::ZEROS));
-    const std::vector<int32_t>  text(n_inject, std::max(0, bos));
+    std::vector<int32_t>        injected(n_inject);
     std::vector<draft_job>      jobs;
+    std::generate(injected.begin(), injected.end(), [&] { return text.next(); });
     for (int32_t i = 0; i < n_seqs; ++i) {
         draft_job job;
         job.slot     = i;
         job.taps     = taps.data();
         job.cells    = cells.data();
-        job.tokens   = text.data();
+        job.tokens   = injected.data();
         job.n_inject = n_inject;
         job.denoise  = true;
         job.whole    = true;
-        job.anchor   = std::max(0, bos);
+        job.anchor   = text.next();
         jobs.push_back(job);
     }
     if (drafter.reads_target()) {
-        hold_tokens(target, n_seqs);
+        hold_tokens(target, text, n_seqs);
     }
     std::vector<draft> drafts;
     const stopwatch    watch;
@@ -86,11 +87,12 @@ void warm_up(const dflash_engine_params & params, const std::string & cost_cache
     const stopwatch     since_start;
     const pass_limits & limits = target.limits();
     const pass_shapes   shapes = shapes_of(params, target, drafts);
+    sample_text         text(target.vocab());
     timed_passes        passes;
-    passes.verify = [&](int32_t n_rows) { return time_verify(target, n_rows); };
+    passes.verify = [&](int32_t n_rows) { return time_verify(target, text, n_rows); };
     for (int32_t i = 0; i < drafts.size(); ++i) {
-        passes.drafts.push_back([&drafter = drafts[i].drafter(), &target](int32_t n_slots, int32_t length) {
-            return time_draft(drafter, target, n_slots, length);
+        passes.drafts.push_back([&drafter = drafts[i].drafter(), &target, &text](int32_t n_slots, int32_t length) {
+            return time_draft(drafter, target, text, n_slots, length);
         });
     }
     if (target.logits()) {   // as greedy passes do; a pass on an RPC server is over when something of it has been read

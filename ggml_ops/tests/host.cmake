@@ -68,9 +68,10 @@ dflash_named(sources draft graph kv_ring engine costs)
 add_library(hidden_parts STATIC EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(hidden_parts PUBLIC parts)
 
-# The rooms below the engine, for the tests in built/rooms.
+# The rooms below the engine, and the text that it measures them with, for the tests in built/rooms.
 dflash_sources(sources cache target draft base)
-add_library(rooms STATIC EXCLUDE_FROM_ALL ${sources})
+dflash_named(text engine sample_text)
+add_library(rooms STATIC EXCLUDE_FROM_ALL ${sources} ${text})
 target_include_directories(rooms SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(rooms PUBLIC parts common)
 

@@ -363,12 +363,12 @@ LLAMA = [
 PYTHON = [
     *mutants_of(
         "dflash_local/scheduler.py",
-        ("if self._n_pending >= self.n_most:", "if self._n_pending > self.n_most:"),
-        ("return max(self._n_pending - len(self._running), 0)", "return max(self._n_pending, 0)"),
-        ("if id_slot is not None and id_slot not in self._idle:", "if False:"),
+        ("if len(self._generations) >= self.n_most:", "if len(self._generations) > self.n_most:"),
+        ("return max(len(self._generations) - len(self._running), 0)", "return max(len(self._generations), 0)"),
+        ("if job.id_slot is not None and job.id_slot not in self._idle:", "if False:"),
         ("if running.is_cut:", "if running.is_cut and not ended:"),
         ("truncated=update.state == SlotState.CONTEXT)", "truncated=False)"),
-        ("            del self._waiting[generation]", "            pass"),
+        ("self._waiting.remove(next(job for job in self._waiting if job.generation is generation))", "pass"),
         tests=SCHEDULER,
     ),
     *mutants_of(

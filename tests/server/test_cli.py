@@ -79,6 +79,7 @@ def test_a_llama_server_command_line() -> None:
         "warmup": False, "draft_ctx": 2048, "draft_vocab": "auto", "draft_kind": "auto",
         "draft_n_max": 7, "budget": 12, "draft": "chain", "accept": "block",
         "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False, "chat_template": None,
+        "fenced_calls": True,
         "n_ctx_slot": 500, "cache_ram": 100, "cache_idle_slots": False, "slot_similarity": 0.5, "n_checkpoints": 3,
         "checkpoint_step": 0, "device": "CUDA0,CUDA1", "device_draft": "CUDA1", "override_tensor": "a=CPU",
         "override_tensor_draft": None, "cpu_moe": False, "n_cpu_moe": 2, "n_cpu_ffn": 0, "kv_offload": False,
