@@ -44,7 +44,7 @@ def cost(curve: Curve, n: int) -> float:
 def write_costs(path: Path, drafts: Sequence[Curve]) -> None:
     """The engine's file of pass times."""
     curves = [{str(n): ms for n, ms in curve.items()} for curve in (VERIFY, *drafts)]
-    costs = {"format": 3, "verify_ms": curves[0], "drafts_ms": curves[1:], "rebuild_ms": 0.0, "cell_ms": 0.0}
+    costs = {"format": 4, "verify_ms": curves[0], "drafts_ms": curves[1:], "rebuild_ms": 0.0, "cell_ms": 0.0}
     path.write_text(json.dumps(costs))
 
 

@@ -45,8 +45,9 @@ DRAFTS: list[dict[str, Any]] = [{}, {"budget": 64}, {"budget": 16, "draft": "cha
 
 def open_engine(target: Path, drafter: Path | None, n_ctx: int = 1024, **options: Any) -> Engine:
     """`n_ctx`: of a slot."""
+    options = {"n_ctx": n_ctx * options.get("n_slots", 1), "warmup": False, "bit_exact": True, **options}
     try:
-        return Engine(target, drafter, n_ctx=n_ctx * options.get("n_slots", 1), warmup=False, bit_exact=True, **options)
+        return Engine(target, drafter, **options)
     except RequestError as error:
         if "do not run on this CPU" in str(error) or "no row-invariant kernel" in str(error):
             pytest.skip(str(error))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.drafter_choice import DFLASH, write_costs
 from dflash_local import Engine
 from dflash_local.engine import Completion
 from dflash_local.errors import RequestError
@@ -22,11 +23,19 @@ N = 200
 
 
 @pytest.fixture(scope="module", params=["dflash2", "hybrid-dflash", "none"])
-def engine(request: pytest.FixtureRequest, pocket: dict[str, Path]) -> Iterator[Engine]:
+def engine(
+    request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """With given costs: how many rows pay must not depend on what else the machine does."""
     target = pocket["hybrid-target" if "hybrid" in request.param else "target"]
     drafter = None if request.param == "none" else pocket[request.param]
-    with open_engine(target, drafter, n_threads=2, n_slots=2) as engine:
-        yield engine
+    costs = tmp_path_factory.mktemp("costs") / "costs.json"
+    write_costs(costs, [] if drafter is None else [DFLASH])
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DFLASH_FIXED_COSTS", "1")
+        with open_engine(target, drafter, n_threads=2, n_slots=2, warmup=True, cost_cache=costs) as engine:
+            assert engine.stats()["cost_source"] == "cache"
+            yield engine
 
 
 def sampling(temperature: float = 0.0, seed: int = 1) -> SamplingParams:
