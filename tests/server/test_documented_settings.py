@@ -41,7 +41,7 @@ def printed(capsys: pytest.CaptureFixture[str], name: str) -> str:
 def test_all_blocks_are_tried_here() -> None:
     """A new one needs a test."""
     found = {page: [language for language, _ in BLOCK.findall(text_of(page))] for page in ("clients", "ollama")}
-    assert found == {"clients": ["toml", "yaml", "json", "json", "vim", "python"], "ollama": ["json", "python"]}
+    assert found == {"clients": ["toml", "json", "yaml", "json", "json", "vim", "python"], "ollama": ["json", "python"]}
 
 
 def test_codex(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +60,15 @@ def test_continue(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "continue")
     (given,) = json.loads(text[text.index("{") : text.index("\nEOF")])["models"]
     assert model.items() <= given.items()
+
+
+def test_opencodes_agent() -> None:
+    """With the tools that it had in the conversation of fixtures/edits.json."""
+    (agent,) = json.loads(block("clients", "json", '"agent"'))["agent"].values()
+    edits = json.loads((Path(__file__).parent / "fixtures" / "edits.json").read_text(encoding="utf-8"))
+    had = {tool["function"]["name"] for tool in edits["opencode"]["first"]["tools"]}
+    assert {name for name, has in agent["tools"].items() if has} == had
+    assert agent["mode"] == "primary" and agent["tools"]["*"] is False
 
 
 def test_zed() -> None:
