@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import memory_rate, pairs, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import requests, say
-from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, UPSTREAM, Setting, Systems, order
 from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS
 
@@ -150,6 +151,8 @@ class Cell:
             "over_best_spread": [round(x, 4) for x in self.spread(self.best)],
             "over_plain": round(self.ratio(PLAIN), 4),
             "over_plain_spread": [round(x, 4) for x in self.spread(PLAIN)],
+            "over_own_plain": round(self.ratio(OWN_PLAIN), 4),
+            "over_own_plain_spread": [round(x, 4) for x in self.spread(OWN_PLAIN)],
             "over_best_with_prompts": round(self.over_best_with_prompts(), 4),
             "systems": systems,
             **({"left_out": self.left_out} if self.left_out else {}),
@@ -207,10 +210,10 @@ def measure_apart(
         cell.left_out.update(dict.fromkeys(names, "not measured yet"))
     for name in names:
         try:
-            with Systems({name: commands[name]}) as systems:
-                for cell in cells:
-                    cell.runs[name] = list(_alone(systems, name, prompts, cell, n, repeats))
-                    del cell.left_out[name]
+            with Systems({name: commands[name]}, own_plain=name == OURS) as systems:
+                for system, cell in product(systems.names, cells):
+                    cell.runs[system] = list(_alone(systems, system, prompts, cell, n, repeats))
+                    cell.left_out.pop(system, None)
         except LoadError as error:
             if name in (PLAIN, OURS):
                 raise
@@ -218,7 +221,7 @@ def measure_apart(
             for cell in cells:
                 cell.runs.pop(name, None)
                 cell.left_out[name] = str(error)
-        if OURS in cells[-1].runs:
+        if OWN_PLAIN in cells[-1].runs:
             yield cells
 
 
@@ -236,14 +239,16 @@ def _alone(
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, float]:
-    """The whole table in six numbers."""
-    best, plain = [cell.ratio(cell.best) for cell in cells], [cell.ratio(PLAIN) for cell in cells]
+    """The whole table in a few numbers."""
+    best, plain, own = ([cell.ratio(of or cell.best) for cell in cells] for of in (None, PLAIN, OWN_PLAIN))
     return {
         "over_best_mean": statistics.geometric_mean(best),
         "over_best_min": min(best),
         "over_better_mean": statistics.geometric_mean(cell.over_better for cell in cells),
         "over_plain_mean": statistics.geometric_mean(plain),
         "over_plain_min": min(plain),
+        "over_own_plain_mean": statistics.geometric_mean(own),
+        "over_own_plain_min": min(own),
         "over_best_with_prompts_mean": statistics.geometric_mean(cell.over_best_with_prompts() for cell in cells),
     }
 
@@ -275,14 +280,16 @@ def joined(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None = None) -> str:
     """The README's table, with its means; `memory`: of `memory_use`."""
-    head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in (PLAIN, *UPSTREAM, OURS))]
-    head += ["over upstream's best", "over plain", "AL: ours, upstream", "wait, ms: ours, upstream"]
+    systems = (PLAIN, *UPSTREAM, OWN_PLAIN, OURS)
+    head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in systems)]
+    head += ["over upstream's best", "over plain", "over own plain", "AL: ours, upstream", "wait, ms: ours, upstream"]
     rows = []
     for cell in cells:
-        speeds = {name: f"{cell.speed(name):.1f}" if name in cell.runs else "-" for name in (PLAIN, *UPSTREAM, OURS)}
+        speeds = {name: f"{cell.speed(name):.1f}" if name in cell.runs else "-" for name in systems}
         for name in (cell.best, OURS):
             speeds[name] = f"**{speeds[name]}**"
-        ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in (cell.best, PLAIN)]
+        bases = (cell.best, PLAIN, OWN_PLAIN)
+        ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in bases]
         als = f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"
         waits = ", ".join("{:.1f} ({:.1f})".format(*cell.waits_ms(name)) for name in (OURS, cell.best))
         rows.append([cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios, als, waits])
@@ -291,7 +298,8 @@ def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None =
         record.table(head, rows),
         f"Over {len(cells)} cells: ours over upstream's best {s['over_best_mean']:.3f} (geometric mean; lowest "
         f"{s['over_best_min']:.3f}), over the better of plain and upstream's best {s['over_better_mean']:.3f}, over "
-        f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); over upstream's best with prompts and "
+        f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}), over own plain "
+        f"{s['over_own_plain_mean']:.3f} (lowest {s['over_own_plain_min']:.3f}); over upstream's best with prompts and "
         f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
         *([memory_rate.words(memory["memory_shares"], memory["memory_rate"])] if memory else []),
         "Tokens after the first over the time since; in brackets the lowest and highest repeat. Wait: a client's time "
@@ -349,7 +357,7 @@ def measured(
     if args.one_by_one:
         yield from measure_apart(setting, prompts, cells, args.n_predict, args.repeats)
         return
-    with Systems(setting.commands()) as systems:
+    with Systems(setting.commands(), own_plain=True) as systems:
         for i, cell in enumerate(cells, 1):
             systems.warm_up(requests(prompts[:2], args.n_predict, cell.temperature))
             where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}"

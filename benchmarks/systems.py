@@ -16,6 +16,7 @@ from benchmarks.http_load import LoadError, LoadResult, Server, run_load
 from dflash_local.demo.shapes import Pair
 
 PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
+OWN_PLAIN = "dflash-local, no drafts"  # of the same server, by the request
 UPSTREAM_N_MAX = (3, 7, 15)
 IDLE_CPU_LIMIT = 0.05  # CPU seconds per second of an idle server
 SETTLE = 0.01  # seconds between two systems' turns: thread pools spin for a moment after their last graph
@@ -89,9 +90,12 @@ class Setting:
 class Systems:
     """Servers by name; a context manager that starts and ends them."""
 
-    def __init__(self, commands: Mapping[str, list[str]], clients: int = 1, patience: float = 600.0) -> None:
-        """`patience`: seconds for which a server may be silent."""
-        self.clients, self.patience = clients, patience
+    def __init__(
+        self, commands: Mapping[str, list[str]], clients: int = 1, patience: float = 600.0, *, own_plain: bool = False
+    ) -> None:
+        """`patience`: seconds for which a server may be silent. `own_plain`: our server is a second system, too, that
+        drafts nothing."""
+        self.clients, self.patience, self._own_plain = clients, patience, own_plain
         self.servers: dict[str, Server] = {}
         self._commands = commands
         self._stack = ExitStack()
@@ -109,11 +113,13 @@ class Systems:
 
     @property
     def names(self) -> list[str]:
-        return list(self.servers)
+        return [*self.servers, *([OWN_PLAIN] if self._own_plain else [])]
 
     def turn(self, name: str, bodies: Sequence[dict[str, Any]]) -> LoadResult:
         """One system answers; the others idle."""
         time.sleep(SETTLE)
+        if name == OWN_PLAIN:
+            name, bodies = OURS, [{**body, "draft": "off"} for body in bodies]
         return run_load(self.servers[name].port, bodies, self.clients, self.patience)
 
     def speeds(self, bodies: Sequence[dict[str, Any]], kinds: Sequence[str], turn: int) -> dict[str, dict[str, float]]:
@@ -130,7 +136,7 @@ class Systems:
 
     def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
         """Get a first answer from each system. Raises LoadError if an idle server uses the CPU, which is unfair."""
-        for name in self.servers:
+        for name in self.names:
             self.turn(name, bodies)
         time.sleep(0.5)
         check_idle({name: server.cpu_seconds for name, server in self.servers.items()}, 1.0)

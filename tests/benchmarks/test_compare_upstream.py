@@ -19,7 +19,7 @@ from benchmarks import compare_upstream as compare
 from benchmarks import record
 from benchmarks.compare_upstream import Cell, Run, markdown, measure, resumed, summary
 from benchmarks.http_load import Answer, LoadError, LoadResult
-from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, UPSTREAM, Setting, Systems, order
 from dflash_local.demo.pocket import bundled_pair
 
 SHORT, MIDDLE, BEST = UPSTREAM
@@ -39,6 +39,7 @@ def cell() -> Cell:
         SHORT: [run(1)],  # fast while it played, but it did not play to the end
         MIDDLE: [run(8), run(9)],
         BEST: [run(5), run(10)],
+        OWN_PLAIN: [run(8), run(12)],
         OURS: [run(4, texts=(1, 3)), run(8.5, passes=4)],
     }
     return Cell("dflash", "q4_0", 0.0, runs)
@@ -59,6 +60,7 @@ def test_where_plain_is_the_better_base_it_counts(cell: Cell) -> None:
     assert slow.over_better == pytest.approx(6 / 12.5)
     both = summary([cell, slow])
     assert both["over_plain_min"] == pytest.approx(6 / 12.5) and both["over_best_min"] == pytest.approx(1.2)
+    assert both["over_own_plain_mean"] == both["over_own_plain_min"] == pytest.approx(20 / 12.5)
     assert both["over_better_mean"] == pytest.approx((1.2 * 0.48) ** 0.5)
 
 
@@ -76,16 +78,23 @@ def test_record_and_table_say_the_same(cell: Cell) -> None:
         "100.0",
         "11.8",
         "**13.3**",
+        "10.0",
         "**16.0**",
         "1.20 (1.18-1.25)",
         "2.40 (2.35-2.50)",
+        "1.60 (1.41-2.00)",
         "11.1, 10.0",
         "0.0 (0.0), 0.0 (0.0)",
     ]
 
 
 def test_a_client_waits_for_more_than_prompt_and_generation() -> None:
-    runs = {PLAIN: [run(10)] * 2, BEST: [run(5, wait=0.01)] * 2, OURS: [run(4, wait=0.02), run(4, wait=0.06)]}
+    runs = {
+        PLAIN: [run(10)] * 2,
+        OWN_PLAIN: [run(9)] * 2,
+        BEST: [run(5, wait=0.01)] * 2,
+        OURS: [run(4, wait=0.02), run(4, wait=0.06)],
+    }
     cell = Cell("dflash", "q4_0", 0.0, runs)
     assert cell.waits_ms(OURS) == pytest.approx((10, 60)) and cell.waits_ms(BEST) == pytest.approx((5, 10))
     assert cell.to_json()["systems"][OURS]["wait_ms"] == [10, 60]
@@ -145,8 +154,8 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     broken, started = {MIDDLE}, list[str]()
 
     class Alone(Scripted):
-        def __init__(self, commands: dict[str, list[str]]) -> None:
-            super().__init__({PLAIN: 9.0, SHORT: 1.5, MIDDLE: 1.0, BEST: 1.2, OURS: 1.0} | dict.fromkeys(commands, 1.0))
+        def __init__(self, commands: dict[str, list[str]], *, own_plain: bool) -> None:
+            super().__init__(dict.fromkeys([*commands, OWN_PLAIN] if own_plain else commands, 1.0))
             (self.name,) = commands
             started.append(self.name)
 
@@ -171,7 +180,7 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
         for done in compare.measure_apart(setting, [{"messages": []}] * 3, filled, 50, 2)
     ]
     assert started == [PLAIN, OURS, SHORT, MIDDLE, BEST]
-    assert seen == [(2, sorted(UPSTREAM)), (3, [BEST, MIDDLE]), (3, [BEST, MIDDLE]), (4, [MIDDLE])]
+    assert seen == [(3, sorted(UPSTREAM)), (4, [BEST, MIDDLE]), (4, [BEST, MIDDLE]), (5, [MIDDLE])]
     assert all(len(run.tokens) == 3 for cell in filled for runs in cell.runs.values() for run in runs)
     text = markdown(filled, "Here.")
     assert f"Left out of T1: {MIDDLE}, {MIDDLE} ended with status 1:" in text and "abort" not in text
@@ -183,7 +192,7 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_any_draft_length_plain_is_upstreams_best(cell: Cell) -> None:
-    alone = Cell("dflash", "q4_0", 0.0, {name: cell.runs[name] for name in (PLAIN, OURS)})
+    alone = Cell("dflash", "q4_0", 0.0, {name: cell.runs[name] for name in (PLAIN, OWN_PLAIN, OURS)})
     assert alone.best == PLAIN and alone.ratio(alone.best) == alone.ratio(PLAIN)
 
 
@@ -250,12 +259,12 @@ def test_small_run_against_upstream(tmp_path: Path, repo: Path) -> None:
     subprocess.run(argv, check=True, cwd=repo, timeout=1500)
     (data,) = json.loads((tmp_path / "result.json").read_text())["cells"]
     systems = data["systems"]
-    assert len(systems) == 5 and all(s["tokens_per_second"] > 0 for s in systems.values())
+    assert len(systems) == 6 and all(s["tokens_per_second"] > 0 for s in systems.values())
     assert all(s["same_answers_as_plain"] >= 6 for s in systems.values())  # of 8; quantized ties may differ
     # Both servers count alike: whose answers are all plain upstream's has as many tokens.
     same = [sum(s["runs"][0]["tokens"]) for s in systems.values() if s["same_answers_as_plain"] == 8]
     assert len(same) >= 2 and len(set(same)) == 1
-    assert systems[OURS]["al"] > 2 and systems[PLAIN]["al"] == 1
+    assert systems[OURS]["al"] > 2 and systems[PLAIN]["al"] == systems[OWN_PLAIN]["al"] == 1
 
 
 @pytest.mark.slow

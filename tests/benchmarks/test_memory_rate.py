@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import compare_upstream, memory_rate, pairs, record
 from benchmarks.compare_upstream import Cell, Run, joined, markdown, memory_use
-from benchmarks.systems import OURS, PLAIN
+from benchmarks.systems import OURS, OWN_PLAIN, PLAIN
 from dflash_local.build import peer
 from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.demo.shapes import Pair
@@ -77,7 +77,7 @@ def test_a_token_reads_all_but_the_embedding(pocket: dict[str, Path]) -> None:
 
 def test_a_record_says_it() -> None:
     run = Run([100], [2.0], [2.1], [0.1], [100], [1])
-    cells = [Cell("dflash", ftype, 0.0, {PLAIN: [run], OURS: [run]}) for ftype in ("q4_k_m", "q8_0")]
+    cells = [Cell("dflash", ftype, 0.0, {PLAIN: [run], OWN_PLAIN: [run], OURS: [run]}) for ftype in ("q4_k_m", "q8_0")]
     rate = {"device": "CUDA0: NVIDIA H200", "gb_per_s": 4800.0, "source": "data sheet"}
     assert memory_use(cells, {"q4_k_m": 1}, None) == {} and "Share" not in markdown(cells, "Here.")
     use = joined(
@@ -94,7 +94,7 @@ def test_the_comparison_says_it(pocket: dict[str, Path], tmp_path: Path, monkeyp
 
     def measured(_args: Any, _setting: Any, cells: list[Cell], _prompts: Any) -> Iterator[list[Cell]]:
         for cell in cells:
-            cell.runs.update({PLAIN: [run], OURS: [run]})
+            cell.runs.update({PLAIN: [run], OWN_PLAIN: [run], OURS: [run]})
         yield cells
 
     monkeypatch.setattr(compare_upstream, "measured", measured)
