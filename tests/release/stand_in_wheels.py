@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LINUX = f"manylinux_2_17_{platform.machine()}"
+WINDOWS = "win_amd64"
 
 
 @dataclass(frozen=True)
