@@ -212,7 +212,8 @@ param(
         $pattern = "^dflash_local-([0-9]+(?:\.[0-9]+)+)\+$($Setup.Backend)-py3-none-$Tag\.whl$"
         $found = @($Names | Where-Object { $_ -match $pattern -and (-not $Version -or $Matches[1] -eq $Version) })
         if (-not $found) {
-            Stop-With "$($Setup.Wheels) has no wheel of dflash-local $Version for $($Setup.Backend) on $Tag" `
+            $asked = "dflash-local $Version".TrimEnd()
+            Stop-With "$($Setup.Wheels) has no wheel of $asked for $($Setup.Backend) on $Tag" `
                 'choose what is there by -Backend and -Version, or compile: -FromSource'
         }
         return $found | Sort-Object { [version][regex]::Match($_, '^dflash_local-([0-9.]+)\+').Groups[1].Value } |

@@ -57,7 +57,9 @@ def bind(block: Block, arguments: list[Argument], name: str) -> dict[str, Any]:
         else:
             given = next(rest, None) if argument.value is MISSING else argument
             if given is None or (given is not argument and given.name):
-                message = f"Missing an argument for parameter '{argument.name}'. Specify a parameter of type 'System.String'."
+                message = (
+                    f"Missing an argument for parameter '{argument.name}'. Specify a parameter of type 'System.String'."
+                )
                 raise Thrown(message, "ParameterBindingException")
             values[key] = given.as_type(parameters[key].type)
     _bind_free(block, free, values, name)

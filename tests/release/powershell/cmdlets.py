@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +82,18 @@ class Cmdlet:
 CMDLETS: dict[str, Cmdlet] = {}
 ALIASES = {"irm": "invoke-restmethod", "iex": "invoke-expression"}
 Run = Callable[[Call], Iterable[Any]]
+Declaration = Callable[[Run], Run]
 
 
-def cmdlet(name: str, positions: str = "", switches: str = "", values: str = "", takes_input: bool = False) -> Any:
+def cmdlet(
+    name: str, positions: str = "", switches: str = "", values: str = "", takes_input: bool = False
+) -> Declaration:
     """Declare one. The last of `positions` takes all that are left if it ends with three dots."""
 
     def declare(run: Run) -> Run:
-        lists = [tuple(words.split()) for words in (positions, switches, f"{values} ErrorAction")]
-        CMDLETS[name.lower()] = Cmdlet(name, run, *lists, takes_input)
+        options = (*values.split(), "ErrorAction")
+        places = tuple(positions.split())
+        CMDLETS[name.lower()] = Cmdlet(name, run, places, tuple(switches.split()), options, takes_input)
         return run
 
     return declare
@@ -272,8 +276,9 @@ def get_date(call: Call) -> Iterable[Any]:
     """Each call is in a second of its own, as installations are."""
     if call.arguments["format"] != "yyyyMMddHHmmss":
         raise unknown("another format of a date")
-    call.interpreter.seconds += 1
-    return [f"{datetime(2026, 1, 1):%Y%m%d}{call.interpreter.seconds:06}"]
+    machine = call.interpreter.machine
+    machine.time += timedelta(seconds=1)
+    return [f"{machine.time:%Y%m%d%H%M%S}"]
 
 
 @cmdlet("Add-Type", values="AssemblyName")
@@ -327,5 +332,3 @@ def invoke_expression(call: Call) -> Iterable[Any]:
     """Runs in the scope of its caller. What parameters set there is put back afterwards."""
     for text in call.input:
         yield from call.interpreter.dotted(parse(text_of(text)), call.scope)
-
-

@@ -23,7 +23,7 @@ class CommandReader(ExpressionReader):
     def command(self) -> Command:
         name = self._name()
         arguments: list[Expression | Named | Splat] = []
-        redirections = []
+        redirections: list[Redirection] = []
         while True:
             self.blanks()
             if self.ended or self.sees(*_ENDS):
@@ -91,5 +91,3 @@ class CommandReader(ExpressionReader):
         if not number:
             return Constant(word[0])
         return Constant(float(word[0]) if number[1] else int(word[0]), word[0])
-
-

@@ -6,8 +6,24 @@ import re
 
 from tests.release.powershell.cursor import Cursor
 from tests.release.powershell.syntax import (
-    Array, ArrayOf, Binary, Block, Cast, Constant, Expandable, Expression, Grouped, Index, Inner, Invocation, Member,
-    Statement, Table, TypeName, Unary, Variable,
+    Array,
+    ArrayOf,
+    Binary,
+    Block,
+    Cast,
+    Constant,
+    Expandable,
+    Expression,
+    Grouped,
+    Index,
+    Inner,
+    Invocation,
+    Member,
+    Statement,
+    Table,
+    TypeName,
+    Unary,
+    Variable,
 )  # fmt: skip
 
 # From those that bind last to those that bind first.
@@ -109,6 +125,8 @@ class ExpressionReader(Cursor):
             return self.variable()
         if found := self.match(_NUMBER):
             return Constant(float(found[0]) if "." in found[0] else int(found[0]), found[0])
+        if re.match(r"[\d.]", self.text[self.place : self.place + 1]):
+            raise self.unknown("this number")
         raise self.wrong("an expression")
 
     def grouped(self) -> Expression:

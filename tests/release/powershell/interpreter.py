@@ -17,12 +17,48 @@ from tests.release.powershell.operators import binary, joined_or_negated
 from tests.release.powershell.parser import parse
 from tests.release.powershell.scope import MISSING, ItemScope, Scope
 from tests.release.powershell.syntax import (
-    Array, ArrayOf, Assignment, Binary, Block, Cast, Command, Constant, Expandable, Expression, Foreach, Function,
-    Grouped, If, Index, Inner, Invocation, Leave, Member, Named, Pipeline, Redirection, Splat, Statement, Table, Try,
-    TypeName, Unary, Variable,
+    Array,
+    ArrayOf,
+    Assignment,
+    Binary,
+    Block,
+    Cast,
+    Command,
+    Constant,
+    Expandable,
+    Expression,
+    Foreach,
+    Function,
+    Grouped,
+    If,
+    Index,
+    Inner,
+    Invocation,
+    Leave,
+    Member,
+    Named,
+    Pipeline,
+    Redirection,
+    Splat,
+    Statement,
+    Table,
+    Try,
+    TypeName,
+    Unary,
+    Variable,
 )  # fmt: skip
 from tests.release.powershell.values import (
-    NOTHING, ErrorRecord, Hashtable, NetObject, collapsed, converted, each, integer, plain, text_of, truth,
+    NOTHING,
+    ErrorRecord,
+    Hashtable,
+    NetObject,
+    collapsed,
+    converted,
+    each,
+    integer,
+    plain,
+    text_of,
+    truth,
 )  # fmt: skip
 from tests.release.powershell.version import PowerShell
 from tests.release.powershell.windows import PROCESS, Machine
@@ -36,7 +72,6 @@ class Interpreter:
     def __post_init__(self) -> None:
         self.console: list[str] = []
         self.classes = Classes(self.machine, self.powershell)
-        self.seconds = 0
         self.exit_code = 0  # of the last script
         self.root = Scope()
         self.root.own |= {
@@ -261,25 +296,27 @@ class Interpreter:
         self, name: str, arguments: list[Argument], redirections: tuple[Redirection, ...], scope: Scope
     ) -> Iterator[Any]:
         path = self.machine.find(name)
+        if path is None and re.fullmatch(r"[A-Za-z]+-[A-Za-z]+", name):
+            raise unknown(name)
         if path is None:
             raise Thrown(f"The term '{name}' is not recognized.", "CommandNotFoundException")
         words = [word for argument in arguments for word in argument.words()]
         try:
             process = programs.start(self.machine, path, write(words, self.powershell, path))
         except NetFault as fault:
-            raise Thrown(
-                f"Program '{name}' failed to run: {fault.message}", "ApplicationFailedException"
-            ) from None
+            raise Thrown(f"Program '{name}' failed to run: {fault.message}", "ApplicationFailedException") from None
         streams = self._streams(redirections, scope)
         for number, line in process.lines:
             yield from streams[number](line)
         self.root.own["lastexitcode"] = process.code
-        if process.code and self.powershell.escapes and truth(self._preference(scope, "psnativecommanduseerroractionpreference")):
+        if (
+            process.code
+            and self.powershell.escapes
+            and truth(self._preference(scope, "psnativecommanduseerroractionpreference"))
+        ):
             self.report(f'Program "{name}" ended with non-zero exit code: {process.code}.', "", scope, None)
 
-    def _streams(
-        self, redirections: tuple[Redirection, ...], scope: Scope
-    ) -> dict[int, Callable[[str], list[Any]]]:
+    def _streams(self, redirections: tuple[Redirection, ...], scope: Scope) -> dict[int, Callable[[str], list[Any]]]:
         """What becomes of a line of stdout (1) and of stderr (2)."""
 
         def shown(line: str) -> list[Any]:
@@ -324,7 +361,9 @@ class Interpreter:
             case Constant(value):
                 return value
             case Expandable(parts):
-                return "".join(part if isinstance(part, str) else text_of(self.expression(part, scope)) for part in parts)
+                return "".join(
+                    part if isinstance(part, str) else text_of(self.expression(part, scope)) for part in parts
+                )
             case Variable():
                 return self.variable(expression, scope)
             case Array(items):
@@ -442,5 +481,3 @@ def parse_file(text: str, path: str) -> Block:
     if re.search(r"[^\x00-\x7f]", text):
         raise unknown("a script with other letters than ASCII's")
     return parse(text, path)
-
-

@@ -9,7 +9,17 @@ from typing import Any
 from tests.release.powershell.faults import unknown
 from tests.release.powershell.scope import Scope
 from tests.release.powershell.values import (
-    EnumValue, Hashtable, each, equal, joined, less, pattern_of, plain, text_of, truth, wildcard,
+    EnumValue,
+    Hashtable,
+    each,
+    equal,
+    joined,
+    less,
+    pattern_of,
+    plain,
+    text_of,
+    truth,
+    wildcard,
 )  # fmt: skip
 
 
@@ -73,6 +83,8 @@ def _contains(left: Any, right: Any) -> bool:
 
 def _sum(left: Any, right: Any) -> Any:
     left = plain(left)
+    if left is None:
+        return right
     if isinstance(left, list):
         return left + list(each(right))
     if isinstance(left, str):

@@ -6,8 +6,21 @@ import re
 
 from tests.release.powershell.commands import CommandReader
 from tests.release.powershell.syntax import (
-    Assignment, Block, Command, Expression, Foreach, Function, If, Index, Leave, Member, Parameter, Pipeline, Statement,
-    Try, Variable,
+    Assignment,
+    Block,
+    Command,
+    Expression,
+    Foreach,
+    Function,
+    If,
+    Index,
+    Leave,
+    Member,
+    Parameter,
+    Pipeline,
+    Statement,
+    Try,
+    Variable,
 )  # fmt: skip
 
 _WORD = re.compile(r"[A-Za-z]+(?![\w-])")
@@ -78,7 +91,7 @@ class Parser(CommandReader):
         return tuple(parameters)
 
     def statements(self, end: str) -> tuple[Statement, ...]:
-        statements = []
+        statements: list[Statement] = []
         while True:
             self.match(re.compile(r"[\s;]+"))
             self.lines()

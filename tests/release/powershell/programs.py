@@ -220,7 +220,9 @@ class Installation:
         packages = _packages(self.machine, self.program)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
-            info = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if ".dist-info/" in name}
+            info = {
+                Path(name).name: archive.read(name).decode() for name in archive.namelist() if ".dist-info/" in name
+            }
         for name, entry in re.findall(r"^([\w-]+) = (\S+)$", info.get("entry_points.txt", ""), re.MULTILINE):
             program = ntpath.join(ntpath.dirname(self.program), f"{name}.exe")
             write_program(self.machine, program, "command", entry=entry)

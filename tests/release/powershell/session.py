@@ -46,6 +46,11 @@ class Session:
             self.closed = True
         return "".join(f"{text}\n" for text in console)
 
+    def fails(self, line: str) -> bool:
+        """Run a line. Whether an error has ended it."""
+        self.type(line)
+        return self.failed
+
 
 @dataclass(frozen=True)
 class Ended:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from tests.release.powershell.faults import NetFault
@@ -43,11 +44,13 @@ class Machine:
     in_use: set[Path] = field(default_factory=set)
     read_only: set[Path] = field(default_factory=set)  # folders where nothing new may be made
     short_names: dict[str, str] = field(default_factory=dict)  # NAME~1 and what it is short for
+    time: datetime = datetime(2026, 1, 1)
     started: list[list[str]] = field(default_factory=list)  # programs, each with its arguments
 
     def __post_init__(self) -> None:
+        local = f"{self.home}\\AppData\\Local"
         self.variables = Variables(
-            USERPROFILE=self.home, LOCALAPPDATA=f"{self.home}\\AppData\\Local", TEMP=f"{self.home}\\AppData\\Local\\Temp",
+            USERPROFILE=self.home, LOCALAPPDATA=local, TEMP=f"{local}\\Temp",
             PATH="C:\\Windows\\System32;C:\\tools", PATHEXT=".COM;.EXE;.BAT;.CMD",
         )  # fmt: skip
         for name in ("C:\\Windows\\System32", "C:\\tools", self.temporary):
