@@ -212,11 +212,13 @@ def test_files_in_use(user: User) -> None:
     assert len(user.environments()) == 1
 
     # Something else that is open: what is left can be removed later.
-    (library,) = user.folder(HOME).rglob("native.py")
-    user.machine.in_use.add(library)
-    refused = user.refusal("-Uninstall")
-    assert f"not all of {HOME} was removed (Cannot remove item" in refused
-    assert library.is_file()
+    log = user.folder(f"{HOME}\\server.log")
+    log.touch()
+    for file in (*user.folder(HOME).rglob("native.py"), log):
+        user.machine.in_use = {file}
+        refused = user.refusal("-Uninstall")
+        assert f"not all of {HOME} was removed (Cannot remove item" in refused
+        assert file.is_file()
     user.machine.in_use.clear()
     user.says("-Uninstall")
     assert not user.folder(HOME).exists()
@@ -350,6 +352,10 @@ def test_from_source(user: User, tmp_path: Path) -> None:
     assert any("--seed" in command for command in user.machine.started), "the build needs pip"
     said = user.run("-FromSource -Backend hip").said
     assert said.endswith("no such compiler\nerror: llama.cpp could not be compiled\n  fix: see above\n")
+    session = Session(user.machine, user.powershell)
+    session.type("$PSNativeCommandUseErrorActionPreference = $true")
+    said = session.type("& 'C:\\get it\\install.ps1' -FromSource -Backend hip")
+    assert said.endswith("no such compiler\nerror: llama.cpp could not be compiled\n  fix: see above\n")
     assert user.version() == "dflash-local 9.9.1"
     assert len(user.environments()) == 1
     assert "failed (No matching distribution found for dflash-local==9.9.2)" in user.refusal(
@@ -376,6 +382,12 @@ def test_pythons_that_do_not_serve(user: User) -> None:
     python.unlink()
     user.folder("C:\\tools\\py.exe").unlink()
     assert "there is no Python" in user.refusal("-Wheels C:\\wheels -DryRun")
+
+
+def test_a_python_that_warns_serves(user: User) -> None:
+    user.wheels("C:\\wheels", "9.9.1")
+    write_program(user.machine, "C:\\tools\\python.exe", **PYTHON, warns="a warning\n")
+    assert "installed  dflash-local 9.9.1+cpu, with CPU RPC\n" in user.says("-Wheels C:\\wheels -Offline")
 
 
 def test_the_first_python_that_serves_is_the_last_that_is_tried(user: User) -> None:

@@ -43,7 +43,7 @@ class Process:
 
 
 def write_program(machine: Machine, path: str, kind: str, **settings: Any) -> Path:
-    """Put one there: "python" (with `version`, `bits`, `venv`), "uv", "store" or "command" (with `entry`)."""
+    """Put one there: "python" (with `version`, `bits`, `venv`, and what it `warns` of), "uv", "store" or "command" (with `entry`)."""
     place = machine.make_folder(ntpath.dirname(path)) / ntpath.basename(path)
     place.write_text(_HEAD + json.dumps({"kind": kind, **settings}))
     return place
@@ -98,7 +98,7 @@ def _code(process: Process, code: str) -> None:
     before += ["import ensurepip"] if settings["venv"] else ["sys.modules['ensurepip'] = None"]
     command = [sys.executable, "-I", "-S", "-c", f"{'; '.join(before)}; exec({code!r})"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    process.fail(done.stderr, done.returncode)
+    process.fail(settings.get("warns", "") + done.stderr, done.returncode)
     process.out(done.stdout)
 
 
