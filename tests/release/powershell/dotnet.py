@@ -93,7 +93,7 @@ class Utf8(NetObject):
         self._mark = mark
 
 
-class Path_(NetObject):
+class PathClass(NetObject):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
@@ -104,7 +104,7 @@ class Path_(NetObject):
         return re.match(r"[\\/]|[A-Za-z]:", path) is not None
 
 
-class File_(NetObject):
+class FileClass(NetObject):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
@@ -122,7 +122,7 @@ class File_(NetObject):
         return Stream(place.read_bytes())
 
 
-class ZipFile_(NetObject):
+class ZipFileClass(NetObject):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
@@ -130,7 +130,7 @@ class ZipFile_(NetObject):
         return ZipArchive(self._machine.here(path))
 
 
-class Environment_(NetObject):
+class EnvironmentClass(NetObject):
     def __init__(self, machine: Machine) -> None:
         self._stored = machine.variables
         self.OSVersion = OperatingSystem()
@@ -158,7 +158,7 @@ class Protocols(NetObject):
     Tls12 = EnumValue("Tls12", 0xC00)
 
 
-class Regex_(NetObject):
+class RegexClass(NetObject):
     def Match(self, text: str, pattern: str) -> RegexMatch:
         return RegexMatch(re.search(pattern_of(pattern), text))
 
@@ -166,7 +166,7 @@ class Regex_(NetObject):
         return re.sub(r"[\\*+?|{\[()^$.#\s]", lambda sign: "\\" + sign[0], text)
 
 
-class ScriptBlock_(NetObject):
+class ScriptBlockClass(NetObject):
     def Create(self, text: str) -> Block:
         return parse(text)
 
@@ -176,9 +176,9 @@ class Classes:
 
     def __init__(self, machine: Machine, powershell: PowerShell) -> None:
         self._statics: dict[str, NetObject] = {
-            "io.path": Path_(machine), "io.file": File_(machine), "io.compression.zipfile": ZipFile_(machine),
-            "environment": Environment_(machine), "net.servicepointmanager": ServicePoints(powershell),
-            "net.securityprotocoltype": Protocols(), "regex": Regex_(), "scriptblock": ScriptBlock_(),
+            "io.path": PathClass(machine), "io.file": FileClass(machine), "io.compression.zipfile": ZipFileClass(machine),
+            "environment": EnvironmentClass(machine), "net.servicepointmanager": ServicePoints(powershell),
+            "net.securityprotocoltype": Protocols(), "regex": RegexClass(), "scriptblock": ScriptBlockClass(),
         }  # fmt: skip
         self._new: dict[str, Callable[..., NetObject]] = {"io.streamreader": StreamReader, "text.utf8encoding": Utf8}
         self._absent = set() if powershell.has_all_classes else {"io.compression.zipfile"}

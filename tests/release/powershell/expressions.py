@@ -214,7 +214,7 @@ class ExpressionReader(Cursor):
     def postfix(self, target: Expression) -> Expression:
         while True:
             if self.sees("::") or (self.sees(".") and not self.sees("..")):
-                self.take("::") or self.take(".")
+                self.place += 2 if self.sees("::") else 1
                 name = self.match(_NAME)
                 if not name:
                     raise self.unknown("this name of a member")

@@ -164,7 +164,8 @@ class Parser(CommandReader):
             if word == "elseif":
                 clauses.append((self._condition(), self.block()))
                 continue
-            self.lines() if word else None
+            if word:
+                self.lines()
             return If(tuple(clauses), self.block() if word else None, line)
 
     def _next_word(self, *words: str) -> str:

@@ -43,7 +43,8 @@ class Process:
 
 
 def write_program(machine: Machine, path: str, kind: str, **settings: Any) -> Path:
-    """Put one there: "python" (with `version`, `bits`, `venv`, and what it `warns` of), "uv", "store" or "command" (with `entry`)."""
+    """Put one there: "python" (with `version`, `bits`, `venv`, and what it `warns` of), "uv", "store", or "command"
+    (with `entry`)."""
     place = machine.make_folder(ntpath.dirname(path)) / ntpath.basename(path)
     place.write_text(_HEAD + json.dumps({"kind": kind, **settings}))
     return place
