@@ -5,6 +5,7 @@
 #   & ([scriptblock]::Create((irm ADDRESS/install.ps1))) -DryRun   with arguments
 #
 # Runs in Windows PowerShell 5.1 and PowerShell 7. A release's own copy knows where the wheels of that release are.
+
 # Without this line, a misspelt argument would be passed over, and its value taken for that of another one.
 [CmdletBinding(PositionalBinding = $false)]
 param(
@@ -145,8 +146,9 @@ param(
 
     # The path of a program below a folder that is running: Windows keeps its file.
     function Find-Used([string]$Folder) {
-        return Get-ChildItem -LiteralPath $Folder -Recurse -Filter '*.exe' | ForEach-Object { $_.FullName } |
-            Where-Object { Test-Used $_ } | Select-Object -First 1
+        # Paths that are too long for PowerShell 5.1 lead to no program.
+        return Get-ChildItem -LiteralPath $Folder -Recurse -Filter '*.exe' -ErrorAction SilentlyContinue |
+            ForEach-Object { $_.FullName } | Where-Object { Test-Used $_ } | Select-Object -First 1
     }
 
     function Test-Used([string]$File) {

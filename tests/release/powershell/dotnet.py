@@ -176,8 +176,9 @@ class Classes:
 
     def __init__(self, machine: Machine, powershell: PowerShell) -> None:
         self._statics: dict[str, NetObject] = {
-            "io.path": PathClass(machine), "io.file": FileClass(machine), "io.compression.zipfile": ZipFileClass(machine),
-            "environment": EnvironmentClass(machine), "net.servicepointmanager": ServicePoints(powershell),
+            "io.path": PathClass(machine), "io.file": FileClass(machine),
+            "io.compression.zipfile": ZipFileClass(machine), "environment": EnvironmentClass(machine),
+            "net.servicepointmanager": ServicePoints(powershell),
             "net.securityprotocoltype": Protocols(), "regex": RegexClass(), "scriptblock": ScriptBlockClass(),
         }  # fmt: skip
         self._new: dict[str, Callable[..., NetObject]] = {"io.streamreader": StreamReader, "text.utf8encoding": Utf8}
