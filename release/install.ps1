@@ -5,6 +5,9 @@
 #   & ([scriptblock]::Create((irm ADDRESS/install.ps1))) -DryRun   with arguments
 #
 # Runs in Windows PowerShell 5.1 and PowerShell 7. A release's own copy knows where the wheels of that release are.
+
+# Without this line, a misspelt argument would be passed over, and its value taken for that of another one.
+[CmdletBinding(PositionalBinding = $false)]
 param(
     [string]$Wheels = $env:DFLASH_WHEELS,     # folder with ready wheels; a URL must offer a SHA256SUMS beside them
     [string]$Version = $env:DFLASH_VERSION,   # default: the newest
@@ -18,13 +21,13 @@ param(
     [switch]$Uninstall                        # remove what this script installed
 )
 
-$ReleaseWheels = '' # `make installers` writes the address of the release here
-
 # In a scope of its own: piped into iex, nothing of this stays in the user's session.
 & {
     $ErrorActionPreference = 'Stop'
+    $PSNativeCommandUseErrorActionPreference = $false # PowerShell 7; whether a program has failed is looked at here
     Set-StrictMode -Version 2.0
 
+    $ReleaseWheels = '' # `make installers` writes the address of the release here
     $Tag = 'win_amd64'
     $Marker = 'made-by-install.ps1'
     $Setup = @{} # what Resolve-Arguments, Find-Installer and Select-Wheel find out
@@ -37,23 +40,34 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
         return [bool](Get-Command $Name -CommandType Application -ErrorAction SilentlyContinue)
     }
 
-    # Runs a program whose output only matters if it fails; returns that output.
-    function Invoke-Quietly([string]$Program, [string[]]$Arguments) {
+    # Runs a program and returns what it writes to stdout. All of its output matters if it fails.
+    function Invoke-Quietly(
+        [string]$Program,
+        [string[]]$Arguments,
+        [string]$Sentence = "$(Split-Path -Leaf $Program) failed",
+        [string]$Fix = "run it by hand: $Program $($Arguments -join ' ')"
+    ) {
         # In PowerShell 5.1, a line on stderr would be an exception.
         $ErrorActionPreference = 'Continue'
-        $lines = & $Program @Arguments 2>&1 | ForEach-Object { "$_" }
+        $output = @(& $Program @Arguments 2>&1)
         $ErrorActionPreference = 'Stop'
         if ($LASTEXITCODE -ne 0) {
+            $lines = @($output | ForEach-Object { "$_" })
             $text = $lines -join "`n"
             if ($text -match 'new connection|getaddrinfo|unreachable|dns error|timed out|sending request') {
                 Stop-With 'no network: packages that dflash-local needs cannot be fetched' `
                     'connect, or set HTTPS_PROXY, or use -Offline with a folder that has them'
             }
-            $last = $lines | Where-Object { $_ -match 'error' } | Select-Object -Last 1
-            Stop-With "$(Split-Path -Leaf $Program) failed ($last)" `
-                "run it by hand: $Program $($Arguments -join ' ')"
+            $last = @("exit code $LASTEXITCODE") + @($lines | Where-Object { $_ -match 'error' }) |
+                Select-Object -Last 1
+            Stop-With "$Sentence ($($last -replace '^\s*error: *', ''))" $Fix
         }
-        return $lines
+        return $output | Where-Object { $_ -is [string] }
+    }
+
+    # Without backslashes at the end: PowerShell 5.1 passes them to programs so that they escape a quote.
+    function Get-Trimmed([string]$Path) {
+        return $Path -replace '(?<=[^:\\])\\+$', ''
     }
 
     # Fills $Setup: what is asked for, where everything is, and from where it comes.
@@ -61,12 +75,11 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
         if ([System.Environment]::OSVersion.Platform -ne 'Win32NT') {
             Stop-With 'this script is for Windows' 'run install.sh on Linux and macOS'
         }
-        $folder = if ($Prefix) { $Prefix } else { Join-Path $env:LOCALAPPDATA 'dflash-local' }
-        $Setup.Home = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($folder)
+        $Setup.Home = Resolve-Prefix
         $Setup.Command = Join-Path $Setup.Home 'bin\dflash-local.cmd'
         $Setup.Backend = if ($Backend) { $Backend } else { 'auto' }
         $Setup.Installer = $Installer
-        $Setup.Python = $Python
+        $Setup.Python = Get-Trimmed $Python
         if ($Version -and $Version -notmatch '^[0-9]+(\.[0-9]+)+$') {
             Stop-With "-Version '$Version' is no version" 'use numbers such as 0.2.0'
         }
@@ -75,6 +88,18 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
             Stop-With "-Backend '$Backend' is no backend" 'use auto, cpu, cuda, vulkan or hip'
         }
         Resolve-Wheels
+    }
+
+    function Resolve-Prefix {
+        try {
+            $folder = if ($Prefix) { $Prefix } else { Join-Path $env:LOCALAPPDATA 'dflash-local' }
+            $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($folder)
+            # That of a drive such as HKCU: has no root.
+            if (-not [System.IO.Path]::IsPathRooted($path)) { throw 'it is on no disk' }
+        } catch {
+            Stop-With "-Prefix '$Prefix' is no folder ($($_.Exception.Message))" 'name one, such as C:\dflash-local'
+        }
+        return Get-Trimmed $path
     }
 
     function Resolve-Wheels {
@@ -89,7 +114,7 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
             if (-not (Test-Path -LiteralPath $place -PathType Container)) {
                 Stop-With "-Wheels '$place' is no folder" 'name the folder that holds the wheels, or a URL'
             }
-            $place = (Resolve-Path -LiteralPath $place).ProviderPath
+            $place = Get-Trimmed (Resolve-Path -LiteralPath $place).ProviderPath
         }
         $Setup.Wheels = $place
     }
@@ -98,9 +123,41 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
         if (-not (Test-Path -LiteralPath (Join-Path $Setup.Home $Marker))) {
             Stop-With "nothing that this script installed is in $($Setup.Home)" 'name the -Prefix of the installation'
         }
-        Remove-Item -LiteralPath $Setup.Home -Recurse -Force
+        if ($DryRun) {
+            Write-Host "would remove $($Setup.Home)"
+            return
+        }
+        $used = Find-Used $Setup.Home
+        if ($used) {
+            Stop-With "$used is still in use, so nothing was removed" 'end it, then try again'
+        }
+        try {
+            # The marker goes last: what is left can be removed by trying again.
+            Get-ChildItem -LiteralPath $Setup.Home -Force | Where-Object { $_.Name -ne $Marker } |
+                ForEach-Object { Remove-Item -LiteralPath $_.FullName -Recurse -Force }
+            Remove-Item -LiteralPath $Setup.Home -Recurse -Force
+        } catch {
+            Stop-With "not all of $($Setup.Home) was removed ($($_.Exception.Message))" `
+                'close what uses it, then try again'
+        }
         Write-Host "removed $($Setup.Home)"
         Write-Host 'kept: the cache (DFLASH_CACHE, or .cache\dflash-local in your profile) and models'
+    }
+
+    # The path of a program below a folder that is running: Windows keeps its file.
+    function Find-Used([string]$Folder) {
+        # Paths that are too long for PowerShell 5.1 lead to no program.
+        return Get-ChildItem -LiteralPath $Folder -Recurse -Filter '*.exe' -ErrorAction SilentlyContinue |
+            ForEach-Object { $_.FullName } | Where-Object { Test-Used $_ } | Select-Object -First 1
+    }
+
+    function Test-Used([string]$File) {
+        try {
+            [System.IO.File]::Open($File, 'Open', 'ReadWrite', 'None').Dispose()
+            return $false
+        } catch {
+            return $true
+        }
     }
 
     # Sets Installer, and Python unless uv chooses it.
@@ -125,7 +182,11 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
         # The alias of Microsoft's store is a program, too: it only opens the store, and fails.
         $ErrorActionPreference = 'Continue'
         $code = 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10) or sys.maxsize < 2**32)'
-        & $Name -I -c $code *> $null
+        try {
+            & $Name -I -c $code *> $null
+        } catch {
+            return $false # an alias that leads nowhere cannot even be started
+        }
         return $LASTEXITCODE -eq 0
     }
 
@@ -153,7 +214,8 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
         $pattern = "^dflash_local-([0-9]+(?:\.[0-9]+)+)\+$($Setup.Backend)-py3-none-$Tag\.whl$"
         $found = @($Names | Where-Object { $_ -match $pattern -and (-not $Version -or $Matches[1] -eq $Version) })
         if (-not $found) {
-            Stop-With "$($Setup.Wheels) has no wheel of dflash-local $Version for $($Setup.Backend) on $Tag" `
+            $asked = "dflash-local $Version".TrimEnd()
+            Stop-With "$($Setup.Wheels) has no wheel of $asked for $($Setup.Backend) on $Tag" `
                 'choose what is there by -Backend and -Version, or compile: -FromSource'
         }
         return $found | Sort-Object { [version][regex]::Match($_, '^dflash_local-([0-9.]+)\+').Groups[1].Value } |
@@ -258,9 +320,13 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
 
     # A new environment, complete and tried, takes the place of the old ones: a failure leaves those as they were.
     function Install-Environment([string[]]$Names, [string]$Own) {
-        $null = New-Item -ItemType Directory -Force -Path (Join-Path $Setup.Home 'bin')
-        Set-Content -LiteralPath (Join-Path $Setup.Home $Marker) `
-            -Value 'This folder is the one of install.ps1; install.ps1 -Uninstall removes it.'
+        try {
+            $null = New-Item -ItemType Directory -Force -Path (Join-Path $Setup.Home 'bin')
+            Set-Content -LiteralPath (Join-Path $Setup.Home $Marker) `
+                -Value 'This folder is the one of install.ps1; install.ps1 -Uninstall removes it.'
+        } catch {
+            Stop-With "$($Setup.Home) cannot be written ($($_.Exception.Message))" 'choose another folder by -Prefix'
+        }
         $folder = Join-Path $Setup.Home "env-$(Get-Date -Format yyyyMMddHHmmss)-$PID"
         $program = Join-Path $folder 'Scripts\python.exe'
         $Setup.Unfinished = $folder
@@ -277,25 +343,36 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
             & (Join-Path $folder 'Scripts\dflash-local.exe') build --backend $Setup.Backend
             if ($LASTEXITCODE -ne 0) { Stop-With 'llama.cpp could not be compiled' 'see above' }
         }
-        $check = 'from dflash_local import native; print(*native.library_info()["backends"])'.Replace('"', "'")
-        $loaded = Invoke-Quietly $program @('-I', '-c', $check)
+        $broken = 'what was installed does not start on this machine'
+        $fix = 'try another version or backend, by -Version or -Backend'
+        $told = Invoke-Quietly (Join-Path $folder 'Scripts\dflash-local.exe') @('--version') $broken $fix
+        # No double quotes: PowerShell 5.1 would pass them so that they end the argument.
+        $check = "from dflash_local import native; print(*native.library_info()['backends'])"
+        $loaded = Invoke-Quietly $program @('-I', '-c', $check) $broken $fix
         # A relative path has no letters that cmd's code page might lack; a byte order mark would be run as a command.
         $line = "@`"%~dp0..\$(Split-Path -Leaf $folder)\Scripts\dflash-local.exe`" %*`r`n"
         [System.IO.File]::WriteAllText($Setup.Command, $line, (New-Object System.Text.UTF8Encoding($false)))
         $Setup.Unfinished = ''
-        Get-ChildItem -LiteralPath $Setup.Home -Directory -Filter 'env-*' | Where-Object { $_.FullName -ne $folder } |
+        # By name: the same folder may have several paths, with short names for example.
+        $name = Split-Path -Leaf $folder
+        Get-ChildItem -LiteralPath $Setup.Home -Directory -Filter 'env-*' | Where-Object { $_.Name -ne $name } |
             ForEach-Object { Remove-Old $_.FullName }
-        Write-Host "installed  $(& $($Setup.Command) --version), with $loaded"
+        Write-Host "installed  $told, with $loaded"
     }
 
-    # Windows keeps the files of a running program.
+    # As long as one of its programs runs, it stays whole: that program may still load files.
     function Remove-Old([string]$Folder) {
-        try {
-            Remove-Item -LiteralPath $Folder -Recurse -Force
-            Write-Host 'replaced an older installation'
-        } catch {
-            Write-Host "note       $Folder is still in use: the next installation removes it"
+        $used = Find-Used $Folder
+        if (-not $used) {
+            try {
+                Remove-Item -LiteralPath $Folder -Recurse -Force
+                Write-Host 'replaced an older installation'
+                return
+            } catch {
+                $used = $Folder
+            }
         }
+        Write-Host "note       $used is still in use: the next installation removes it"
     }
 
     function Write-Plan([string]$Own) {
@@ -359,6 +436,7 @@ $ReleaseWheels = '' # `make installers` writes the address of the release here
 
     try {
         Invoke-Main
+        $global:LASTEXITCODE = 0
     } catch {
         Write-Host $_.Exception.Message -ForegroundColor Red
         $global:LASTEXITCODE = 1
