@@ -159,7 +159,7 @@ class Engine(Inspection):
         for medium in media:
             self.abilities.check(medium.kind, "prompt")
         if not isinstance(prompt, str):
-            raise RequestError("a prompt with media must be a text: token ids are none of theirs", param="prompt")
+            raise RequestError("a prompt with media must be a text: media have no token ids", param="prompt")
         n_markers = prompt.count(self.abilities.marker)
         if n_markers != len(media):
             raise RequestError(

@@ -59,7 +59,7 @@ class EngineBase:
     @property
     def info(self) -> Mapping[str, Any]:
         """Target, drafter, context and memory (dflash_engine_info), the `tuned_rows` and `few_rows` that were set
-        (tuning.Counts), and `fenced_calls`: the chat template was changed so (fenced_calls.py); read only."""
+        (tuning.Counts), and `fenced_calls`: the chat template asks for calls in blocks of code (fenced_calls.py); read only."""
         return self._info
 
     @property
@@ -86,9 +86,9 @@ class EngineBase:
         return self._scheduler.counters
 
     @property
-    def n_most(self) -> int:
+    def max_requests(self) -> int:
         """The most requests that may run or wait at once."""
-        return self._scheduler.n_most
+        return self._scheduler.max_requests
 
     @property
     def n_running(self) -> int:

@@ -102,7 +102,7 @@ class Scheduler:
         try:
             with self._lock:
                 self._raise_if_ended()
-                if len(self._generations) >= self.n_most:
+                if len(self._generations) >= self.max_requests:
                     raise QueueFullError(
                         "too many requests are waiting", retry_after=self._retry_after(), hint="try again later"
                     )
@@ -153,7 +153,7 @@ class Scheduler:
         return [busy.get(slot) or self._last.get(slot) for slot in range(self._n_slots)]
 
     @property
-    def n_most(self) -> int:
+    def max_requests(self) -> int:
         """The most requests that may run or wait at once."""
         return self._n_slots + self._max_queue
 

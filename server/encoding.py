@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import orjson
+from starlette.responses import Response
 
 
 def encode(value: Any) -> bytes:
@@ -15,3 +16,12 @@ def encode(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class JSON(Response):
+    """A JSON body, written as UTF-8 without escapes."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return encode(content)

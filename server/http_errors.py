@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError, QueueFullError, RequestError, RPCError
 from dflash_local.server.answers.error import ErrorAnswer, ErrorDetail
 from dflash_local.server.answers.messages import MessageError, MessageErrorDetail, MessageErrorType
 from dflash_local.server.answers.ollama import OllamaError
-from dflash_local.server.encoding import encode
+from dflash_local.server.encoding import JSON
 from dflash_local.server.route_path import route_path
 
 MESSAGES = "/v1/messages"
@@ -71,15 +70,6 @@ class ClientLeft(HTTPError):
 def not_supported(message: str) -> HTTPError:
     """501: what this server, its model or its flags cannot do."""
     return HTTPError(501, message)
-
-
-class JSON(Response):
-    """A JSON body, written as UTF-8 without escapes."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return encode(content)
 
 
 # Status, type and code by the error's class, or by the nearest base that is here.

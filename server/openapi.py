@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.formats.events import EVENTS, NDJSON
-from dflash_local.server.http_errors import JSON, OLLAMA
+from dflash_local.server.encoding import JSON
+from dflash_local.server.http_errors import OLLAMA
 from dflash_local.server.routes.endpoint import Endpoint
 
 REF = "#/components/schemas/{model}"

@@ -88,10 +88,10 @@ async def events(
                 completions[index] = item
                 bodies = [*(reply.begin(index) if is_first else ()), *reply.end(index, item)]
                 if len(completions) == len(generations):
-                    answers = [completions[choice] for choice in range(len(generations))]
+                    in_order = [completions[choice] for choice in range(len(generations))]
                     if include_usage:
-                        bodies.append(reply.usage_event(answers, n_prompts))
-                    reply.close(bodies, answers)
+                        bodies.append(reply.usage_event(in_order, n_prompts))
+                    reply.close(bodies, in_order)
             if bodies:
                 yield bodies
 

@@ -73,7 +73,7 @@ def _submit_all(
 
     `id_slot` is that of each prompt's first choice, as in llama-server: the others need not wait for it.
     """
-    most = min(MAX_CHOICES, engine.n_most)
+    most = min(MAX_CHOICES, engine.max_requests)
     if fields.n * n_prompts > most:
         raise RequestError(
             f"n times the number of prompts must be at most {most}, got {fields.n * n_prompts}",

@@ -103,7 +103,3 @@ def _spelled(arg: str) -> str:
     """Replace _ by - in a flag, as llama.cpp does; no value begins with two dashes."""
     flag, equals, value = arg.partition("=")
     return flag.replace("_", "-") + equals + value if arg.startswith("--") else arg
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -75,7 +75,7 @@ int32_t cache::reach(const sequence & s) const {
     return s.media.tokens_before(target_memory().reach(s.id, s.position()));
 }
 
-// Tokens of the prompt that another sequence will hold when it has read its own one.
+// Tokens of the prompt that another sequence will hold when it has read its own prompt.
 int32_t cache::future_prefix(const sequence & s, const std::vector<int32_t> & prompt) const {
     const int32_t n_common = s.media.whole(common_tokens(*s.prompt, prompt));
     if (!target_memory().drops_cells()) {
@@ -135,10 +135,10 @@ int32_t cache::begin(
 }
 
 // What the sequence held goes to the host if little of it stays.
-int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool cache_prompt) {
+int32_t cache::take_over(sequence & s, const std::vector<int32_t> & reusable, bool caches) {
     source best = { source::OWN, s.id, 0 };
-    if (cache_prompt) {
-        best = best_source(s, prompt);
+    if (caches) {
+        best = best_source(s, reusable);
     }
     // What goes to the host may push other entries out: this one is taken first.
     conversation entry = host_.take(best.entry);
@@ -147,7 +147,7 @@ int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool
     }
     switch (best.place) {
         // the memory may be able to keep more than is certain
-        case source::OWN: return cut_back(s, cache_prompt ? common_tokens(s.tokens, prompt) : 0);
+        case source::OWN: return cut_back(s, caches ? common_tokens(s.tokens, reusable) : 0);
         case source::OTHER: return share(sequences_[best.id], s, best.n_tokens);
         case source::LEADER:
             forget(s.id);

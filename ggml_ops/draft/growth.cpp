@@ -78,17 +78,17 @@ struct children {
 // Best-first: the next best child of every node waits in a heap.
 class grower {
   public:
-    grower(const draft & d, int32_t anchor, const growth_limits & rules) : draft_(d), rules_(rules), ranks_(d) {
-        tree_.nodes.reserve(std::max(1, rules.budget));
+    grower(const draft & d, int32_t anchor, const growth_limits & limits) : draft_(d), limits_(limits), ranks_(d) {
+        tree_.nodes.reserve(std::max(1, limits.budget));
         add(node::root(anchor));
         std::vector<node> storage;
-        storage.reserve(2 * (size_t) std::max(1, rules.budget));
+        storage.reserve(2 * (size_t) std::max(1, limits.budget));
         heap_ = std::priority_queue<node, std::vector<node>, less_likely>({}, std::move(storage));
     }
 
     tree grow() {
         push_child(0, 1.0f);
-        while (tree_.size() < rules_.budget && !heap_.empty()) {
+        while (tree_.size() < limits_.budget && !heap_.empty()) {
             const node best = heap_.top();
             heap_.pop();
             add(best);
@@ -113,7 +113,7 @@ class grower {
 
     // Tokens of the quotation below a node.
     int32_t n_quoted(const node & n) const {
-        return rules_.quoted && n.entry >= 0 && !rules_.quoted->empty() ? rules_.quoted->entries[n.entry].n_after : 0;
+        return limits_.quoted && n.entry >= 0 && !limits_.quoted->empty() ? limits_.quoted->entries[n.entry].n_after : 0;
     }
 
     // A child that is the drafter's candidate of this rank.
@@ -128,7 +128,7 @@ class grower {
         child.prob      = draft_.row(child.depth, pred)[child.candidate];
         child.first     = rank == 0;
         child.probability =
-            rules_.calibration ? rules_.calibration->apply(child.prob, child.first, child.depth) : child.prob;
+            limits_.calibration ? limits_.calibration->apply(child.prob, child.first, child.depth) : child.prob;
         return child;
     }
 
@@ -138,10 +138,10 @@ class grower {
         proposal     child;
         child.parent      = parent;
         child.depth       = n.depth + 1;
-        child.entry       = rules_.quoted->entries[n.entry].first + k;
-        child.token       = rules_.quoted->entries[child.entry].token;
+        child.entry       = limits_.quoted->entries[n.entry].first + k;
+        child.token       = limits_.quoted->entries[child.entry].token;
         child.first       = false;
-        child.probability = rules_.quoted->entries[child.entry].prob;
+        child.probability = limits_.quoted->entries[child.entry].prob;
         return child;
     }
 
@@ -164,7 +164,7 @@ class grower {
             return std::any_of(all.begin(), all.end(), [&](const node & other) { return other.token == child.token; });
         };
         auto q = quoted_.begin(), c = candidates_.begin();
-        while ((int32_t) all.size() < rules_.max_children) {
+        while ((int32_t) all.size() < limits_.max_children) {
             q = std::find_if_not(q, quoted_.end(), listed);
             c = std::find_if_not(c, candidates_.end(), listed);
             if (q == quoted_.end() && c == candidates_.end()) {
@@ -208,7 +208,7 @@ class grower {
     void push_child(int32_t parent, float max_value) {
         const node & n = tree_.nodes[parent];
         children &   c = children_[parent];
-        if (n.depth >= rules_.depth || c.n_pushed >= rules_.max_children) {
+        if (n.depth >= limits_.depth || c.n_pushed >= limits_.max_children) {
             return;
         }
         const bool quoted = n_quoted(n) > 0;
@@ -232,7 +232,7 @@ class grower {
     }
 
     const draft &         draft_;
-    const growth_limits & rules_;
+    const growth_limits & limits_;
     tree                  tree_;
     ranking               ranks_;
     std::vector<children> children_;              // [tree nodes]
@@ -259,6 +259,6 @@ void sort_candidates(draft & d) {
     }
 }
 
-tree grow(const draft & d, int32_t anchor, const growth_limits & rules) { return grower(d, anchor, rules).grow(); }
+tree grow(const draft & d, int32_t anchor, const growth_limits & limits) { return grower(d, anchor, limits).grow(); }
 
 }   // namespace dflash

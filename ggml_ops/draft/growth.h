@@ -51,6 +51,6 @@ struct growth_limits {
 // The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). With
 // a lattice, each child's probability is conditional on its parent. A quotation adds candidates to the nodes along it.
 // Nodes are in descending order of value, so the first n nodes are the best tree of n nodes.
-tree grow(const draft & d, int32_t anchor, const growth_limits & rules);
+tree grow(const draft & d, int32_t anchor, const growth_limits & limits);
 
 }   // namespace dflash

@@ -18,7 +18,7 @@ struct draft_probe {
     std::vector<float>   hidden;   // [rows, n_embd] after the final norm
     std::vector<float>   logits;   // [n_head, n_logits]: of the block's first rows
     std::vector<int32_t> ids;      // [n_pos, top_k]
-    // marginals: log-probabilities [n_pos, top_k]; a lattice: pair scores [n_pos, top_k, top_k]
+    // the marginals' logarithms [n_pos, top_k]; a lattice: pair scores [n_pos, top_k, top_k]
     std::vector<float> scores;
 };
 

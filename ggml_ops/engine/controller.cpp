@@ -222,13 +222,13 @@ bool controller::quotes_suffice(
 }
 
 // The drafter's best length, or 1 where plain decoding is faster or must be measured.
-int32_t controller::auto_length(const length_choice & best, double plain_rate) {
+int32_t controller::auto_length(const length_choice & best, double plain) {
     if (!switch_.draft_now()) {
         n_since_plain_ = 0;
         set_reason(reason::plain);
         return 1;
     }
-    const bool gains_little = best.rate > 0 && best.rate < REFRESH_GAIN * plain_rate;
+    const bool gains_little = best.rate > 0 && best.rate < REFRESH_GAIN * plain;
     if (gains_little && ++n_since_plain_ >= (costs_.verify.padded() ? PADDED_REFRESH_STEPS : REFRESH_STEPS)) {
         n_since_plain_ = 0;
         padding_.width().narrow_once();

@@ -103,7 +103,7 @@ class controller {
     };
     const choice_counts & counts() const { return counts_; }
     const length_choice & last_choice() const { return last_choice_; }   // a drafter's, taken or not
-    const draft_switch &  drafting() const { return switch_; }
+    const draft_switch &  switch_state() const { return switch_; }
     dflash::reason        reason() const { return reason_; }
     const std::string &   drafter_failure() const { return drafter_failure_; }
 

@@ -61,8 +61,8 @@ struct slot_pass {
     bool           reads       = false;     // a prompt chunk
     bool           samples     = false;     // a tree, or the chunk that holds the prompt's last row
     bool           open        = false;     // its rows are a tree to the target's memory, which waits for the path
-    bool           reads_media = false;     // its next rows were a medium's, read in a pass before this one or
-    const medium * awaits      = nullptr;   // not encoded yet
+    bool           reads_media = false;     // a medium's rows are next: read in a pass of their own, or awaited
+    const medium * awaits      = nullptr;   // the medium that is not encoded yet; else null
     walk_result    walked;
 
     // The first row that is sampled from.

@@ -94,6 +94,14 @@ int32_t engine::begin_step() {
     return room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
 }
 
+// What another slot was to read may be there by now, or never come.
+void engine::follow(slot & s) {
+    if (s.held->follows() && s.reading()) {
+        const auto n_cached = cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from));
+        s.stats.n_cached    = n_cached.value_or(s.stats.n_cached);
+    }
+}
+
 // ---- 1. media: a pass over rows of one medium, if one was encoded; no other rows can be in it ----
 
 void engine::read_media() {
@@ -191,14 +199,6 @@ void engine::add_prompts() {
     for (slot * s : reading) {
         --n_later;
         add_prompt(*s, n_tree_rows, limits_.n_outputs - target_.rows().n_outputs() - n_later);
-    }
-}
-
-// What another slot was to read may be there by now, or never come.
-void engine::follow(slot & s) {
-    if (s.held->follows() && s.reading()) {
-        const auto n_cached = cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from));
-        s.stats.n_cached    = n_cached.value_or(s.stats.n_cached);
     }
 }
 
@@ -515,13 +515,13 @@ void engine::grow() {
 
 // As large as the slot's tree may get: the controller takes its best nodes.
 void engine::grow_tree(slot & s, int32_t max_nodes) {
-    growth_limits rules;
-    rules.budget       = max_nodes;
-    rules.max_children = s.request.max_children;
-    rules.depth        = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
-    rules.calibration  = &s.learned.drafters[s.drafts.drafter].calibration;
-    rules.quoted       = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
-    s.drafts.tree      = dflash::grow(s.drafts.block, s.drafts.anchor, rules);
+    growth_limits limits;
+    limits.budget       = max_nodes;
+    limits.max_children = s.request.max_children;
+    limits.depth        = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
+    limits.calibration  = &s.learned.drafters[s.drafts.drafter].calibration;
+    limits.quoted       = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
+    s.drafts.tree      = dflash::grow(s.drafts.block, s.drafts.anchor, limits);
 }
 
 }   // namespace dflash

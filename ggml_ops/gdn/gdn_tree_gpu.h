@@ -11,6 +11,7 @@
 #define GDN_THREADS  128   // per group
 #define GDN_COLUMNS  16
 #define GDN_CHANNELS 8
+#define GDN_PADDING  (-2)   // GGML_GDN_PADDING, which Metal cannot include
 
 #if defined(__METAL_VERSION__)
 #define GDN_FN     static inline
@@ -105,7 +106,7 @@ GDN_FN void gdn_tree_begin(GDN_REF const gdn_tree_args & x, GDN_REF const gdn_tr
     GDN_GLOBAL const int32_t * parent = d.parent + (int64_t) at.sequence * x.T;
     for (int t = id; t < x.T; t += GDN_THREADS) {
         uint32_t above[2] = { 0, 0 };
-        for (int a = t; a >= 0 && parent[t] != -2; a = parent[a]) {
+        for (int a = t; a >= 0 && parent[t] != GDN_PADDING; a = parent[a]) {
             above[a / 32] |= 1u << (a % 32);
         }
         m.up[t]            = parent[t];
@@ -219,7 +220,7 @@ GDN_FN void gdn_tree_solve(GDN_REF const gdn_tree_args & x, GDN_REF const gdn_tr
         }
         const float v               = d.v[at.sequence * x.v3 + t * x.v2 + at.head * x.v1 + at.column + id];
         const float beta            = d.beta[at.sequence * x.b3 + t * x.b2 + at.head * x.b1];
-        m.s_k[t * GDN_COLUMNS + id] = m.up[t] == -2 ? 0.0f : beta * (v - sum);
+        m.s_k[t * GDN_COLUMNS + id] = m.up[t] == GDN_PADDING ? 0.0f : beta * (v - sum);
     }
 }
 
@@ -233,7 +234,7 @@ GDN_FN void gdn_tree_write(GDN_REF const gdn_tree_args & x, GDN_REF const gdn_tr
             sum += m.q_k[t * (t + 1) / 2 + a] * m.s_k[a * GDN_COLUMNS + c];
         }
         const int64_t to = (((int64_t) at.sequence * x.T + t) * x.H + at.head) * x.S + at.column + c;
-        d.out[to]        = m.up[t] == -2 ? 0.0f : sum * x.scale;
+        d.out[to]        = m.up[t] == GDN_PADDING ? 0.0f : sum * x.scale;
         d.out[to + (int64_t) x.n * x.T * x.H * x.S] = m.s_k[e];
     }
 }

@@ -1,10 +1,14 @@
 #include "llama/tape_graph.h"
 
 #include "gdn/composed.h"
+#include "llama/llama_tree.h"
 #include "llama-memory-hybrid.h"
 #include "llama-memory-recurrent.h"
 
 #include <algorithm>
+
+// The parents of an ubatch are the op's.
+static_assert(LLAMA_PARENT_NONE == GGML_GDN_ROOT && LLAMA_PARENT_PADDING == GGML_GDN_PADDING);
 
 namespace {
 

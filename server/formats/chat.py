@@ -25,16 +25,16 @@ class ChatReply(Reply):
     def __init__(
         self,
         model: str,
-        answers: list[ChatAnswer],
+        parsers: list[ChatAnswer],
         counts: Sequence[Count],
         probs: Sequence[ChoiceProbs] = (),
         passes: Sequence[ChoicePasses] = (),
         verbose: VerboseOf | None = None,
     ) -> None:
         super().__init__(model, probs, passes, verbose)
-        self._answers, self._counts = answers, counts
+        self._parsers, self._counts = parsers, counts
         self._n_thoughts = 0
-        self._unsent: list[list[Placed]] = [[] for _ in answers]  # tokens of text that the parsers hold back
+        self._unsent: list[list[Placed]] = [[] for _ in parsers]  # tokens of text that the parsers hold back
 
     def _event(self, choices: list[shapes.ChatDeltaChoice]) -> shapes.ChatCompletionChunk:
         return {**self._head, "object": "chat.completion.chunk", "choices": choices}
@@ -54,7 +54,7 @@ class ChatReply(Reply):
         return self._delta(index, {})
 
     def chunk(self, index: int, chunk: Chunk) -> list[shapes.ChatCompletionChunk]:
-        deltas: list[Any] = self._answers[index].push(chunk.text)  # shaped by llama.cpp
+        deltas: list[Any] = self._parsers[index].push(chunk.text)  # shaped by llama.cpp
         events = [self._delta(index, delta) for delta in deltas]
         if self._probs:
             self._unsent[index] += self._probs[index].push(chunk)
@@ -62,7 +62,7 @@ class ChatReply(Reply):
         return events
 
     def end(self, index: int, completion: Completion) -> list[shapes.ChatCompletionChunk]:
-        deltas, chat = self._answers[index].finish(completion)
+        deltas, chat = self._parsers[index].finish(completion)
         self._count_thoughts(index, chat)
         events = [self._delta(index, cast(shapes.Delta, delta)) for delta in deltas]
         if self._probs:
@@ -82,16 +82,16 @@ class ChatReply(Reply):
         return {"content": self._probs[index].detailed(placed), "refusal": None}
 
     def whole(self, completions: list[Completion], n_prompts: int) -> shapes.ChatCompletion:
-        answers = [answer.parse(completion) for answer, completion in zip(self._answers, completions, strict=True)]
-        for index, answer in enumerate(answers):
-            self._count_thoughts(index, answer)
+        chats = [parser.parse(completion) for parser, completion in zip(self._parsers, completions, strict=True)]
+        for index, chat in enumerate(chats):
+            self._count_thoughts(index, chat)
         choices: list[shapes.ChatChoice] = [
             {
                 "index": index,
-                "message": cast(shapes.AssistantMessage, answer.message),
-                "finish_reason": answer.finish_reason,
+                "message": cast(shapes.AssistantMessage, chat.message),
+                "finish_reason": chat.finish_reason,
             }
-            for index, answer in enumerate(answers)
+            for index, chat in enumerate(chats)
         ]
         for index, probs in enumerate(self._probs):
             choices[index]["logprobs"] = self._logprobs(index, probs.whole(completions[index]))

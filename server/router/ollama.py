@@ -16,7 +16,8 @@ from dflash_local.server.fields.ollama import OllamaShowRequest, unloads
 from dflash_local.server.formats import ollama_models as models
 from dflash_local.server.formats.ollama import empty_part
 from dflash_local.server.formats.ollama_models import UNKNOWN, ModelFacts, file_facts
-from dflash_local.server.http_errors import JSON, HTTPError
+from dflash_local.server.encoding import JSON
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.instance import LOADED, Instance
 from dflash_local.server.router.pool import RETRY_SECONDS
 from dflash_local.server.router.router import Router

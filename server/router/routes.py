@@ -20,7 +20,8 @@ from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.facts import architecture
 from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
-from dflash_local.server.http_errors import JSON, NATIVE, HTTPError, api_at, not_supported
+from dflash_local.server.encoding import JSON
+from dflash_local.server.http_errors import NATIVE, HTTPError, api_at, not_supported
 from dflash_local.server.route_path import route_path
 from dflash_local.server.router import ollama
 from dflash_local.server.router.instance import LOADING, Instance

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.server.http_errors import JSON, not_supported
+from dflash_local.server.encoding import JSON
+from dflash_local.server.http_errors import not_supported
 from dflash_local.server.routes import ollama
 from dflash_local.server.routes.endpoint import add_endpoint
 

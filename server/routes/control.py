@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from dflash_local.server.answers.control import Control
 from dflash_local.server.fields.control import ControlRequest
-from dflash_local.server.http_errors import JSON
+from dflash_local.server.encoding import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 

@@ -19,7 +19,7 @@ from dflash_local.server.fields.embeddings import (
     RerankRequest,
 )
 from dflash_local.server.formats.embeddings import native_embeddings, openai_embeddings, ranking
-from dflash_local.server.http_errors import JSON
+from dflash_local.server.encoding import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 

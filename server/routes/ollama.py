@@ -34,7 +34,8 @@ from dflash_local.server.formats import ollama_models as models
 from dflash_local.server.formats.ollama import Clock, OllamaChatReply, OllamaTextReply, PlainText, empty_part, tag
 from dflash_local.server.formats.ollama_models import UNKNOWN, ModelFacts, engine_facts, file_facts
 from dflash_local.server.formats.probs import choice_probs
-from dflash_local.server.http_errors import JSON, HTTPError, not_supported
+from dflash_local.server.encoding import JSON
+from dflash_local.server.http_errors import HTTPError, not_supported
 from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond
 from dflash_local.server.routes.embeddings import POOLING_HINT, check_dimensions

@@ -16,7 +16,8 @@ from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.formats.responses import ResponsesReply, echo
-from dflash_local.server.http_errors import JSON, HTTPError
+from dflash_local.server.encoding import JSON
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service

@@ -15,7 +15,8 @@ from dflash_local.server.answers.slots import SlotErased, SlotRestored, SlotSave
 from dflash_local.server.fields.body import parse_json, read_bytes, read_json
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
-from dflash_local.server.http_errors import JSON, not_supported
+from dflash_local.server.encoding import JSON
+from dflash_local.server.http_errors import not_supported
 from dflash_local.server.routes.endpoint import add_endpoint, list_ignored
 from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings

@@ -258,6 +258,8 @@ def test_lines_that_cannot_work(
 @pytest.mark.parametrize("flags", [["-m", "x"], ["-hf", "a/b"], ["--models-dir", "x"], ["--models-found"]])
 def test_what_names_a_model(flags: list[str]) -> None:
     refuse_without_model(cli.parse(["launch", "codex", *flags])[1], "http://x")
+    with pytest.raises(RequestError, match="no model is named|no server runs"):
+        refuse_without_model(cli.parse(["launch", "codex"])[1], "http://x")
 
 
 def test_another_program_at_the_port(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:

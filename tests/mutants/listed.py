@@ -363,7 +363,7 @@ LLAMA = [
 PYTHON = [
     *mutants_of(
         "dflash_local/scheduler.py",
-        ("if len(self._generations) >= self.n_most:", "if len(self._generations) > self.n_most:"),
+        ("if len(self._generations) >= self.max_requests:", "if len(self._generations) > self.max_requests:"),
         ("return max(len(self._generations) - len(self._running), 0)", "return max(len(self._generations), 0)"),
         ("if job.id_slot is not None and job.id_slot not in self._idle:", "if False:"),
         ("if running.is_cut:", "if running.is_cut and not ended:"),

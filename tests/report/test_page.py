@@ -218,7 +218,9 @@ def test_answers_of_one_token_have_no_speed() -> None:
             for answer in repeat:
                 answer |= {"tokens": 0, "seconds": 0.0, "passes": 0}
     data["speedup"] = 0.0
-    Parsed(page_of(data))
+    page = page_of(data)
+    Parsed(page)
+    assert not re.search(r"\b(inf|nan)\b", page)
 
 
 BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [

@@ -23,7 +23,7 @@ struct alignas(64) tile_config {
 
 // gcc's intrinsics declare less memory than their instructions access. The barrier makes earlier stores visible to
 // them, and later loads read what they wrote.
-ISA_INLINE void barrier(const void * p) { __asm__ volatile("" : : "r"(p) : "memory"); }
+ISA_INLINE void compiler_barrier(const void * p) { __asm__ volatile("" : : "r"(p) : "memory"); }
 
 ISA_INLINE void store_line(uint8_t * to, __m512i v) { _mm512_store_si512((__m512i *) to, v); }
 
@@ -70,14 +70,14 @@ template <class T> ISA_FUNCTION void packed_gemm(const packed_gemm_call & call) 
     // ggml's own AMX code configures a thread's tiles only once, so its configuration is restored
     alignas(64) char saved[64];
     _tile_storeconfig(saved);
-    barrier(saved);
+    compiler_barrier(saved);
     packed_gemm_call part = call;
     for (int r = 0; r < call.n_rows && call.n_panels > 0; r += MAX_GEMM_ROWS) {
         part.rows   = (const char *) call.rows + r * call.row_stride;
         part.n_rows = std::min(MAX_GEMM_ROWS, call.n_rows - r);
         part.out    = call.out + r * call.out_stride;
         const tile_config config(row_groups(part.n_rows).rows, product<T>::WIDTH);
-        barrier(&config);
+        compiler_barrier(&config);
         _tile_loadconfig(&config);
         compute[(config.rows[0] - 1) / 4](part);
     }

@@ -273,15 +273,15 @@ template <class T, int Q> class pipeline_of_256 {
         const task & before = m.tasks[flip ^ 1];
 #pragma GCC unroll 4
         for (int part = 0; part < 4; ++part) {
-            barrier(&m);
+            compiler_barrier(&m);
             if (WHOLE || now.x) {
                 multiply(now.a, m.row_stride, m.weights, part);
             }
-            barrier(&m);
+            compiler_barrier(&m);
             if (WHOLE || before.x) {
                 scale(before, m.offsets, part);
             }
-            barrier(&m);
+            compiler_barrier(&m);
             if (part == 3 && (WHOLE || now.x)) {
                 store_tile(0, now.sums.low);
                 if (block::HIGH > 0) {

@@ -238,7 +238,7 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
         for (int r = 0; r < ROWS; ++r) {
             _mm512_store_ps(totals_before_[r], totals_[r]);
         }
-        barrier(&m_);
+        compiler_barrier(&m_);
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; ++r) {
             totals_[r] = _mm512_maskz_load_ps(mask, m_.totals[g][r]);
@@ -303,13 +303,13 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
                 if (b == 3 && __builtin_expect(s == 0, 0)) {
                     begin_group(c, g);
                 }
-                barrier(&m_);
+                compiler_barrier(&m_);
                 if (__builtin_expect(b < now.n_blocks, 1)) {
                     multiply_32(b, a + 32 * b, call_.row_stride, m_.q[s][b]);
                 }
-                barrier(&m_);
+                compiler_barrier(&m_);
                 scale_earlier_block(now, b);
-                barrier(&m_);
+                compiler_barrier(&m_);
                 store_tile((b + 3) % 4, m_.sums[(b + 3) % 4]);
                 if (prefetches >> b & 1) {
                     prefetch_ahead<CACHE>(&x[b], sizeof(panel));
@@ -325,9 +325,9 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
     }
 
     ISA_INLINE_MEMBER void finish() {
-        barrier(&m_);
+        compiler_barrier(&m_);
         store_tile(3, m_.sums[3]);
-        barrier(&m_);
+        compiler_barrier(&m_);
 #pragma GCC unroll 3
         for (int b = 1; b < 4; ++b) {
             if (b < before_.n_blocks) {

@@ -3,7 +3,7 @@
 //
 // The 4-bit kernel for AVX2, for example, is multiply() of panel_of_32 below, with the instructions of
 // isa/vectors_avx2.h, compiled in isa/avx2.cpp. Rows x columns that are computed together (packed_micro_kernel()), from
-// each set's PANEL_PARTS and ROWS:
+// each set's PARTS_AT_ONCE and ROWS:
 //
 //   set      compiled in      instructions            1 row     2 rows    3 rows    4 rows and more
 //   AVX-512  isa/avx512.cpp   isa/vectors_avx512.h    1 x 64    2 x 32    3 x 32    up to 8 x 16
@@ -342,8 +342,8 @@ template <class T, int... N> micro_kernel find_micro_kernel(int n_rows, std::int
 }
 
 template <class T> void packed_gemm(const packed_gemm_call & call) {
-    static constexpr micro_kernel narrow[] = { packed_micro_kernel<T, 1, simd::PANEL_PARTS[0]>,
-        packed_micro_kernel<T, 2, simd::PANEL_PARTS[1]>, packed_micro_kernel<T, 3, simd::PANEL_PARTS[2]> };
+    static constexpr micro_kernel narrow[] = { packed_micro_kernel<T, 1, simd::PARTS_AT_ONCE[0]>,
+        packed_micro_kernel<T, 2, simd::PARTS_AT_ONCE[1]>, packed_micro_kernel<T, 3, simd::PARTS_AT_ONCE[2]> };
     const int                     n_rows   = call.n_rows;
     const int64_t                 end      = call.n_panels * PARTS_OF_PANEL;
     for (int64_t part = 0; part < end;) {
@@ -351,8 +351,8 @@ template <class T> void packed_gemm(const packed_gemm_call & call) {
         for (int r = 0; r < n_rows;) {
             // groups of equal size: 9 rows are 5 and 4
             const int left = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + left - 1) / left;
-            if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PANEL_PARTS[n_rows - 1] <= end) {
-                n_parts = simd::PANEL_PARTS[n_rows - 1];
+            if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PARTS_AT_ONCE[n_rows - 1] <= end) {
+                n_parts = simd::PARTS_AT_ONCE[n_rows - 1];
                 narrow[n_rows - 1](call, part, r);
             } else {
                 find_micro_kernel<T>(n, std::make_integer_sequence<int, simd::ROWS>())(call, part, r);

@@ -9,7 +9,7 @@
 //   W                             floats in a vector
 //   ROWS                          most rows for W columns at once: a row needs two accumulators (an integer and a
 //                                 float), and they must fit into the registers beside the weights
-//   PANEL_PARTS[3]                with 1, 2 and 3 rows, how many parts of W columns at once: in a single chain of
+//   PARTS_AT_ONCE[3]                with 1, 2 and 3 rows, how many parts of W columns at once: in a single chain of
 //                                 dot products each waits for the sum of the one before, 4 to 5 clocks with VNNI
 //   SIGNED_WEIGHTS                dot products take signed weights; if not, unsigned ones (whole bytes: with 128 added)
 // floats:

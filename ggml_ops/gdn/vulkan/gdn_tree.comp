@@ -6,6 +6,7 @@
 #define THREADS  128
 #define COLUMNS  16
 #define CHANNELS 8
+#define PADDING  (-2)   // GGML_GDN_PADDING
 
 layout(local_size_x = THREADS, local_size_y = 1, local_size_z = 1) in;
 
@@ -48,7 +49,7 @@ void begin() {
     const int first = x.p0 + sequence * x.T;
     for (int t = id; t < x.T; t += THREADS) {
         uvec2 bits = uvec2(0);
-        for (int a = t; a >= 0 && parent[first + t] != -2; a = parent[first + a]) {
+        for (int a = t; a >= 0 && parent[first + t] != PADDING; a = parent[first + a]) {
             bits[a / 32] |= 1u << (a % 32);
         }
         up[t]    = parent[first + t];
@@ -154,7 +155,7 @@ void solve() {
         }
         const float value         = v[x.v0 + sequence * x.v3 + t * x.v2 + head * x.v1 + column + id];
         const float gate          = beta[x.b0 + sequence * x.b3 + t * x.b2 + head * x.b1];
-        state_k[t * COLUMNS + id] = up[t] == -2 ? 0.0 : gate * (value - sum);
+        state_k[t * COLUMNS + id] = up[t] == PADDING ? 0.0 : gate * (value - sum);
     }
 }
 
@@ -166,7 +167,7 @@ void write() {
             sum += q_k[t * (t + 1) / 2 + a] * state_k[a * COLUMNS + c];
         }
         const int to = x.o0 + ((sequence * x.T + t) * x.H + head) * x.S + column + c;
-        result[to]                           = up[t] == -2 ? 0.0 : sum * x.scale;
+        result[to]                           = up[t] == PADDING ? 0.0 : sum * x.scale;
         result[to + x.n * x.T * x.H * x.S] = state_k[e];
     }
 }

@@ -65,12 +65,12 @@ static void draft_chain(controller & c, const step_choice & choice, slot & s, in
     s.drafts.block.top_k  = 1;
     s.drafts.block.ids.assign(length - 1, 3);
     s.drafts.block.probs.assign(length - 1, prob);
-    growth_limits rules;
-    rules.budget       = c.max_nodes(s, choice);
-    rules.max_children = s.request.max_children;
-    rules.depth        = std::min(c.max_depth(s), s.request.depth);
-    rules.calibration  = &s.learned.drafters[0].calibration;
-    s.drafts.tree      = grow(s.drafts.block, s.drafts.anchor, rules);
+    growth_limits limits;
+    limits.budget       = c.max_nodes(s, choice);
+    limits.max_children = s.request.max_children;
+    limits.depth        = std::min(c.max_depth(s), s.request.depth);
+    limits.calibration  = &s.learned.drafters[0].calibration;
+    s.drafts.tree      = grow(s.drafts.block, s.drafts.anchor, limits);
 }
 
 // The walk accepts n_accepted nodes of every slot's chain; then the pass is observed.
@@ -258,7 +258,7 @@ static void drafts_that_lose() {
     }
     const auto & reasons = c.counts().reasons;
     CHECK(reasons.at(reason::plain) > 150);
-    CHECK(c.drafting().resting() && c.counts().nodes.at(1) > 150);
+    CHECK(c.switch_state().resting() && c.counts().nodes.at(1) > 150);
     // a new answer is tried at once
     slots[0].request.greedy = true;
     c.begin_answer(slots[0]);

@@ -49,10 +49,10 @@ static void a_new_tree_has_no_drafts() {
     CHECK(s.drafts.tree.size() == 1 && s.drafts.tree.nodes[0].token == 9 && s.drafts.anchor == 9);
     CHECK(s.drafts.block.length == 0 && s.drafts.block.ids.empty() && s.drafts.quoted.empty());
     CHECK(s.drafts.n_denoised == 0 && s.drafts.pass_ms == 0);
-    growth_limits rules;
-    rules.budget = 8;
-    rules.depth  = 8;
-    CHECK(grow(s.drafts.block, s.drafts.anchor, rules).size() == 1);
+    growth_limits limits;
+    limits.budget = 8;
+    limits.depth  = 8;
+    CHECK(grow(s.drafts.block, s.drafts.anchor, limits).size() == 1);
 }
 
 // Two nodes of four are accepted, one of them by the lookup (no candidate), at depths 1 and 2 of 3.

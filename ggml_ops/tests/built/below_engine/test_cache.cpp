@@ -2,7 +2,7 @@
 //
 //   test_cache MODEL.gguf
 
-#include "pocket_rooms.h"
+#include "pocket_parts.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 using namespace dflash;
 
 // Runs a request that reads its prompt and ends. Returns how many of its tokens were cached.
-static int32_t run(pocket_rooms & r, int32_t id, const tokens & prompt) {
+static int32_t run(pocket_parts & r, int32_t id, const tokens & prompt) {
     const int32_t n_cached = r.cache.begin(id, prompt, prompt, true);
     r.read(id, prompt, n_cached);
     r.cache.add_prompt(id, (int32_t) prompt.size() - n_cached);
@@ -27,14 +27,14 @@ static tokens after(tokens text, int32_t n) {
     return text;
 }
 
-static void clear(pocket_rooms & r) {
+static void clear(pocket_parts & r) {
     for (const sequence & s : r.cache.sequences()) {
         r.cache.forget(s.id);
     }
     CHECK(r.cache.used_cells() == 0 && r.cache.free_cells() == r.cache.size().value_or(0));
 }
 
-static void a_beginning_is_found(pocket_rooms & r) {
+static void a_beginning_is_found(pocket_parts & r) {
     const tokens  first = counted(20, 100), second = after(first, 20);
     const int32_t idle[] = { 0, 1, 2 };
     CHECK(run(r, 1, first) == 0);
@@ -47,7 +47,7 @@ static void a_beginning_is_found(pocket_rooms & r) {
     clear(r);
 }
 
-static void a_sequence_waits_for_another_that_reads(pocket_rooms & r) {
+static void a_sequence_waits_for_another_that_reads(pocket_parts & r) {
     const tokens first = counted(20, 100), second = after(first, 20);
     CHECK(r.cache.begin(0, first, first, true) == 0 && r.cache.at(0).reading());
     CHECK(r.cache.begin(1, second, second, true) == 0 && r.cache.at(1).follows());
@@ -63,7 +63,7 @@ static void a_sequence_waits_for_another_that_reads(pocket_rooms & r) {
     clear(r);
 }
 
-static void the_oldest_leaves_and_comes_back(pocket_rooms & r) {
+static void the_oldest_leaves_and_comes_back(pocket_parts & r) {
     const tokens first = counted(20, 100), second = counted(60, 100);
     run(r, 0, first);
     run(r, 1, second);
@@ -76,7 +76,7 @@ static void the_oldest_leaves_and_comes_back(pocket_rooms & r) {
     clear(r);
 }
 
-static void a_running_one_is_set_aside(pocket_rooms & r) {
+static void a_running_one_is_set_aside(pocket_parts & r) {
     const tokens       first = counted(20, 50), more = after(first, 1);
     std::vector<float> expected;
     run(r, 0, first);
@@ -91,7 +91,7 @@ static void a_running_one_is_set_aside(pocket_rooms & r) {
     clear(r);
 }
 
-static void a_file_gives_it_back(pocket_rooms & r, const std::string & path) {
+static void a_file_gives_it_back(pocket_parts & r, const std::string & path) {
     const tokens first = counted(20, 60);
     CHECK(status_of([&] { r.cache.save(0, path); }) == DFLASH_ERROR_ARG);   // it holds nothing
     run(r, 0, first);
@@ -105,7 +105,7 @@ static void a_file_gives_it_back(pocket_rooms & r, const std::string & path) {
     clear(r);
 }
 
-static void without_a_drafter_nothing_is_kept_of_taps(pocket_rooms & r) {
+static void without_a_drafter_nothing_is_kept_of_taps(pocket_parts & r) {
     CHECK(r.drafts.empty());
     r.drafts.keep_taps(0, 0, 5);
     r.drafts.cut(0, 2);
@@ -134,7 +134,7 @@ struct reader_of_taps : drafter {
 };
 
 // What passes leave of two layers.
-static void taps_wait_and_move(pocket_rooms & r) {
+static void taps_wait_and_move(pocket_parts & r) {
     const int32_t size = 2 * llama_model_n_embd(r.target.model());
     r.target.set_tapped_layers({ 0, 1 });
     pending_taps taps(r.target, reader_of_taps(size));
@@ -161,7 +161,7 @@ int main(int argc, char ** argv) {
     if (argc < 2) {
         return 2;
     }
-    pocket_rooms r(argv[1]);
+    pocket_parts r(argv[1]);
     a_beginning_is_found(r);
     a_sequence_waits_for_another_that_reads(r);
     the_oldest_leaves_and_comes_back(r);

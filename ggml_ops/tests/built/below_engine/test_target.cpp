@@ -2,13 +2,13 @@
 //
 //   test_target MODEL.gguf
 
-#include "pocket_rooms.h"
+#include "pocket_parts.h"
 
 using namespace dflash;
 
 static const tokens TEXT = counted(20, 24);
 
-static void a_text_that_is_cut_back_goes_on(pocket_rooms & r) {
+static void a_text_that_is_cut_back_goes_on(pocket_parts & r) {
     const std::vector<float> whole = r.read(0, TEXT, 0);
     CHECK(r.target.memory().reach(0, 24) == 0 && !r.target.memory().needs_checkpoints());
     CHECK(r.target.memory().cut(0, 10));
@@ -22,7 +22,7 @@ static void a_text_that_is_cut_back_goes_on(pocket_rooms & r) {
 // Where the first n tokens of a text stand.
 static token_positions text_of(int32_t n) { return media_layout().positions(n); }
 
-static void a_state_goes_to_the_host_and_back(pocket_rooms & r) {
+static void a_state_goes_to_the_host_and_back(pocket_parts & r) {
     const std::vector<float> whole = r.read(0, TEXT, 0);
     memory &                 m     = r.target.memory();
     CHECK(m.cut(0, 10));
@@ -39,7 +39,7 @@ static void a_state_goes_to_the_host_and_back(pocket_rooms & r) {
 }
 
 // The anchor with two children: the pass gives each child the logits that a chain through it has.
-static void one_path_of_a_tree_stays(pocket_rooms & r) {
+static void one_path_of_a_tree_stays(pocket_parts & r) {
     tokens left = TEXT, right = TEXT;
     left.push_back(50);
     right.push_back(51);
@@ -87,7 +87,7 @@ int main(int argc, char ** argv) {
     if (argc < 2) {
         return 2;
     }
-    pocket_rooms r(argv[1]);
+    pocket_parts r(argv[1]);
     a_text_that_is_cut_back_goes_on(r);
     a_state_goes_to_the_host_and_back(r);
     one_path_of_a_tree_stays(r);

@@ -37,7 +37,7 @@ inline dflash_engine_params pocket_params(const char * model) {
     return p;
 }
 
-struct pocket_rooms {
+struct pocket_parts {
     dflash_engine_params params;
     model_pair           models;
     dflash::target       target;
@@ -45,7 +45,7 @@ struct pocket_rooms {
     media_table          media;
     dflash::cache        cache;
 
-    explicit pocket_rooms(const char * model) :
+    explicit pocket_parts(const char * model) :
         params(pocket_params(model)), models(params, {}), target(params, models), drafts(target, {}),
         cache(target.params(), models, target, drafts, media) {}
 
