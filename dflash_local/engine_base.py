@@ -59,7 +59,8 @@ class EngineBase:
     @property
     def info(self) -> Mapping[str, Any]:
         """Target, drafter, context and memory (dflash_engine_info), the `tuned_rows` and `few_rows` that were set
-        (tuning.Counts), and `fenced_calls`: the chat template asks for calls in blocks of code (fenced_calls.py); read only."""
+        (tuning.Counts), and `fenced_calls`: the chat template asks for calls in blocks of code (fenced_calls.py).
+        Read only."""
         return self._info
 
     @property

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 from starlette.responses import Response
 
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.formats.events import EVENTS, NDJSON
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import OLLAMA
 from dflash_local.server.routes.endpoint import Endpoint
 

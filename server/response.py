@@ -8,9 +8,9 @@ from fastapi import Request
 from starlette.responses import Response
 
 from dflash_local.generation import Generation
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.formats.reply import Reply
-from dflash_local.server.encoding import JSON
 from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
 
 

@@ -113,7 +113,8 @@ class grower {
 
     // Tokens of the quotation below a node.
     int32_t n_quoted(const node & n) const {
-        return limits_.quoted && n.entry >= 0 && !limits_.quoted->empty() ? limits_.quoted->entries[n.entry].n_after : 0;
+        return limits_.quoted && n.entry >= 0 && !limits_.quoted->empty() ? limits_.quoted->entries[n.entry].n_after
+                                                                          : 0;
     }
 
     // A child that is the drafter's candidate of this rank.

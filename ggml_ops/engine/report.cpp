@@ -365,8 +365,8 @@ static json policy_json(const engine & e) {
         { "drafter_failure", policy.drafter_failure() },
         { "choice", { { "length", choice.length }, { "rate", choice.rate },
                         { "plain_rate", policy.plain_rate(1, next.choice.n_attended) },
-                        { "drafted_rate", policy.switch_state().rate() }, { "resting", policy.switch_state().resting() },
-                        { "reason", text_of(policy.reason()) } } },
+                        { "drafted_rate", policy.switch_state().rate() },
+                        { "resting", policy.switch_state().resting() }, { "reason", text_of(policy.reason()) } } },
     };
 }
 

@@ -521,7 +521,7 @@ void engine::grow_tree(slot & s, int32_t max_nodes) {
     limits.depth        = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
     limits.calibration  = &s.learned.drafters[s.drafts.drafter].calibration;
     limits.quoted       = s.drafts.quoted.empty() ? nullptr : &s.drafts.quoted;
-    s.drafts.tree      = dflash::grow(s.drafts.block, s.drafts.anchor, limits);
+    s.drafts.tree       = dflash::grow(s.drafts.block, s.drafts.anchor, limits);
 }
 
 }   // namespace dflash

@@ -12,11 +12,11 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.server.answers import ollama as shapes
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.ollama import OllamaShowRequest, unloads
 from dflash_local.server.formats import ollama_models as models
 from dflash_local.server.formats.ollama import empty_part
 from dflash_local.server.formats.ollama_models import UNKNOWN, ModelFacts, file_facts
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.instance import LOADED, Instance
 from dflash_local.server.router.pool import RETRY_SECONDS

@@ -15,12 +15,12 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.facts import Health
 from dflash_local.server.answers.machine_report import MachineStatus, RouterMachine
 from dflash_local.server.answers.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.body import parsed, read_bytes
 from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.facts import architecture
 from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import NATIVE, HTTPError, api_at, not_supported
 from dflash_local.server.route_path import route_path
 from dflash_local.server.router import ollama

@@ -8,8 +8,8 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.server.answers.control import Control
-from dflash_local.server.fields.control import ControlRequest
 from dflash_local.server.encoding import JSON
+from dflash_local.server.fields.control import ControlRequest
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 

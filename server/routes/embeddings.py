@@ -12,6 +12,7 @@ from dflash_local.server.answers.embeddings import EmbeddingList, NativeEmbeddin
 from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.embedding_facts import EmbeddingFacts
 from dflash_local.server.embeddings.embedding_process import Embeddings
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.embeddings import (
     EmbeddingFields,
     EmbeddingRequest,
@@ -19,7 +20,6 @@ from dflash_local.server.fields.embeddings import (
     RerankRequest,
 )
 from dflash_local.server.formats.embeddings import native_embeddings, openai_embeddings, ranking
-from dflash_local.server.encoding import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 

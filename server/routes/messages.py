@@ -11,10 +11,10 @@ from starlette.responses import Response
 from dflash_local.generation import Generation
 from dflash_local.server.answers.messages import Message, MessageError, MessageEvent, MessageTokens
 from dflash_local.server.chat_prompt import count_tokens
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.messages import MessagesReply
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import MESSAGES
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint

@@ -17,7 +17,7 @@ from dflash_local.media.media_prompt import text_tokens
 from dflash_local.server.answers import ollama as shapes
 from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.embedding_process import Embeddings
-from dflash_local.server.encoding import encode
+from dflash_local.server.encoding import JSON, encode
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.generation_fields import GenerationFields
@@ -34,7 +34,6 @@ from dflash_local.server.formats import ollama_models as models
 from dflash_local.server.formats.ollama import Clock, OllamaChatReply, OllamaTextReply, PlainText, empty_part, tag
 from dflash_local.server.formats.ollama_models import UNKNOWN, ModelFacts, engine_facts, file_facts
 from dflash_local.server.formats.probs import choice_probs
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import HTTPError, not_supported
 from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond

@@ -12,11 +12,11 @@ from dflash_local.errors import ContextLengthError
 from dflash_local.generation import Generation
 from dflash_local.server.answers.responses import InputTokens, ResponseAnswer, ResponseEvent
 from dflash_local.server.chat_prompt import count_tokens
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.formats.responses import ResponsesReply, echo
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint

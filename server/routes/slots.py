@@ -12,10 +12,10 @@ from starlette.responses import Response
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.slots import SlotErased, SlotRestored, SlotSaved
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.body import parse_json, read_bytes, read_json
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import not_supported
 from dflash_local.server.routes.endpoint import add_endpoint, list_ignored
 from dflash_local.server.service import Service

@@ -9,9 +9,9 @@ from starlette.responses import Response, StreamingResponse
 
 from dflash_local.errors import RequestError, again
 from dflash_local.server.answers.streams import KeptStream
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.streams import StreamsLookup
 from dflash_local.server.formats.events import STREAM_HEADERS
-from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings

@@ -11,9 +11,9 @@ from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.chat_prompt import render_chat
+from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
-from dflash_local.server.encoding import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 

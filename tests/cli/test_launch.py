@@ -258,7 +258,7 @@ def test_lines_that_cannot_work(
 @pytest.mark.parametrize("flags", [["-m", "x"], ["-hf", "a/b"], ["--models-dir", "x"], ["--models-found"]])
 def test_what_names_a_model(flags: list[str]) -> None:
     refuse_without_model(cli.parse(["launch", "codex", *flags])[1], "http://x")
-    with pytest.raises(RequestError, match="no model is named|no server runs"):
+    with pytest.raises(RequestError, match=r"no model is named|no server runs"):
         refuse_without_model(cli.parse(["launch", "codex"])[1], "http://x")
 
 

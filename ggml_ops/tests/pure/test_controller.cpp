@@ -70,7 +70,7 @@ static void draft_chain(controller & c, const step_choice & choice, slot & s, in
     limits.max_children = s.request.max_children;
     limits.depth        = std::min(c.max_depth(s), s.request.depth);
     limits.calibration  = &s.learned.drafters[0].calibration;
-    s.drafts.tree      = grow(s.drafts.block, s.drafts.anchor, limits);
+    s.drafts.tree       = grow(s.drafts.block, s.drafts.anchor, limits);
 }
 
 // The walk accepts n_accepted nodes of every slot's chain; then the pass is observed.
