@@ -162,7 +162,7 @@ DRAFT = [
         "ggml_ops/draft/growth.cpp",
         (": a.parent > b.parent;", ": a.parent < b.parent;"),
         ("next.value = std::min(next.probability * n.value, max_value);", "next.value = next.probability * n.value;"),
-        ("if (n.depth >= rules_.depth || c.n_pushed >= rules_.max_children) {", "if (n.depth >= rules_.depth) {"),
+        ("if (n.depth >= limits_.depth || c.n_pushed >= limits_.max_children) {", "if (n.depth >= limits_.depth) {"),
         ("q = std::find_if_not(q, quoted_.end(), listed);", ";"),
         ("c = std::find_if_not(c, candidates_.end(), listed);", ";"),
         tests=("native tree",),
