@@ -95,7 +95,7 @@ class ChatDelta:
         return self.delta.get("content")
 
 
-class ChatAnswer:
+class AnswerParser:
     """Parses one answer as it grows."""
 
     def __init__(self, native: NativeEngine, prompt: ChatPrompt) -> None:
@@ -118,18 +118,18 @@ class ChatAnswer:
         return self.finish(completion)[1]
 
 
-def stream_deltas(answer: ChatAnswer, generation: Generation) -> Stream[ChatDelta]:
+def stream_deltas(parser: AnswerParser, generation: Generation) -> Stream[ChatDelta]:
     """The deltas of a running generation, which is cancelled when the iterator is closed early."""
-    return Stream(generation, _deltas(answer, generation))
+    return Stream(generation, _deltas(parser, generation))
 
 
-def _deltas(answer: ChatAnswer, generation: Generation) -> Iterator[ChatDelta]:
+def _deltas(parser: AnswerParser, generation: Generation) -> Iterator[ChatDelta]:
     for chunk in generation:
         if generation.request.return_drafts:
             yield ChatDelta({}, chunk=chunk)
-        for delta in answer.push(chunk.text):
+        for delta in parser.push(chunk.text):
             yield ChatDelta(delta)
-    last_deltas, chat = answer.finish(generation.result())
+    last_deltas, chat = parser.finish(generation.result())
     for delta in last_deltas:
         yield ChatDelta(delta)
     yield ChatDelta({}, chat.finish_reason, chat.completion)

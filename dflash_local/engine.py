@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from dflash_local.arguments import checked
 from dflash_local.conversation import (
     CHAT_FIELDS,
-    ChatAnswer,
+    AnswerParser,
     ChatCompletion,
     ChatDelta,
     ChatPrompt,
@@ -358,9 +358,9 @@ class Engine(Inspection):
         """
         given: dict[str, Any] = dict(options)
         prompt = self.apply_chat({"messages": messages, **_take(CHAT_FIELDS, given)}, sources)
-        answer = self.answer(prompt)
+        parser = self.answer_parser(prompt)
         generation = self.submit_chat(prompt, _take_sampling(sampling, given), **given)
-        return stream_deltas(answer, generation) if stream else answer.parse(generation.result())
+        return stream_deltas(parser, generation) if stream else parser.parse(generation.result())
 
     @checked
     def apply_chat(self, body: Mapping[str, Any], sources: MediaSources = _REQUEST_ALONE) -> ChatPrompt:
@@ -418,9 +418,9 @@ class Engine(Inspection):
             raise blamed(error, prompt.media, prompt.places) from None
 
     @checked
-    def answer(self, prompt: ChatPrompt) -> ChatAnswer:
+    def answer_parser(self, prompt: ChatPrompt) -> AnswerParser:
         """A parser for the answer to `prompt`."""
-        return ChatAnswer(self._native, prompt)
+        return AnswerParser(self._native, prompt)
 
     # ---- slots ----
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dflash_local.conversation import ChatAnswer
+from dflash_local.conversation import AnswerParser
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.keywords import SubmitKeywords
@@ -21,7 +21,7 @@ from dflash_local.server.service import Service
 
 def start_chat(
     service: Service, body: ChatRequest, fields: RequestFields, *, of: Fields | None = None, before: str = ""
-) -> tuple[list[Generation], list[ChatAnswer]]:
+) -> tuple[list[Generation], list[AnswerParser]]:
     """Queue all choices of a chat completion; also returns a parser for each. `of` as for `render_chat`, `before` is
     text before the conversation."""
     engine = service.engine
@@ -35,7 +35,7 @@ def start_chat(
         options,
         lambda _, sampling, options: engine.submit_chat(prompt, sampling, tokens=tokens, **options),
     )
-    return generations, [engine.answer(prompt) for _ in generations]
+    return generations, [engine.answer_parser(prompt) for _ in generations]
 
 
 def start_completion(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from dflash_local.conversation import ChatAnswer, ChatCompletion
+from dflash_local.conversation import AnswerParser, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.answers import chat as shapes
 from dflash_local.server.answers.probs import ChatLogprobs
@@ -25,7 +25,7 @@ class ChatReply(Reply):
     def __init__(
         self,
         model: str,
-        parsers: list[ChatAnswer],
+        parsers: list[AnswerParser],
         counts: Sequence[Count],
         probs: Sequence[ChoiceProbs] = (),
         passes: Sequence[ChoicePasses] = (),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dflash_local.call_arguments import partial_arguments
-from dflash_local.conversation import ChatAnswer, ChatCompletion
+from dflash_local.conversation import AnswerParser, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.answers import messages as shapes
 from dflash_local.server.formats.events import named_event
@@ -32,7 +32,7 @@ class MessagesReply(Reply):
     def __init__(
         self,
         model: str,
-        answer: ChatAnswer,
+        parser: AnswerParser,
         *,
         n_prompt: int,
         stops: Sequence[str],
@@ -41,7 +41,7 @@ class MessagesReply(Reply):
         hide_thoughts: bool,
     ) -> None:
         super().__init__(model)
-        self._answer_parser = answer
+        self._parser = parser
         self._n_prompt, self._stops, self._max_tokens, self._hide = n_prompt, stops, max_tokens, hide_thoughts
         self._count = count
         self._n_blocks = 0
@@ -69,10 +69,10 @@ class MessagesReply(Reply):
         return [{"type": "message_start", "message": self._message([], None, None, usage)}]
 
     def chunk(self, index: int, chunk: Chunk) -> list[shapes.MessageEvent]:
-        return self._grow(self._answer_parser.push(chunk.text))
+        return self._grow(self._parser.push(chunk.text))
 
     def end(self, index: int, completion: Completion) -> list[shapes.MessageEvent]:
-        deltas, chat = self._answer_parser.finish(completion)
+        deltas, chat = self._parser.finish(completion)
         reason, sequence = self._stop(chat)
         return [
             *self._grow(deltas),
@@ -140,7 +140,7 @@ class MessagesReply(Reply):
     # ---- a whole message ----
 
     def whole(self, completions: list[Completion], n_prompts: int) -> shapes.Message:
-        chat = self._answer_parser.parse(completions[0])
+        chat = self._parser.parse(completions[0])
         return self._message(self._blocks(chat.message), *self._stop(chat), self._usage(chat))
 
     def _blocks(self, message: dict[str, Any]) -> list[shapes.Block]:

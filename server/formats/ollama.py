@@ -52,7 +52,7 @@ class Clock:
 
 
 class Parser(Protocol):
-    """What finds thoughts and calls in an answer: ChatAnswer."""
+    """What finds thoughts and calls in an answer: AnswerParser."""
 
     def push(self, text: str) -> list[dict[str, Any]]: ...
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from dflash_local.conversation import ChatAnswer, ChatCompletion
+from dflash_local.conversation import AnswerParser, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.answers import responses as shapes
 from dflash_local.server.fields.request import RequestFields
@@ -37,14 +37,14 @@ class ResponsesReply(Reply):
     def __init__(
         self,
         model: str,
-        answer: ChatAnswer | None,
+        parser: AnswerParser | None,
         *,
         echo: shapes.ResponseEcho,
         names: Mapping[str, ToolName],
         count: Count,
     ) -> None:
         super().__init__(model)
-        self._parser, self._echo, self._count = answer, echo, count
+        self._parser_or_none, self._echo, self._count = parser, echo, count
         self._events = _Events()
         self._output = _Output(names, self._events)
 
@@ -70,17 +70,17 @@ class ResponsesReply(Reply):
         return self._events.next("response.in_progress", response=self._response("in_progress", _NOTHING_YET))
 
     def chunk(self, index: int, chunk: Chunk) -> list[shapes.ResponseEvent]:
-        return self._output.grow(self._answer_parser.push(chunk.text))
+        return self._output.grow(self._parser.push(chunk.text))
 
     def end(self, index: int, completion: Completion) -> list[shapes.ResponseEvent]:
-        deltas, chat = self._answer_parser.finish(completion)
+        deltas, chat = self._parser.finish(completion)
         events = self._output.grow(deltas) + self._output.finish(cut=chat.finish_reason == "length")
         response = self._finished(chat)
         return [*events, self._events.next(f"response.{response['status']}", response=response)]
 
     def whole(self, completions: list[Completion], n_prompts: int) -> shapes.ResponseAnswer:
-        deltas = self._answer_parser.push(completions[0].text)
-        more, chat = self._answer_parser.finish(completions[0])
+        deltas = self._parser.push(completions[0].text)
+        more, chat = self._parser.finish(completions[0])
         self._output.grow(deltas + more)
         self._output.finish(cut=chat.finish_reason == "length")
         return {**self._finished(chat), **timings([done.timings for done in completions])}
@@ -93,9 +93,9 @@ class ResponsesReply(Reply):
         return [*self.begin(0), self._events.next("response.failed", response=response)]
 
     @property
-    def _answer_parser(self) -> ChatAnswer:
-        assert self._parser is not None, "a response that failed at once generates nothing"
-        return self._parser
+    def _parser(self) -> AnswerParser:
+        assert self._parser_or_none is not None, "a response that failed at once generates nothing"
+        return self._parser_or_none
 
     def _finished(self, chat: ChatCompletion) -> shapes.ResponseAnswer:
         completion = chat.completion

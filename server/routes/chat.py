@@ -37,10 +37,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 def _start(service: Service, body: ChatRequest, fields: RequestFields) -> tuple[list[Generation], ChatReply]:
     engine, model = service.engine, service.settings.alias
-    generations, answers = start_chat(service, body, fields)
+    generations, parsers = start_chat(service, body, fields)
     return generations, ChatReply(
         model,
-        answers,
+        parsers,
         [partial(engine.tokens_through, generation=generation) for generation in generations],
         choice_probs(engine, fields.probs, generations),
         choice_passes(engine, generations),

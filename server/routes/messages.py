@@ -32,10 +32,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
         fields = parse_fields(chat, settings.defaults)
 
         def start() -> tuple[list[Generation], MessagesReply]:
-            generations, answers = start_chat(service, chat, fields, of=body)
+            generations, parsers = start_chat(service, chat, fields, of=body)
             return generations, MessagesReply(
                 settings.alias,
-                answers[0],
+                parsers[0],
                 n_prompt=generations[0].request.n_prompt,
                 stops=fields.options["stop"],
                 max_tokens=fields.options["max_tokens"],

@@ -76,9 +76,9 @@ class Ollama:
         chat, fields = await self._read(body.chat)
 
         def start() -> tuple[list[Generation], OllamaChatReply]:
-            generations, answers = start_chat(self._service, chat, fields, of=body)
+            generations, parsers = start_chat(self._service, chat, fields, of=body)
             probs = choice_probs(self._service.engine, fields.probs, generations)
-            return generations, OllamaChatReply(self._answering(body), answers[0], clock, probs)
+            return generations, OllamaChatReply(self._answering(body), parsers[0], clock, probs)
 
         generations, reply = await self._service.media_gate.run(chat.messages, start)
         return await respond(request, fields, reply, generations)
@@ -105,11 +105,11 @@ class Ollama:
         """With the chat template."""
         engine = self._service.engine
         before = _before(engine, body.context or [])
-        generations, answers = start_chat(self._service, chat, fields, of=body, before=before)
+        generations, parsers = start_chat(self._service, chat, fields, of=body, before=before)
         # What rows of media mean is forgotten with the answer.
         context = text_tokens(generations[0].request.prompt_tokens)
         probs = choice_probs(engine, fields.probs, generations)
-        return generations, OllamaTextReply(self._answering(body), answers[0], clock, probs, context)
+        return generations, OllamaTextReply(self._answering(body), parsers[0], clock, probs, context)
 
     def _start_plain(
         self, body: OllamaGenerateRequest, completion: CompletionRequest, fields: RequestFields, clock: Clock

@@ -35,9 +35,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         make_reply = partial(ResponsesReply, settings.alias, echo=echo(body, fields), names=body.names)
 
         def start() -> tuple[list[Generation], ResponsesReply]:
-            generations, answers = start_chat(service, chat, fields, of=body)
+            generations, parsers = start_chat(service, chat, fields, of=body)
             count = partial(service.engine.tokens_through, generation=generations[0])
-            return generations, make_reply(answers[0], count=count)
+            return generations, make_reply(parsers[0], count=count)
 
         try:
             generations, reply = await service.media_gate.run(chat.messages, start)

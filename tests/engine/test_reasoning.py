@@ -139,7 +139,7 @@ def test_a_chat_ends_its_thoughts(pocket: dict[str, Path]) -> None:
         generation = engine.submit_chat(prompt, _sampling(ignore_eos=True, temperature=0), max_tokens=300)
         next(iter(generation))
         assert engine.end_reasoning(generation)
-        message = engine.answer(prompt).parse(generation.result()).message
+        message = engine.answer_parser(prompt).parse(generation.result()).message
         assert message["reasoning_content"]
         assert message["content"]
     with pytest.raises(EngineDeadError):

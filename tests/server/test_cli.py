@@ -262,7 +262,7 @@ def test_answers_that_are_not_parsed(pocket: dict[str, Path]) -> None:
         told, whole = (engine.apply_chat({**chat, **more}) for more in ({}, settings.defaults.chat))
         assert told.prompt == whole.prompt
         messages = [
-            engine.answer(prompt).parse(Completion(call, [], "stop", 0, 0, Timings(), [])).message
+            engine.answer_parser(prompt).parse(Completion(call, [], "stop", 0, 0, Timings(), [])).message
             for prompt in (told, whole)
         ]
         assert messages[0]["tool_calls"][0]["function"]["name"] == "get_time"
