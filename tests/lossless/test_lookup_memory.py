@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from dflash_local import Engine
+from tests.native_process import run_native
 from tests.trees import models
 
 from .test_tokens import assert_same
 
-NAMES = [*models.TREES, *models.CHAINS]
+# Latent attention (MLA), alone and with an indexer; tests/taps makes them.
+LATENT = ["deepseek2", "deepseek32"]
+NAMES = [*models.TREES, *models.CHAINS, *LATENT]
 PERIOD, REPEATS, LIMIT = 24, 6, 64  # more than the sliding windows hold
 
 
@@ -25,8 +28,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def engine(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    path = models.write(request.param, folder / f"{request.param}.gguf")
+def engine(folder: Path, request: pytest.FixtureRequest, repo: Path) -> Iterator[Engine]:
+    path = folder / f"{request.param}.gguf"
+    if request.param in LATENT:
+        run_native(repo, "tests.taps.probe", str(folder), request.param)
+    else:
+        models.write(request.param, path)
     with Engine(path, n_ctx=1024, n_threads=1, warmup=False) as engine:
         yield engine
 
