@@ -21,18 +21,18 @@ static const char * const TEXT =
     "for (int i = 0; i < n; ++i) { if (a[i] > best) { best = a[i]; } }\n"
     "Thank you for your message! I would suggest that we meet on Thursday, because Friday is a holiday.\n";
 
+static std::vector<llama_token> bos(const llama_vocab * vocab) { return { std::max(0, llama_vocab_bos(vocab)) }; }
+
 static std::vector<llama_token> tokens_of(const llama_vocab * vocab) {
-    std::vector<llama_token> tokens;
-    if (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_NONE) {
-        try {
-            tokens = tokenize(vocab, TEXT, false);
-        } catch (const std::exception &) {   // a vocabulary that cannot spell the text
-        }
+    if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_NONE) {
+        return bos(vocab);
     }
-    if (tokens.empty()) {
-        tokens.push_back(std::max(0, llama_vocab_bos(vocab)));
+    try {
+        std::vector<llama_token> tokens = tokenize(vocab, TEXT, false);
+        return tokens.empty() ? bos(vocab) : tokens;
+    } catch (const std::exception &) {
+        return bos(vocab);   // a vocabulary that cannot spell the text
     }
-    return tokens;
 }
 
 sample_text::sample_text(const llama_vocab * vocab) : tokens_(tokens_of(vocab)) {}
