@@ -20,6 +20,7 @@ draft_job draft_memory::job_of(const part & p) const {
     job.pos      = taps.pos;
     job.denoise  = p.denoises;
     job.anchor   = p.anchor;
+    job.window   = p.window;
     job.tokens   = p.text ? p.text->data() + taps.pos : nullptr;
     if (drafter_->has_sections()) {
         job.rope        = taps.rope.data();

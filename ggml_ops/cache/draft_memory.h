@@ -36,8 +36,9 @@ class draft_memory {
         bool    denoises;   // else only its pending taps are injected
         int32_t anchor;
 
-        const std::vector<int32_t> * text     = nullptr;   // that the sequence holds, for drafters that read it
-        int32_t                      position = 0;         // of the anchor, for drafters with sections
+        const std::vector<int32_t> * text     = nullptr;     // that the sequence holds, for drafters that read it
+        int32_t                      position = 0;           // of the anchor, for drafters with sections
+        int32_t                      window   = INT32_MAX;   // positions before the anchor that its block sees
     };
     // Injects pending taps and denoises blocks of `length` tokens; drafts: [parts]. False: the pass failed.
     bool      run(const std::vector<part> & parts, int32_t length, std::vector<draft> & drafts);

@@ -476,7 +476,7 @@ void block_drafter::set_inputs(const draft_graph & graph, const std::vector<draf
         if (!job.denoise) {
             continue;
         }
-        set_masks(graph, (int32_t) anchors.size());
+        set_masks(graph, (int32_t) anchors.size(), job.window);
         anchors.push_back(job.anchor < model_.n_vocab ? job.anchor : mask_token_);   // may be padding of the target
         const int32_t anchor_rope = job.anchor_rope >= 0 ? job.anchor_rope : kv_->end(job.slot);
         for (int32_t i = 0; i < shape.n_block_rows; ++i) {
@@ -505,10 +505,10 @@ void block_drafter::set_inputs(const draft_graph & graph, const std::vector<draf
 }
 
 // Sets the masks of the shape's slot i.
-void block_drafter::set_masks(const draft_graph & graph, int32_t i) {
+void block_drafter::set_masks(const draft_graph & graph, int32_t i, int32_t window) {
     const int32_t slot = graph.shape.slots[i];
-    set_mask(graph.masks[i], slot, INT32_MAX, model_.causal);
-    set_mask(graph.masks_swa[i], slot, model_.n_swa, model_.causal_swa);
+    set_mask(graph.masks[i], slot, window, model_.causal);
+    set_mask(graph.masks_swa[i], slot, std::min(model_.n_swa, window), model_.causal_swa);
 }
 
 void block_drafter::set_mask(const draft_mask & mask, int32_t slot, int32_t window, bool causal) {

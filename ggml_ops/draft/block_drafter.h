@@ -54,6 +54,7 @@ class block_drafter : public drafter {
     bool                  has_sections() const override { return model_.has_sections(); }
     // Throws std::runtime_error for an invalid id: a device or a server may return anything.
     int32_t         target_token(int32_t id) const;
+    bool            has_windows() const override { return true; }
     kv_ring &       context() override { return *kv_; }
     const kv_ring & context() const override { return *kv_; }
 
@@ -83,7 +84,7 @@ class block_drafter : public drafter {
     void                         build(draft_graph & graph) const;
     void                         set_inputs(const draft_graph & graph, const std::vector<draft_job> & jobs);
     void                         set_taps(const draft_graph & graph, const std::vector<draft_job> & jobs);
-    void                         set_masks(const draft_graph & graph, int32_t i);
+    void                         set_masks(const draft_graph & graph, int32_t i, int32_t window);
     void                         set_mask(const draft_mask & mask, int32_t slot, int32_t window, bool causal);
     void read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
         draft_probe * probe) const;

@@ -28,8 +28,9 @@ struct draft_job {
     int32_t               pos      = 0;       // must be the slot's next position
     bool                  denoise  = false;   // also draft what follows `anchor`, which is at position pos + n_inject
     int32_t               anchor   = -1;
-    int32_t               anchor_rope = -1;      // where it stands, if rows are told where they do
-    bool                  whole       = false;   // draft all positions, however unlikely
+    int32_t               anchor_rope = -1;          // where it stands, if rows are told where they do
+    int32_t               window      = INT32_MAX;   // positions before the anchor that its block sees, as far as held
+    bool                  whole       = false;       // draft all positions, however unlikely
 };
 
 // What a drafter reads of the target's passes.
@@ -52,6 +53,8 @@ class drafter {
     virtual bool reads_target() const { return false; }
     // Whether it must be told where rows stand: those of images have sections of their own, as in the target (M-RoPE).
     virtual bool has_sections() const { return false; }
+    // Whether blocks may look back less far than it holds.
+    virtual bool has_windows() const { return false; }
     // What it holds of the slots. run() adds to it.
     virtual draft_context &       context()       = 0;
     virtual const draft_context & context() const = 0;

@@ -410,6 +410,18 @@ void controller::observe_walk(slot & s) {
     if (s.drafts.tree.size() > 1) {
         s.learned.observe(s.drafts.tree, s.pass.walked.path, s.drafts.drafter);
     }
+    if (s.drafts.n_denoised > 1 && s.drafts.quoted.empty()) {   // else it is not all the drafter's
+        s.learned.drafters[s.drafts.drafter].window.observe((int32_t) s.pass.walked.path.size() - 1);
+    }
+}
+
+int32_t controller::choose_window(slot & s, int32_t drafter, int32_t n_ctx) {
+    if (!drafters_[drafter].windows) {
+        return draft_window::ALL;
+    }
+    const int32_t window = s.learned.drafters[drafter].window.choose(std::min(s.n_past(), n_ctx));
+    ++counts_.windows[window == draft_window::ALL ? 0 : window];
+    return window;
 }
 
 double controller::observe_draft(

@@ -48,6 +48,7 @@ struct drafter_traits {
     int32_t max_length = 1;       // of its drafts, with the anchor
     bool    lattice    = false;   // it can draft for block verification
     bool    pads       = false;   // its blocks come in few lengths, as a device wants them
+    bool    windows    = false;   // its blocks may look back less far than it holds
 };
 
 class controller {
@@ -71,6 +72,8 @@ class controller {
     }
     // One length for the blocks of all slots. room: nodes that all trees together may have.
     step_choice choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
+    // How far back the next block of a drafter looks for a slot, of the n_ctx positions that it may hold.
+    int32_t choose_window(slot & s, int32_t drafter, int32_t n_ctx);
     // Cuts every slot's tree, grown to its limit, to the size that pays best over all slots, and sets the reason.
     // Returns the tokens that the trees are expected to yield. next: has its choice, and the time of its drafter pass.
     double choose_nodes(std::vector<slot> & slots, const pass_record & next);
@@ -97,7 +100,7 @@ class controller {
 
     // for statistics: how often each choice was made, and the last one
     struct choice_counts {
-        std::map<int32_t, int64_t>        nodes, lengths;
+        std::map<int32_t, int64_t>        nodes, lengths, windows;       // windows: 0 is all that is held
         int64_t                           drafters[MAX_DRAFTERS] = {};   // passes of each
         std::map<dflash::reason, int64_t> reasons;
     };

@@ -35,7 +35,7 @@ void engine::templates_deleter::operator()(common_chat_templates * t) const { co
 static std::vector<drafter_traits> traits_of(const draft_memories & drafts) {
     std::vector<drafter_traits> traits;
     for (const drafter * d : drafts.drafters()) {
-        traits.push_back({ d->max_length(), d->kind().lattice, d->on_device() });
+        traits.push_back({ d->max_length(), d->kind().lattice, d->on_device(), d->has_windows() });
     }
     return traits;
 }

@@ -360,6 +360,7 @@ static json policy_json(const engine & e) {
         { "cost_cell_ms", costs.verify.per_cell() },
         { "cost_source", costs.source },
         { "choices", { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
+                         { "windows", map_json(counts.windows) },
                          { "drafters", by_drafter(e, [&](int32_t i) { return json(counts.drafters[i]); }) },
                          { "reasons", map_json(counts.reasons) } } },
         { "drafter_failure", policy.drafter_failure() },

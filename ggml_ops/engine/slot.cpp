@@ -27,6 +27,7 @@ void experience::observe(const tree & verified, const std::vector<int32_t> & pat
 void experience::fade() {
     for (of_drafter & d : drafters) {
         d.calibration.fade(16);
+        d.window.fade();
     }
     quotes.fade(16);
 }

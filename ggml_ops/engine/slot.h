@@ -10,6 +10,7 @@
 #include "dflash.h"
 #include "draft/calibration.h"
 #include "draft/choice.h"
+#include "draft/draft_window.h"
 #include "draft/growth.h"
 #include "draft/quotation.h"
 #include "engine/reason.h"
@@ -28,6 +29,7 @@ struct experience {
     struct of_drafter {
         value_profile       values;        // what its trees were worth, by block length
         dflash::calibration calibration;   // its probabilities against what was accepted
+        draft_window        window;        // how far back its blocks look
     };
     of_drafter   drafters[MAX_DRAFTERS];
     quote_priors quotes;   // how often quotations go on

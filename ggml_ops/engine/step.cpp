@@ -448,11 +448,13 @@ void engine::draft() {
     for (int32_t i = 0; i < drafts_.size(); ++i) {
         std::vector<draft_memory::part> parts;
         int32_t                         n_denoised = 0, n_injected = 0;
-        for (const slot & s : slots_) {
+        for (slot & s : slots_) {
             const bool denoises =
                 i == choice.drafter && choice.length > 1 && s.writing() && controller_.max_nodes(s, choice) > 1;
             if (denoises || must_flush(s, drafts_[i].taps())) {
-                parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens, s.held->position() });
+                const int32_t window =
+                    denoises ? controller_.choose_window(s, i, drafts_[i].drafter().n_ctx()) : draft_window::ALL;
+                parts.push_back({ s.id, denoises, s.drafts.anchor, &s.held->tokens, s.held->position(), window });
                 n_injected += drafts_[i].taps().of(s.id).rows;
                 n_denoised += denoises;
             }

@@ -43,7 +43,7 @@ endif()
 dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
     cpu/threads background team_size waiting
-    draft calibration choice corpus cost_curve draft_vocabulary earlier_answers growth kv_history lookup prediction quotation
+    draft calibration choice corpus cost_curve draft_vocabulary draft_window earlier_answers growth kv_history lookup prediction quotation
     cache conversation host_cache sequence slot_file
     engine controller slot steady_size tree_padding
     files charsmap drafter_check embedding_check gguf_check gguf_file projector_check

@@ -62,7 +62,7 @@ def good_calls(engine: Engine, folder: Path) -> dict[str, dict[str, Any]]:
         "apply_chat": {"body": {"messages": MESSAGES}},
         "chat_tokens": {"prompt": prompt},
         "submit_chat": {"prompt": prompt, **short},
-        "answer": {"prompt": prompt},
+        "answer_parser": {"prompt": prompt},
         "save_slot": {"slot": 0, "path": path},
         "save_slot_soon": {"slot": 0, "path": path},
         "restore_slot": {"slot": 0, "path": path},
@@ -78,7 +78,7 @@ def good_calls(engine: Engine, folder: Path) -> dict[str, dict[str, Any]]:
 
 METHODS = (
     "tokenize", "tokenize_prompt", "tokenize_parts", "token_bytes", "detokenize", "tokens_through", "pieces", "submit",
-    "end_reasoning", "ignored", "generate", "stream", "chat", "apply_chat", "chat_tokens", "submit_chat", "answer",
+    "end_reasoning", "ignored", "generate", "stream", "chat", "apply_chat", "chat_tokens", "submit_chat", "answer_parser",
     "save_slot", "save_slot_soon", "restore_slot", "restore_slot_soon", "erase_slot", "erase_slot_soon", "score",
     "draft_probe", "tree_pass", "slot_clear",
 )  # fmt: skip
