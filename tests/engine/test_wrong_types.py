@@ -78,7 +78,8 @@ def good_calls(engine: Engine, folder: Path) -> dict[str, dict[str, Any]]:
 
 METHODS = (
     "tokenize", "tokenize_prompt", "tokenize_parts", "token_bytes", "detokenize", "tokens_through", "pieces", "submit",
-    "end_reasoning", "ignored", "generate", "stream", "chat", "apply_chat", "chat_tokens", "submit_chat", "answer_parser",
+    "end_reasoning", "ignored", "generate", "stream", "chat", "apply_chat", "chat_tokens", "submit_chat",
+    "answer_parser",
     "save_slot", "save_slot_soon", "restore_slot", "restore_slot_soon", "erase_slot", "erase_slot_soon", "score",
     "draft_probe", "tree_pass", "slot_clear",
 )  # fmt: skip

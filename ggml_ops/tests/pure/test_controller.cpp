@@ -465,8 +465,29 @@ static void trees_that_are_cut() {
     CHECK(sizes(12) == std::vector<int32_t>({ 5, 5, 1 }));
 }
 
+// Only a drafter that can look back less far is asked to.
+static void windows() {
+    const pass_limits l = limits();
+    for (const bool able : { false, true }) {
+        controller c(l);
+        c.set_drafters({ { 16, false, false, able } });
+        slot s = writer(0, 0, 900);
+        for (int32_t i = 0; i < 20; ++i) {
+            s.drafts.begin(7);
+            const int32_t window = c.choose_window(s, 0, 4096);
+            CHECK(window == draft_window::ALL || able);
+            s.drafts.n_denoised = 16;
+            s.pass.walked.path.assign(window == draft_window::ALL ? 1 : 9, 0);
+            c.observe_walk(s);
+        }
+        CHECK((s.learned.drafters[0].window.usual() == 256) == able);
+        CHECK(c.counts().windows.count(256) == (able ? 1u : 0u));
+    }
+}
+
 int main() {
     bounds();
+    windows();
     padded_passes();
     reasons_without_choice();
     the_better_of_two_drafters();
