@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -19,14 +18,13 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.http_load import Server
+from benchmarks.http_load import Server, end_group
 from tests.coder_file import coder_file
+from tests.server.test_edits import AFTER, BEFORE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
-BEFORE = 'NAME = "shop"\nPORT = 8080\nDEBUG = False\n'
-AFTER = BEFORE.replace("8080", "9090")
 # A model of this size does not always stop after the edit, and then goes on for ever.
 N_ATTEMPTS, SECONDS = 15, 30
 
@@ -136,11 +134,7 @@ def attempt(argv: list[str], folder: Path, environment: Mapping[str, str], *, en
             time.sleep(0.1)
         status = process.poll()
         if status is None:
-            process.terminate()  # `launch` ends the program, which may be in a group of its own
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+            end_group(process, 10)
     return edited and (status == 0 or not ends)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.release.powershell.expressions import ExpressionReader
-from tests.release.powershell.syntax import Array, Command, Constant, Expression, Named, Redirection, Splat
+from tests.release.powershell.syntax import Command, Constant, Expression, Named, Redirection, Splat
 
 _COMMAND = re.compile(r"[A-Za-z_%?][^\s(){};,|&\"'$<>]*")
 _PARAMETER = re.compile(r"-([A-Za-z_]\w*)(:?)")
@@ -61,19 +61,8 @@ class CommandReader(ExpressionReader):
         if parameter := self.match(_PARAMETER):
             if parameter[2]:
                 self.blanks()
-            return Named(parameter[1], self._values() if parameter[2] else None)
-        return self._values()
-
-    def _values(self) -> Expression:
-        items = [self._value()]
-        while True:
-            before = self.place
-            self.blanks()
-            if not self.take(","):
-                self.place = before
-                return items[0] if len(items) == 1 else Array(tuple(items))
-            self.lines()
-            items.append(self._value())
+            return Named(parameter[1], self.list_of(self._value) if parameter[2] else None)
+        return self.list_of(self._value)
 
     def _value(self) -> Expression:
         if self.sees("$", '"', "'", "(", "@", "{"):

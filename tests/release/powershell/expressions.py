@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tests.release.powershell.cursor import Cursor
 from tests.release.powershell.syntax import (
@@ -58,7 +59,7 @@ class ExpressionReader(Cursor):
     def expression(self, level: int = 0, commas: bool = True) -> Expression:
         """Operators of LEVELS[level] and above. Without `commas`, one ends it: it separates arguments."""
         if level == len(LEVELS):
-            return self.list() if commas else self.unary()
+            return self.list_of(self.unary) if commas else self.unary()
         left = self.expression(level + 1, commas)
         while (operator := self._operator(LEVELS[level])) is not None:
             self.lines()
@@ -76,8 +77,9 @@ class ExpressionReader(Cursor):
         self.place = before
         return None
 
-    def list(self) -> Expression:
-        items = [self.unary()]
+    def list_of(self, item: Callable[[], Expression]) -> Expression:
+        """One item, or an array of several with commas between them."""
+        items = [item()]
         while True:
             before = self.place
             self.blanks()
@@ -85,7 +87,7 @@ class ExpressionReader(Cursor):
                 self.place = before
                 return items[0] if len(items) == 1 else Array(tuple(items))
             self.lines()
-            items.append(self.unary())
+            items.append(item())
 
     def unary(self) -> Expression:
         self.blanks()

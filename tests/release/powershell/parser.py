@@ -133,7 +133,7 @@ class Parser(CommandReader):
                 if not isinstance(first, (Variable, Member, Index)):
                     raise self.unknown("this target of an assignment")
                 self.lines()
-                return Assignment(first, found[1], self.statement(), line)
+                return Assignment(first, found[1], self.statement(), line=line)
             if self.sees(">", "2>", "*>") or _OTHER_ASSIGNMENT.match(self.text, self.place):
                 raise self.unknown("this sign after an expression")
         elements = [first]
@@ -144,7 +144,7 @@ class Parser(CommandReader):
                 raise self.wrong("a command")
             elements.append(self.command())
             self.blanks()
-        return Pipeline(tuple(elements), line)
+        return Pipeline(tuple(elements), line=line)
 
     def _condition(self) -> Statement:
         self.blanks()
@@ -166,7 +166,7 @@ class Parser(CommandReader):
                 continue
             if word:
                 self.lines()
-            return If(tuple(clauses), self.block() if word else None, line)
+            return If(tuple(clauses), self.block() if word else None, line=line)
 
     def _next_word(self, *words: str) -> str:
         """One of `words`, perhaps some lines below; or "", and nothing is read."""
@@ -193,7 +193,7 @@ class Parser(CommandReader):
         self.lines()
         self.must(")")
         self.lines()
-        return Foreach(variable.name, source, self.block(), line)
+        return Foreach(variable.name, source, self.block(), line=line)
 
     def _try(self, _: str) -> Try:
         line = self.line
@@ -210,7 +210,7 @@ class Parser(CommandReader):
             last = self.block()
         if handler is last is None:
             raise self.wrong("catch or finally")
-        return Try(body, handler, last, line)
+        return Try(body, handler, last, line=line)
 
     def _function(self, _: str) -> Function:
         line = self.line
@@ -225,11 +225,11 @@ class Parser(CommandReader):
         if parameters and body.parameters:
             raise self.wrong("parameters once")
         block = Block(body.statements, parameters or body.parameters, body.binding, self.file)
-        return Function(name[0], block, line)
+        return Function(name[0], block, line=line)
 
     def _leave(self, word: str) -> Leave:
         line = self.line
         self.blanks()
         if self.ended or self.sees("\n", ";", "}", ")"):
-            return Leave(word, None, line)
-        return Leave(word, self.statement(), line)
+            return Leave(word, None, line=line)
+        return Leave(word, self.statement(), line=line)

@@ -9,10 +9,11 @@ class Expression:
     """Has one value, which may be an array."""
 
 
+@dataclass(frozen=True)
 class Statement:
     """Writes values, none or many, to its pipeline."""
 
-    line: int
+    line: int = field(default=0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,6 @@ class Command:
 @dataclass(frozen=True)
 class Pipeline(Statement):
     elements: tuple[Expression | Command, ...]
-    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -165,14 +165,12 @@ class Assignment(Statement):
     target: Expression
     operator: str
     value: Statement
-    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class If(Statement):
     clauses: tuple[tuple[Statement, Block], ...]
     otherwise: Block | None
-    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,6 @@ class Foreach(Statement):
     variable: str
     source: Statement
     body: Block
-    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -188,14 +185,12 @@ class Try(Statement):
     body: Block
     handler: Block | None
     last: Block | None
-    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Function(Statement):
     name: str
     body: Block
-    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -204,4 +199,3 @@ class Leave(Statement):
 
     word: str
     value: Statement | None
-    line: int = field(default=0, compare=False)
