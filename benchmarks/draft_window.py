@@ -45,14 +45,18 @@ def talk(engine: Engine, prompts: Sequence[dict[str, Any]], n_turns: int, n: int
     return turns
 
 
+def al_of(turns: Sequence[Turn]) -> float:
+    """Tokens per pass of some answers."""
+    return sum(turn.n_tokens for turn in turns) / max(sum(turn.n_passes for turn in turns), 1)
+
+
 def parts_of(talks: Sequence[Sequence[Turn]]) -> list[dict[str, float]]:
     """Of each part of the talks: the tokens of text before its last answer, at most, and the acceptance length."""
     n = len(talks[0])
     parts = []
     for begin, end in ((n * i // PARTS, n * (i + 1) // PARTS) for i in range(PARTS)):
         turns = [turn for turns in talks for turn in turns[begin:end]]
-        al = sum(turn.n_tokens for turn in turns) / max(sum(turn.n_passes for turn in turns), 1)
-        parts.append({"text": max(turn.n_text for turn in turns), "al": al})
+        parts.append({"text": max(turn.n_text for turn in turns), "al": al_of(turns)})
     return parts
 
 

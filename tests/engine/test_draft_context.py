@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.draft_window import al_of, talk
 from benchmarks.drafter_choice import DFLASH, write_costs
 from dflash_local import Engine
 from tests.fast import some_fast
@@ -51,26 +52,19 @@ def test_a_bounded_drafter_drafts_the_same_text_with_less_memory(pocket: dict[st
     assert lengths[64] > 2  # the newest positions are what a drafter needs most
 
 
-TURN = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-
-
-def talk(pocket: dict[str, Path], costs: Path, draft_ctx: int) -> tuple[float, dict[str, int]]:
+def al_of_a_long_talk(pocket: dict[str, Path], costs: Path, draft_ctx: int) -> tuple[float, dict[str, int]]:
     """AL over the second half of a conversation that gets three times as long as the texts that the drafter was
     trained with, and how far back its blocks looked."""
-    asked = [f"Count from {n} in steps of {n % 5 + 2}, {n % 7 + 12} numbers." for n in range(3, 27)]
-    text, n_tokens, n_passes = "", 0, 0
+    asked = [
+        {"messages": [{"role": "user", "content": f"Count from {n} in steps of {n % 5 + 2}, {n % 7 + 12} numbers."}]}
+        for n in range(3, 27)
+    ]
     with Engine(
         pocket["target"], pocket["dflash"], n_ctx=4096, n_threads=1, draft_ctx=draft_ctx, cost_cache=costs, lookup=False
     ) as engine:
-        for turn, question in enumerate(asked):
-            text += TURN.format(question)
-            done = engine.generate(text, max_tokens=80, temperature=0)
-            text += done.text + "<|im_end|>\n"
-            if turn >= len(asked) // 2:
-                n_tokens += done.timings.predicted_n
-                n_passes += done.timings.n_passes
-        assert len(engine.tokenize(text)) > 1500
-        return n_tokens / n_passes, engine.stats()["choices"]["windows"]
+        turns = talk(engine, asked, len(asked), 80, 1)
+        assert turns[-1].n_text > 1500
+        return al_of(turns[len(asked) // 2 :]), engine.stats()["choices"]["windows"]
 
 
 def test_how_far_back_to_look_is_learned(
@@ -79,9 +73,9 @@ def test_how_far_back_to_look_is_learned(
     """The pocket drafter was trained with 512 tokens: a ring of 256 cannot look further, one of 4096 need not."""
     write_costs(tmp_path / "costs.json", [DFLASH])
     monkeypatch.setenv("DFLASH_FIXED_COSTS", "1")
-    short, windows = talk(pocket, tmp_path / "costs.json", 256)
+    short, windows = al_of_a_long_talk(pocket, tmp_path / "costs.json", 256)
     assert set(windows) == {"0"}
-    learned, windows = talk(pocket, tmp_path / "costs.json", 4096)
+    learned, windows = al_of_a_long_talk(pocket, tmp_path / "costs.json", 4096)
     print(f"AL: {short:.2f} with a ring of 256, {learned:.2f} as learned, {windows}")
     assert windows["256"] > windows["1024"]
     assert learned > 0.8 * short > 2
