@@ -25,7 +25,7 @@ from tests.projector_files import projector_file
 
 pytestmark = pytest.mark.timing
 
-LAYERS, SIDE = 40, 256  # of an encoder that takes more than a quarter of a second
+LAYERS, SIDE = 40, 256  # of an encoder that takes as long as hundreds of steps
 STEPS = 100  # of the other slot alone, which are measured before
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 
@@ -67,7 +67,6 @@ def test_pauses_of_other_slots(engine: Engine) -> None:
     engine.submit(prompt(engine), GREEDY, max_tokens=1).result()
     encoding = time.process_time() - start
     layer = encoding / LAYERS  # an op is a part of it: the longest, of attention, about half
-    assert encoding > 0.2, "the encoder must take longer"
 
     other = engine.submit(engine.tokenize("Once upon a time"), GREEDY, max_tokens=3800)
     wait_until(lambda: other.n_tokens >= 8)
@@ -84,6 +83,7 @@ def test_pauses_of_other_slots(engine: Engine) -> None:
         usual, most = 1000 * np.median(found), 1000 * max(found)
         print(f"{name}: {len(found)} steps, usually {usual:.2f} ms apart, at most {most:.2f} ms")
     print(f"encoding takes {encoding:.2f} s, a layer of it {1000 * layer:.2f} ms")
+    assert encoding > 100 * np.median(steps), "the encoder must take longer"  # which no speed of a machine decides
     assert len(pauses) > LAYERS
     # Of CPU: of the encoder's thread and of the step's. If steps waited for its ops, half of a layer.
     assert np.median(pauses) < 2 * np.median(steps) + layer / 4
