@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import memory_rate, pairs, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import requests, say
-from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, UPSTREAM, Setting, Systems, order
+from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, SWEEP, Setting, Systems, order
 from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS
 
@@ -95,7 +95,7 @@ class Cell:
     def best(self) -> str:
         """The fastest of upstream's completely measured draft lengths; plain if there is none."""
         n = len(self.runs[PLAIN])
-        complete = [name for name in UPSTREAM if len(self.runs.get(name, ())) == n]
+        complete = [name for name in SWEEP if len(self.runs.get(name, ())) == n]
         return max(complete, key=self.speed, default=PLAIN)
 
     def ratio(self, base: str) -> float:
@@ -175,7 +175,7 @@ def measure(
     n: int,
     repeats: int,
     where: str,
-    may_lose: Collection[str] = UPSTREAM,
+    may_lose: Collection[str] = SWEEP,
 ) -> dict[str, list[Run]]:
     """All systems answer each prompt in turns, `repeats` times; those of `may_lose` until they cannot win."""
     runs: dict[str, list[Run]] = {name: [] for name in systems.names}
@@ -204,7 +204,7 @@ def measure_apart(
 
     Upstream's draft lengths that fail are left out. Raises LoadError if plain or ours fails.
     """
-    commands = setting.commands()
+    commands = setting.sweep()
     names = [PLAIN, OURS, *(name for name in commands if name not in (PLAIN, OURS))]
     for cell in cells:
         cell.left_out.update(dict.fromkeys(names, "not measured yet"))
@@ -280,7 +280,7 @@ def joined(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None = None) -> str:
     """The README's table, with its means; `memory`: of `memory_use`."""
-    systems = (PLAIN, *UPSTREAM, OWN_PLAIN, OURS)
+    systems = (PLAIN, *SWEEP, OWN_PLAIN, OURS)
     head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in systems)]
     head += ["over upstream's best", "over plain", "over own plain", "AL: ours, upstream", "wait, ms: ours, upstream"]
     rows = []
@@ -357,7 +357,7 @@ def measured(
     if args.one_by_one:
         yield from measure_apart(setting, prompts, cells, args.n_predict, args.repeats)
         return
-    with Systems(setting.commands(), own_plain=True) as systems:
+    with Systems(setting.sweep(), own_plain=True) as systems:
         for i, cell in enumerate(cells, 1):
             systems.warm_up(requests(prompts[:2], args.n_predict, cell.temperature))
             where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}"

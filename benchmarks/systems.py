@@ -29,6 +29,11 @@ def upstream(n_max: int) -> str:
 
 
 UPSTREAM = tuple(upstream(n) for n in UPSTREAM_N_MAX)
+# The longest drafts once more: ended at the first token that is less likely (of 0.2, 0.4, 0.6 and 0.8 the fastest), and
+# with n-grams in the drafter's place where there are some.
+P_MIN = "0.4"
+UPSTREAM_P_MIN, UPSTREAM_N_GRAMS = (f"{UPSTREAM[-1]}, {more}" for more in (f"p_min {P_MIN}", "n-grams"))
+SWEEP = (*UPSTREAM, UPSTREAM_P_MIN, UPSTREAM_N_GRAMS)
 
 
 def upstream_server(bins: Path, common: Sequence[str], *flags: str) -> list[str]:
@@ -73,9 +78,9 @@ class Setting:
         """argv of upstream's server without a drafter, with its fastest setting here: one K/V buffer for all slots."""
         return upstream_server(self.bins, self._common(), "--kv-unified")
 
-    def upstream(self, n_max: int) -> list[str]:
+    def upstream(self, n_max: int, *flags: str, kinds: str = "draft-dflash") -> list[str]:
         """argv of upstream's server with the drafter."""
-        return [*self.plain(), *self._drafter(), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n_max)]
+        return [*self.plain(), *self._drafter(), "--spec-type", kinds, "--spec-draft-n-max", str(n_max), *flags]
 
     def ours(self, *flags: str) -> list[str]:
         """argv of our server with the drafter, untuned; it measures this machine at its start instead of reading an old
@@ -85,6 +90,15 @@ class Setting:
     def commands(self) -> dict[str, list[str]]:
         """argv of plain, upstream's draft lengths and ours."""
         return {PLAIN: self.plain(), **{upstream(n): self.upstream(n) for n in UPSTREAM_N_MAX}, OURS: self.ours()}
+
+    def sweep(self) -> dict[str, list[str]]:
+        """`commands`, and upstream's longest drafts with more."""
+        longest = UPSTREAM_N_MAX[-1]
+        return {
+            **self.commands(),
+            UPSTREAM_P_MIN: self.upstream(longest, "--spec-draft-p-min", P_MIN),
+            UPSTREAM_N_GRAMS: self.upstream(longest, kinds="draft-dflash,ngram-mod"),
+        }
 
 
 class Systems:

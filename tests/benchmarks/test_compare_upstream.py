@@ -19,10 +19,22 @@ from benchmarks import compare_upstream as compare
 from benchmarks import record
 from benchmarks.compare_upstream import Cell, Run, markdown, measure, resumed, summary
 from benchmarks.http_load import Answer, LoadError, LoadResult
-from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, UPSTREAM, Setting, Systems, order
+from benchmarks.systems import (
+    OURS,
+    OWN_PLAIN,
+    PLAIN,
+    SWEEP,
+    UPSTREAM,
+    UPSTREAM_N_GRAMS,
+    UPSTREAM_P_MIN,
+    Setting,
+    Systems,
+    order,
+)
 from dflash_local.demo.pocket import bundled_pair
 
 SHORT, MIDDLE, BEST = UPSTREAM
+MORE = [UPSTREAM_P_MIN, UPSTREAM_N_GRAMS]
 
 
 def run(seconds: float, texts: tuple[int, ...] = (1, 2), passes: int = 5, wait: float = 0.0) -> Run:
@@ -78,6 +90,8 @@ def test_record_and_table_say_the_same(cell: Cell) -> None:
         "100.0",
         "11.8",
         "**13.3**",
+        "-",  # not measured
+        "-",
         "10.0",
         "**16.0**",
         "1.20 (1.18-1.25)",
@@ -119,6 +133,12 @@ def test_all_systems_get_the_same_sizes_and_files() -> None:
             assert (flag, value) in itertools.pairwise(argv)
     assert [name for name, argv in commands.items() if "-md" in argv] == [*UPSTREAM, OURS]
     assert "--spec-type" not in commands[PLAIN]
+    wide = Setting(pair, Path("bin"), clients=4).sweep()
+    assert {name: argv for name, argv in wide.items() if name in commands} == commands
+    assert [*wide][-2:] == MORE and all(wide[name][: len(commands[PLAIN])] == commands[PLAIN] for name in MORE)
+    assert wide[UPSTREAM_P_MIN] == [*commands[BEST], "--spec-draft-p-min", "0.4"]
+    longest, both = set(commands[BEST]), set(wide[UPSTREAM_N_GRAMS])
+    assert (longest - both, both - longest) == ({"draft-dflash"}, {"draft-dflash,ngram-mod"})
     assert commands[OURS][-3:-1] == ["--no-cost-cache", "-md"] and commands[OURS][4] == "-m"  # nothing of ours is tuned
 
 
@@ -168,8 +188,8 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(compare, "Systems", Alone)
     setting = Setting(bundled_pair(), Path("bin"), n_gpu_layers=7)
-    assert all(("-ngl", "7") in itertools.pairwise(argv) for argv in setting.commands().values())
-    assert sum("-ngld" in argv for argv in setting.commands().values()) == 4
+    assert all(("-ngl", "7") in itertools.pairwise(argv) for argv in setting.sweep().values())
+    assert sum("-ngld" in argv for argv in setting.sweep().values()) == 6
 
     def cells() -> list[Cell]:
         return [Cell("dflash", "q8_0", t, {}) for t in (0.0, 1.0)]
@@ -179,8 +199,9 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
         (len(done[-1].runs), sorted(done[-1].left_out))
         for done in compare.measure_apart(setting, [{"messages": []}] * 3, filled, 50, 2)
     ]
-    assert started == [PLAIN, OURS, SHORT, MIDDLE, BEST]
-    assert seen == [(3, sorted(UPSTREAM)), (4, [BEST, MIDDLE]), (4, [BEST, MIDDLE]), (5, [MIDDLE])]
+    assert started == [PLAIN, OURS, SHORT, MIDDLE, BEST, *MORE]
+    left = [SWEEP, (MIDDLE, BEST, *MORE), (MIDDLE, BEST, *MORE), (MIDDLE, *MORE), (MIDDLE, MORE[1]), (MIDDLE,)]
+    assert seen == list(zip((3, 4, 4, 5, 6, 7), map(sorted, left), strict=True))
     assert all(len(run.tokens) == 3 for cell in filled for runs in cell.runs.values() for run in runs)
     text = markdown(filled, "Here.")
     assert f"Left out of T1: {MIDDLE}, {MIDDLE} ended with status 1:" in text and "abort" not in text
@@ -259,7 +280,7 @@ def test_small_run_against_upstream(tmp_path: Path, repo: Path) -> None:
     subprocess.run(argv, check=True, cwd=repo, timeout=1500)
     (data,) = json.loads((tmp_path / "result.json").read_text())["cells"]
     systems = data["systems"]
-    assert len(systems) == 6 and all(s["tokens_per_second"] > 0 for s in systems.values())
+    assert len(systems) == 8 and all(s["tokens_per_second"] > 0 for s in systems.values())
     assert all(s["same_answers_as_plain"] >= 6 for s in systems.values())  # of 8; quantized ties may differ
     # Both servers count alike: whose answers are all plain upstream's has as many tokens.
     same = [sum(s["runs"][0]["tokens"]) for s in systems.values() if s["same_answers_as_plain"] == 8]
@@ -292,7 +313,7 @@ def test_a_terminated_comparison_leaves_no_server(tmp_path: Path, repo: Path) ->
     for line in process.stderr:
         if "tok/s" in line:
             break
-    assert len(_marked(mark)) == 6  # the script and its five servers
+    assert len(_marked(mark)) == 8  # the script and its seven servers
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 143
     assert not _marked(mark)

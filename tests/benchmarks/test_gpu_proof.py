@@ -469,7 +469,7 @@ def test_rehearsal_in_a_fresh_clone(repo: Path, cache: Path, tmp_path: Path) -> 
         assert (results / f"{name}.md").stat().st_size > 0 and json.loads((results / f"{name}.json").read_text())
     assert all(equality.sound(pair) for pair in json.loads((results / "equality.json").read_text())["pairs"])
     cells = [cell for file in results.glob("compare-*.json") for cell in json.loads(file.read_text())["cells"]]
-    assert len(cells) == 5 and all(len(cell["systems"]) == 5 and "left_out" not in cell for cell in cells)
+    assert len(cells) == 5 and all(len(cell["systems"]) == 8 and "left_out" not in cell for cell in cells)
     tested = json.loads((results / "ops.json").read_text())["ops"]
     assert sum(op["right"] for op in tested) > 100 and not any(op["wrong"] for op in tested)
     assert json.loads((results / "steps.json").read_text())["auto"]["graph_reuse"]
