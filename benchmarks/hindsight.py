@@ -1,0 +1,119 @@
+"""What the controller loses: the default against every fixed setting that a user could have chosen, with hindsight.
+
+Usage: python benchmarks/hindsight.py [--drafters dflash ...] [--types q4_0 ...] [--temperatures 0 1]
+       python benchmarks/hindsight.py --files TARGET.gguf DRAFTER.gguf
+
+In one process, on inflated pairs or on two files: all settings answer each prompt in turn. Fixed settings are trees and
+chains of a number of nodes, and no drafts; prompt lookup is on in all of them. The best of them is known only
+afterwards, and has luck on its side: it is the fastest of many.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
+
+from benchmarks import pairs, record
+from benchmarks.answers import acceptance_length, answers
+from benchmarks.systems import order
+from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.demo.shapes import Pair
+from dflash_local.engine import Completion, Engine
+
+DEFAULT, OFF = "default", "off"
+LIMIT = 0.97  # of the best fixed setting's speed
+
+
+def settings(trees: Sequence[int], chains: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Options of `Engine.submit` by the names of the settings."""
+    return {
+        DEFAULT: {},
+        OFF: {"draft": "off"},
+        **{f"tree {n}": {"budget": n, "draft": "tree"} for n in trees},
+        **{f"chain {n}": {"budget": n, "draft": "chain"} for n in chains},
+    }
+
+
+def measure(
+    engine: Engine, prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeats: int,
+    options: dict[str, dict[str, Any]],
+) -> dict[str, Any]:  # fmt: skip
+    """Tokens per second and AL of each setting, over all prompts and repeats; of the default over the best fixed one,
+    the ratio, and that of each repeat."""
+    done: dict[str, list[list[Completion]]] = {name: [] for name in options}
+    for repeat in range(repeats):
+        for runs in done.values():
+            runs.append([])
+        for i, prompt in enumerate(prompts):
+            for name in order(list(options), repeat * len(prompts) + i):
+                done[name][-1] += answers(engine, [prompt], n, temperature, **options[name])
+    speeds = {name: [speed(run) for run in runs] for name, runs in done.items()}
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    best = max((name for name in options if name != DEFAULT), key=medians.__getitem__)
+    als = {name: acceptance_length([answer for run in runs for answer in run]) for name, runs in done.items()}
+    row = record.ratio_row(speeds[best], speeds[DEFAULT], LIMIT)
+    over_off = statistics.median(a / b for a, b in zip(speeds[DEFAULT], speeds[OFF], strict=True))
+    return {"best": best, "speeds": speeds, "al": als, "over_off": over_off, **row}
+
+
+def speed(run: Sequence[Completion]) -> float:
+    """Tokens per second after each answer's first."""
+    return sum(answer.timings.n_steps for answer in run) / sum(answer.timings.predicted_ms for answer in run) * 1e3
+
+
+def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
+    """A line per cell, a column per setting."""
+    names = list(rows[0]["speeds"])
+    head = ["pair", "temperature", *names, "AL: default, best", "default over the best fixed", "over off"]
+    lines = []
+    for row in rows:
+        shown = {name: f"{statistics.median(values):.0f}" for name, values in row["speeds"].items()}
+        shown[row["best"]] = f"**{shown[row['best']]}**"
+        als = f"{row['al'][DEFAULT]:.1f}, {row['al'][row['best']]:.1f}"
+        ratio = f"{row['ratio']:.3f} ({min(row['ratios']):.3f}-{max(row['ratios']):.3f})"
+        lines.append([row["pair"], f"{row['temperature']:g}", *(shown[name] for name in names), als, ratio,
+                      f"{row['over_off']:.2f}"])  # fmt: skip
+    return f"{record.table(head, lines)}\n\nTokens per second, medians of the repeats. {footer}\n"
+
+
+def chosen_pairs(args: Any, files: Sequence[Path] | None) -> Iterator[tuple[str, Pair]]:
+    """The pairs by name."""
+    if files:
+        yield files[0].stem, Pair(*files)
+        return
+    for drafter in args.drafters:
+        for ftype in args.types:
+            yield f"{drafter} {ftype.upper()}", pairs.make(args.work, args.shape, ftype, drafter)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "hindsight", n_predict=160, repeats=3, limit=8)
+    record.add_pair_options(ap)
+    record.add_pair_choices(ap, DRAFTERS, ["q4_0", "q4_k_m", "q8_0"])
+    record.add_temperatures_option(ap, 0.0, 1.0)
+    ap.add_argument("--files", type=Path, nargs=2, metavar=("TARGET", "DRAFTER"), help="a pair of your own")
+    ap.add_argument("--trees", nargs="+", type=int, default=[4, 6, 8, 12, 16, 24, 32], metavar="N", help="nodes")
+    ap.add_argument("--chains", nargs="+", type=int, default=[4, 8, 16], metavar="N", help="nodes, the anchor counted")
+    args = ap.parse_args(argv)
+    files = args.files
+    args.files = [file.name for file in files] if files else None  # a record has no paths of this machine
+    table = record.Table(ap, args, markdown)
+    prompts = record.read_prompts(args.prompts, args.limit)
+    options = settings(args.trees, args.chains)
+    for name, pair in chosen_pairs(args, files):
+        with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
+            list(answers(engine, prompts[:2], args.n_predict, 0.0))  # it learns, as a server has
+            for temperature in args.temperatures:
+                row = measure(engine, prompts, args.n_predict, temperature, args.repeats, options)
+                record.say(f"{name} T{temperature:g}: {row['best']}, {row['ratio']:.3f}")
+                table.add({"pair": name, "temperature": temperature, **row})
+    return table.show()
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,61 @@
+"""The controller against fixed settings: who is the best, by which repeats, and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from benchmarks import hindsight
+from benchmarks.hindsight import DEFAULT, OFF, markdown, measure, settings
+from dflash_local.engine import Engine
+
+OPTIONS = settings([8], [4])
+# Milliseconds of a token by setting: the chain is the fastest of the fixed ones, but for a lucky repeat of the tree.
+TIMES = {DEFAULT: [2.0, 2.0, 2.0], OFF: [5.0, 5.0, 5.0], "tree 8": [2.0, 1.0, 2.5], "chain 4": [1.6, 1.6, 1.6]}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Setting and prompt of each answer, in their order. Each has 10 steps, of a pass each with 2 tokens."""
+    asked: list[tuple[str, int]] = []
+
+    def answers(
+        _engine: Engine, prompts: Sequence[dict[str, Any]], n: int, temperature: float, **options: Any
+    ) -> Iterator[Any]:
+        (name,) = (name for name, its in OPTIONS.items() if its == options)
+        repeat = sum(one == (name, prompts[0]["i"]) for one in asked)
+        asked.append((name, prompts[0]["i"]))
+        assert (n, temperature) == (50, 1.0)
+        yield SimpleNamespace(timings=SimpleNamespace(n_steps=10, n_passes=5, predicted_ms=10 * TIMES[name][repeat]))
+
+    monkeypatch.setattr(hindsight, "answers", answers)
+    return asked
+
+
+def test_the_best_is_that_of_the_medians(asked: list[tuple[str, int]]) -> None:
+    prompts = [{"i": i} for i in range(4)]
+    row = measure(cast(Engine, None), prompts, 50, 1.0, 3, OPTIONS)
+    assert row["best"] == "chain 4" and row["ratio"] == pytest.approx(0.8) and not row["held"]
+    assert row["over_off"] == pytest.approx(2.5) and row["al"] == dict.fromkeys(OPTIONS, 2.0)
+    assert [round(speed) for speed in row["speeds"]["tree 8"]] == [500, 1000, 400]
+    turns = [asked[i : i + 4] for i in range(0, len(asked), 4)]  # all settings answer a prompt, then the next
+    assert [{prompt for _, prompt in turn} for turn in turns] == 3 * [{0}, {1}, {2}, {3}]
+    assert all({name for name, _ in turn} == set(OPTIONS) for turn in turns)
+    assert {turn[0][0] for turn in turns} == set(OPTIONS)  # each goes first
+
+    head, _, line = markdown([{"pair": "a", "temperature": 1.0, **row}], "Here.").splitlines()[:3]
+    columns = dict(zip(*([cell.strip() for cell in text.strip("|").split("|")] for text in (head, line)), strict=True))
+    assert columns["chain 4"] == "**625**" and columns[DEFAULT] == "500" and columns["over off"] == "2.50"
+    assert columns["default over the best fixed"] == "0.800 (0.800-0.800)"
+
+
+def test_settings() -> None:
+    assert OPTIONS == {
+        DEFAULT: {},
+        OFF: {"draft": "off"},
+        "tree 8": {"budget": 8, "draft": "tree"},
+        "chain 4": {"budget": 4, "draft": "chain"},
+    }
