@@ -239,8 +239,8 @@ def test_json_schema_holds(engine: Engine) -> None:
 def test_same_seed_same_text(engine: Engine) -> None:
     texts = [engine.generate(PROMPT, temperature=1.0, seed=5, max_tokens=40).text for _ in range(2)]
     assert texts[0] == texts[1]
-    texts = {engine.generate(PROMPT, temperature=1.5, max_tokens=40).text for _ in range(30)}  # half are the same
-    assert len(texts) > 1
+    others = {engine.generate(PROMPT, temperature=1.5, max_tokens=40).text for _ in range(30)}  # half are the same
+    assert len(others) > 1
 
 
 def test_score_and_probe(engine: Engine) -> None:
