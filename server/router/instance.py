@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 
 from dflash_local.errors import DFlashError
-from dflash_local.server.answers.router import Status
 from dflash_local.server.children.child import PATIENCE, Child, reason
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.model import Model
+from dflash_local.server.shapes.router import Status
 
 log = logging.getLogger(__name__)
 

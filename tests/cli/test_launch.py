@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from dflash_local import cli
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.launch import running_server
 from dflash_local.cli.launch.launch_flags import refuse_without_model
 from dflash_local.cli.launch.launched_server import LaunchedServer

@@ -57,7 +57,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: RpcServerFlags) -> int:
     """Serve until a signal ends the process."""
-    from dflash_local.build.upstream import cache_dir
+    from dflash_local.cache_dir import cache_dir
     from dflash_local.native import load, rpc_serve, set_log_level
     from dflash_local.server.signals import ENDING
 

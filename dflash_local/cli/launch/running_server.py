@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.launch.launch_flags import LaunchFlags
 from dflash_local.cli.launch.program import Program
 from dflash_local.cli.launch.server_facts import ServerFacts
