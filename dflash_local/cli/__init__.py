@@ -11,6 +11,7 @@ from typing import Any
 from dflash_local import __version__
 from dflash_local.cli.terminal.console import set_up_console
 from dflash_local.cli.terminal.greeting import greet
+from dflash_local.cli.terminal.notes import error_text
 from dflash_local.cli.usage import Command, Parser, UsageError
 from dflash_local.errors import DFlashError
 
@@ -82,9 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, args = parse(argv)
         return command.run(args)
     except DFlashError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"  fix: {error.hint}", file=sys.stderr)
+        print(error_text(error), file=sys.stderr)
         if isinstance(error, UsageError):
             sys.exit(2)
         return 1

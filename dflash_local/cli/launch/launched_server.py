@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.cli.launch.server_facts import ServerFacts, client_at
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.terminal.progress import StatusLine
 from dflash_local.errors import DFlashError
@@ -62,12 +62,12 @@ class LaunchedServer:
         Raises:
             DFlashError: the server ended; the message is its own.
         """
-        status = StatusLine()
+        server, status = client_at(url, key), StatusLine()
         try:
             while True:
                 if self._process.poll() is not None:
                     raise self._failure()
-                found = ServerFacts.at(url, key)
+                found = ServerFacts.of(server)
                 if isinstance(found, ServerFacts):
                     return found
                 if status.is_live:
