@@ -21,7 +21,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from dflash_local.arguments import check_fields
-from dflash_local.drafting import (
+from dflash_local.draft_options import (
     Accept,
     Budget,
     Draft,

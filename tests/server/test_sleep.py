@@ -14,8 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.serving.serve_app import make_settings
-from dflash_local.cli.usage import UsageError
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import sleep

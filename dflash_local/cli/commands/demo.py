@@ -11,12 +11,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.launch.server_facts import ServerFacts, client_at
 from dflash_local.cli.terminal.progress import StatusLine
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def agree(name: str, hub: Hub) -> None:
 
 def print_gain(path: Path, name: str, threads: int | None) -> None:
     """Measure what lookup brings to a model, in this process, and print it."""
-    from dflash_local.cli import lookup_gain
+    from dflash_local import lookup_gain
     from dflash_local.engine import Engine
     from dflash_local.hub.packaged_models import MODELS
 

@@ -9,10 +9,10 @@ import signal
 import socket
 import sys
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import add_flags, flag
 from dflash_local.cli.flags.logs import LogFlags, set_up_logs
 from dflash_local.cli.flags.values import count
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 
 PORT = 50052

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from dflash_local.cli.flags.flag import SILENT, Appended, FlagGroup, Flags, Joined, add_fields, add_flag, flag, gathered
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
-from dflash_local.drafting import MIN_DRAFT_VOCAB, Budget, Draft, DraftKind
+from dflash_local.draft_options import MIN_DRAFT_VOCAB, Budget, Draft, DraftKind
 from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
 

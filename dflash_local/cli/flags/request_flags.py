@@ -173,11 +173,11 @@ def request_defaults(args: RequestFlags) -> Defaults:
     sampling = replace(args.sampling_params(), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
     stop = tuple(_unescaped(text, args) for text in args.reverse_prompt)
     return Defaults(
-        sampling,
-        args.predict,
-        _chat(args),
-        args.sse_ping_interval,
-        stop,
+        sampling=sampling,
+        max_tokens=args.predict,
+        chat=_chat(args),
+        ping_interval=args.sse_ping_interval,
+        stop=stop,
         special=args.special,
         verbose=args.is_verbose,
         cache_prompt=args.cache_prompt,
