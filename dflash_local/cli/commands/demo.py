@@ -200,7 +200,7 @@ def _serves(server: ServerClient, alias: str) -> bool:
 
 
 class Written:
-    """Prints what takes long, and on a terminal its progress in one line."""
+    """Announces a long task, and on a terminal shows its progress in one line."""
 
     def __init__(self, text: str) -> None:
         self._text, self._bytes, self._line = text, 0, StatusLine()

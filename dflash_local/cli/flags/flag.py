@@ -72,7 +72,7 @@ def flag(
     """A field that is a flag.
 
     Args:
-        names: with blanks between them.
+        names: separated by blanks.
         text: its help; SILENT leaves it out.
         off: names that switch it off.
         also: options of further flags that set the field, by their names.

@@ -99,7 +99,7 @@ class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for
         "keep the reasoning of earlier turns, if the template can (default: the template's)",
         env="LLAMA_ARG_REASONING_PRESERVE",
         off="--no-reasoning-preserve",
-        off_help="forget them",
+        off_help="leave it out",
         default=None,
     )
     skip_chat_parsing: bool = flag(
@@ -144,7 +144,7 @@ class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for
     )
     dry_sequence_breaker: tuple[str, ...] = flag(
         "--dry-sequence-breaker",
-        "DRY sees no repetition across this text, in place of the default ones; none: no such text",
+        "text across which DRY sees no repetition, in place of the default ones; none: no such text",
         action=Appended,
         metavar="TEXT",
     )

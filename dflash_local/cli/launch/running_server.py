@@ -1,4 +1,4 @@
-"""A server that runs: its facts, and the place where a program finds a model there."""
+"""A running server: what it says about itself, and where a program finds its model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def place_at(url: str, key: str, facts: ServerFacts | None, program: Program, ar
 
 
 def _why(context: int, meta: Mapping[str, Any], args: LaunchFlags) -> str:
-    """Why a context is no longer."""
+    """Why a context is not longer."""
     trained = meta.get("n_ctx_train") or context
     if trained <= context:
         return f"it was trained for {trained}"
