@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from dflash_local.child_process import end_process
 from dflash_local.errors import DFlashError, RequestError, ServerError
 from dflash_local.server_client import ServerClient
 
@@ -162,12 +163,7 @@ class ServerProcess:
         self._log.close()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        process.terminate()
-        try:
-            process.wait(timeout=10.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process, 10.0)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self.patience
