@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import record
 from dflash_local import Engine, SamplingParams
 from dflash_local.demo.pocket import HYBRID, bundled_pair, with_mtp
-from dflash_local.drafting import DraftKind
+from dflash_local.draft_options import DraftKind
 from dflash_local.generation import Step
 from dflash_local.native import Origin
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.target import Target
-from dflash_local.drafting import DraftVocab
+from dflash_local.draft_options import DraftVocab
 from dflash_local.engine import Engine
 from dflash_local.native import quantize_rows
 from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps

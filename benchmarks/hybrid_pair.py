@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import record
 from dflash_local.build import peer
 from dflash_local.build.log import BuildLog
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.convert import convert
 from dflash_local.demo.shapes import Pair
 from dflash_local.errors import ConvertError

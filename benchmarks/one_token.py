@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record
 from benchmarks.http_load import LoadError, Server, run_load
 from benchmarks.systems import common_flags, our_server
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.native import library_path
 
 PERIOD_MS = 0.2  # of CPU time between two samples of a thread

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header, string
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate

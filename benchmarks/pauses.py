@@ -26,7 +26,7 @@ from PIL import Image
 from benchmarks import pairs, record
 from dflash_local import Engine, SamplingParams
 from dflash_local.demo.shapes import TYPES
-from dflash_local.drafting import Budget
+from dflash_local.draft_options import Budget
 from dflash_local.generation import Generation
 
 N_CTX = 16384

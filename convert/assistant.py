@@ -58,7 +58,7 @@ class AssistantConfig:
 
     @property
     def details(self) -> str:
-        """What else a user is told of a conversion."""
+        """Further facts about a conversion, for the user."""
         return f"{len(self.layer_types)} layers, hidden states of {self.n_target_embd} numbers"
 
     @classmethod

@@ -70,7 +70,7 @@ class DrafterConfig(Architecture):
 
     @property
     def details(self) -> str:
-        """What else a user is told of a conversion."""
+        """Further facts about a conversion, for the user."""
         taps = ", ".join(map(str, self.taps))
         return f"block size {self.block_size}, mask token {self.mask_token}, taps at the inputs of layers {taps}"
 

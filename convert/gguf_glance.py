@@ -1,8 +1,8 @@
 """Glance: what the first bytes of a GGUF show, for lists of many files.
 
 Reads at most `MOST_BYTES` of a file and stops at its vocabulary, which is long and is followed by little that a list
-needs. Without numpy and gguf, whose imports take longer than a hundred glances. Nothing is proven by it: who loads the
-file reads it strictly (`gguf_metadata.py`, ggml_ops/files/gguf_check.cpp).
+needs. Without numpy and gguf, whose imports take longer than a hundred glances. It validates nothing; loading reads the
+file strictly (`gguf_metadata.py`, ggml_ops/files/gguf_check.cpp).
 Source: docs/gguf.md of ggml; names of types: `llama_ftype` in include/llama.h.
 """
 
@@ -122,7 +122,7 @@ def _read(path: Path, data: bytes) -> Glance:
 
 
 def _skip_array(path: Path, cursor: _Cursor, *, is_vocabulary: bool) -> int | None:
-    """Go behind an array. Where it is too long for that, or the vocabulary, its length."""
+    """Skip an array. If it is the vocabulary, or too long to be skipped, return its length and stay inside it."""
     kind, count = cursor.number("I"), cursor.number("Q")
     if is_vocabulary or (kind == _STRING and count > _MOST_ITEMS):
         return count

@@ -91,6 +91,15 @@ class StoredGgufTensor:
             data = file.read((last - first) * self.row_bytes)
         return np.frombuffer(data, np.uint8).reshape(last - first, self.row_bytes)
 
+    def picked_rows(self, indices: Sequence[int]) -> npt.NDArray[np.uint8]:
+        """These rows as stored, in this order, `[n, row_bytes]`."""
+        rows = np.empty((len(indices), self.row_bytes), np.uint8)
+        with self.path.open("rb") as file:
+            for row, index in zip(rows, indices, strict=True):
+                file.seek(self.offset + index * self.row_bytes)
+                row[:] = np.frombuffer(file.read(self.row_bytes), np.uint8)
+        return rows
+
     def chunks(self, n_bytes: int = 1 << 22) -> Iterator[npt.NDArray[np.uint8]]:
         """All rows, about `n_bytes` at a time."""
         step = max(1, n_bytes // max(1, self.row_bytes))

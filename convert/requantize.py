@@ -91,7 +91,7 @@ class _Rows:
             yield from self.stored.chunks(step * self.stored.row_bytes)
             return
         for first in range(0, len(self.picked), step):
-            yield np.concatenate([self.stored.rows(row, row + 1) for row in self.picked[first : first + step]])
+            yield self.stored.picked_rows(self.picked[first : first + step])
 
 
 def _all_rows(stored: dict[str, StoredGgufTensor]) -> Iterator[tuple[str, _Rows]]:

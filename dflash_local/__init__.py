@@ -39,13 +39,14 @@ if TYPE_CHECKING:
         RequestError,
         ResultTimeoutError,
         RPCError,
+        ServerError,
     )
 
 __all__ = [
     "BuildError", "ChatCompletion", "ChatDelta", "Chunk", "Completion", "ComputeError", "ContextLengthError",
     "ConvertError", "DFlashError", "Engine", "EngineDeadError", "EngineLostError", "Generation", "HubError",
     "MediaError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError",
-    "ResultTimeoutError", "SamplingParams", "Stream", "__version__",
+    "ResultTimeoutError", "SamplingParams", "ServerError", "Stream", "__version__",
 ]  # fmt: skip
 
 

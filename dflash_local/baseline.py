@@ -5,23 +5,25 @@ The server runs as a child process while it is measured, and answers one request
 
 from __future__ import annotations
 
-import http.client
-import json
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from dflash_local.errors import DFlashError, RequestError
+from dflash_local.child_process import end_process
+from dflash_local.errors import DFlashError, RequestError, ServerError
+from dflash_local.server_client import ServerClient
 
 Started = TypeVar("Started", bound="ServerProcess")
 
 HOST = "127.0.0.1"
-START, ANSWER = 600.0, 3600.0  # timeouts in seconds
+# Timeouts in seconds. An answer comes whole, after a prompt and thousands of tokens of a large model on a slow machine.
+START, ANSWER, HEALTH = 600.0, 3600.0, 5.0
 # llama-server's name of each way of drafting; "none" drafts nothing.
 KINDS = {
     "none": None,
@@ -132,6 +134,8 @@ class ServerProcess:
     def __init__(self, name: str, argv: Sequence[str], log: Path | None = None, **options: Any) -> None:
         self.name, self.port, self._options = name, free_port(), options
         self.argv = [*argv, "--host", HOST, "--port", str(self.port)]
+        self._url = f"http://{HOST}:{self.port}"
+        self._health = ServerClient(self._url, silence=HEALTH)  # now, since to import httpx takes time of the start
         self._log: IO[bytes] = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  closed by stop()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -159,23 +163,16 @@ class ServerProcess:
         self._log.close()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        process.terminate()
-        try:
-            process.wait(timeout=10.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process, 10.0)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise type(self).failure(f"{self.name} ended with status {process.returncode}:\n{self._last_lines()}")
-            try:
-                if self._request("GET", "/health", None, 5.0)[0] == 200:
+            with suppress(ServerError):
+                if self._health.ask("/health").status == 200:
                     return
-            except (OSError, http.client.HTTPException):
-                pass
             time.sleep(self.poll)
         raise type(self).failure(f"{self.name} was not ready after {self.patience:.0f} s:\n{self._last_lines()}")
 
@@ -183,38 +180,35 @@ class ServerProcess:
         self._log.seek(0)
         return "\n".join(self._log.read().decode(errors="replace").splitlines()[-15:])
 
-    def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=timeout)
-        try:
-            data = None if body is None else json.dumps(body).encode()
-            connection.request(method, path, data, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
-
 
 class UpstreamServer(ServerProcess):
     """`program` for a baseline."""
 
     def __init__(self, program: Path, baseline: Baseline, flags: Sequence[str]) -> None:
         super().__init__(baseline.name, [str(program), *flags, *QUIET, *baseline.flags()])
+        self._client = ServerClient(self._url, silence=ANSWER)
 
     def answer(self, prompt: Mapping[str, Any], sampling: Mapping[str, Any], n_predict: int) -> Reply:
         """Answer one prompt in the form of `bench` (`messages` or `prompt`), without reuse of the last one.
 
         Raises:
-            DFlashError: the server refuses it, or is gone.
+            DFlashError: the server refuses it, is gone, or does not answer as llama-server does.
         """
         path = "/v1/chat/completions" if "messages" in prompt else "/v1/completions"
         body = {**prompt, **sampling, "max_tokens": n_predict, "cache_prompt": False, "stream": False}
         try:
-            status, data = self._request("POST", path, body, ANSWER)
-        except (OSError, http.client.HTTPException) as error:
-            raise DFlashError(f"{self.name} did not answer: {error}\n{self._last_lines()}") from None
-        if status != 200:
-            raise DFlashError(f"{self.name} refused a prompt: HTTP {status}: {data[:500].decode(errors='replace')}")
-        return _reply(json.loads(data))
+            answer = self._client.ask(path, body)
+        except ServerError as error:
+            raise DFlashError(f"{self.name} did not answer: {error.message}\n{self._last_lines()}") from None
+        said = answer.body[:500].decode(errors="replace")
+        if answer.status != 200:
+            raise DFlashError(f"{self.name} refused a prompt: HTTP {answer.status}: {said}")
+        try:
+            return _reply(answer.object)
+        except (LookupError, TypeError, AttributeError):
+            raise DFlashError(
+                f"{self.name} does not answer as llama-server does: {said}", hint="take a newer llama-server"
+            ) from None
 
 
 def _reply(data: Mapping[str, Any]) -> Reply:

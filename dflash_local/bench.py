@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dflash_local import __version__
 from dflash_local.baseline import Baseline, Reply, UpstreamServer
 from dflash_local.build.commit import running_commit
-from dflash_local.drafting import Budget
+from dflash_local.draft_options import Budget
 from dflash_local.errors import RequestError
 from dflash_local.keywords import SubmitChatKeywords
 from dflash_local.machine.hardware import this_machine

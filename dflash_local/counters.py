@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dflash_local.drafting import MAX_NODES
+from dflash_local.draft_options import MAX_NODES
 from dflash_local.generation import Timings
 from dflash_local.native import SlotStats
 from dflash_local.stats import Histogram

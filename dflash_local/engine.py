@@ -29,7 +29,7 @@ from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
 from dflash_local.inspection import DraftProbe, Inspection, Score, Taps
 from dflash_local.keywords import ChatKeywords, GenerateKeywords, SubmitChatKeywords, SubmitKeywords
-from dflash_local.machine import acceptance
+from dflash_local.machine import kept_acceptance
 from dflash_local.media.content_parts import MarkedConversation
 from dflash_local.media.media_list import blamed
 from dflash_local.media.media_prompt import MediaPrompt, text_tokens
@@ -104,7 +104,7 @@ class Engine(Inspection):
     def close(self) -> None:
         """Stop and free everything; requests in flight get an EngineDeadError. Idempotent."""
         if self._cost_file:
-            acceptance.keep(self._cost_file, self.throughput.total)
+            kept_acceptance.keep(self._cost_file, self.throughput.total)
         super().close()
 
     def __enter__(self) -> Engine:

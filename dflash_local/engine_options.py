@@ -21,7 +21,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from dflash_local.arguments import check_fields
-from dflash_local.drafting import (
+from dflash_local.draft_options import (
     Accept,
     Budget,
     Draft,
@@ -160,7 +160,8 @@ class EngineOptions:
     )
     fenced_calls: bool = _option(
         True,
-        help="let Qwen2.5-Coder write tool calls into a block of code, which it does, not into its template's tags",
+        help="let Qwen2.5-Coder write tool calls as fenced code blocks, as it was trained to, instead of the tags its "
+        "template asks for",
         flag=_flag(
             _TEMPLATE, off="--no-fenced-calls", off_help="use the template of Qwen2.5-Coder as it is in the file"
         ),

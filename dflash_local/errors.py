@@ -7,6 +7,7 @@
     - PairError            drafter and target do not belong together
   + ConvertError           a checkpoint cannot become a drafter GGUF
   + HubError               a model cannot be fetched by name: repository, network, cache or disk
+  + ServerError            a server at a URL cannot be reached, refuses or breaks off
   + RequestError           a request parameter is out of range or malformed
     - ContextLengthError   the prompt does not fit the slot's context
     - MediaError           an image or audio cannot be read, or the model cannot take it
@@ -39,8 +40,8 @@ class DFlashError(Exception):
 
 
 def again(error: _Error) -> _Error:
-    """A copy to raise, of an error that is kept: each time that it is raised itself it keeps more frames, and all that
-    is in them."""
+    """A copy of a stored error, to be raised. Raising the stored one repeatedly would grow its traceback and keep every
+    frame's locals alive."""
     copy = type(error).__new__(type(error), *error.args)
     copy.__dict__.update(error.__dict__)
     copy.__cause__ = error.__cause__
@@ -78,6 +79,15 @@ class ConvertError(_FileError):
 class HubError(DFlashError):
     """A model cannot be fetched by name, because of its repository, the network, the cache or the disk. `status` is
     the HTTP status, 0 if nothing answered, and None for other causes."""
+
+    def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class ServerError(DFlashError):
+    """A server at a URL cannot be reached, refuses, breaks off or answers with something else. `status` is the HTTP
+    status of a refusal, 0 if nothing answered, and None for other causes."""
 
     def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
         super().__init__(message, hint=hint)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dflash_local.arguments import check_fields, checked
-from dflash_local.drafting import MAX_NODES
+from dflash_local.draft_options import MAX_NODES
 from dflash_local.engine_base import EngineBase, check_between
 from dflash_local.errors import RequestError
 from dflash_local.native import TreeRows

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from dflash_local.drafting import Accept, Budget, Draft
+from dflash_local.draft_options import Accept, Budget, Draft
 
 
 class SubmitChatKeywords(TypedDict, total=False):

@@ -21,7 +21,16 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, get_args
 
 from dflash_local.arguments import check_fields
-from dflash_local.drafting import MAX_NODES, Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
+from dflash_local.draft_options import (
+    MAX_NODES,
+    Accept,
+    Budget,
+    Draft,
+    accept_rule,
+    budget_nodes,
+    draft_mode,
+    draft_tokens,
+)
 from dflash_local.errors import RequestError
 from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.option import TOKENS, Option, defaults_of, native_params, options_of, with_arguments

@@ -21,7 +21,6 @@ from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.middleware.slashes import Slashes
 from dflash_local.server.middleware.static_folder import StaticFolder
 from dflash_local.server.openapi import add_openapi, openapi_document
-from dflash_local.server.process import Served
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.routes import (
@@ -45,6 +44,7 @@ from dflash_local.server.security.api_keys import KeyCheck, RoutersKey
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.origins import CorsHeaders, OriginCheck
+from dflash_local.server.served import Served
 from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
 

@@ -1,4 +1,4 @@
-"""What probably follows a text: what followed its end elsewhere.
+"""Predicts how a text continues from other places where its last characters occur.
 
 An answer of infill begins behind the suffix, where nothing of the prompt agrees with the last tokens; what it continues
 is the prefix. So lookup alone would quote nothing before the answer has agreed with another place for two tokens.

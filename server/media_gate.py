@@ -1,4 +1,4 @@
-"""MediaGate: few prompts with images or audio are prepared at once, and what computes goes first."""
+"""Limits how many prompts with media are prepared at once, at a lower priority than the engine."""
 
 from __future__ import annotations
 

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
-from typing import Protocol
 
 import uvicorn
 from fastapi import FastAPI
 
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.security.connections import Connections, connections_possible
-from dflash_local.server.settings import Settings
+from dflash_local.server.served import Served
 from dflash_local.server.signals import ENDING
 from dflash_local.server.tls import Tls
 
@@ -33,27 +32,6 @@ KEEP_ALIVE = 120
 
 # Seconds after the drain's limit in which clients may read the error that they get then.
 LAST_WORDS = 3
-
-
-class Served(Protocol):
-    """What a server needs from its app's state: a Service, or a Router."""
-
-    settings: Settings
-    stop: Callable[[], None]  # ends the server; the server sets it
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why it ended by itself."""
-
-    def start(self) -> None:
-        """Begin; the event loop runs."""
-
-    def drain(self) -> None:
-        """Expect no more requests; those that would never end by themselves, if there are any, must end now."""
-        return
-
-    async def close(self) -> None:
-        """End everything that runs."""
 
 
 class Server(uvicorn.Server):

@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from dflash_local.engine import Engine
 from dflash_local.errors import again
-from dflash_local.server.answers.error import ErrorAnswer
-from dflash_local.server.answers.facts import Health
 from dflash_local.server.banner import pair_line
 from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.engine_life import EngineLife, Loader, State
@@ -17,9 +15,11 @@ from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, native_err
 from dflash_local.server.infill import Infill
 from dflash_local.server.media_gate import MediaGate
 from dflash_local.server.metrics import Metrics
-from dflash_local.server.process import Served
 from dflash_local.server.running_chats import RunningChats
+from dflash_local.server.served import Served
 from dflash_local.server.settings import Settings
+from dflash_local.server.shapes.error import ErrorAnswer
+from dflash_local.server.shapes.facts import Health
 
 log = logging.getLogger(__name__)
 

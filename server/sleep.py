@@ -101,7 +101,10 @@ class Sleep:
                     self.is_sleeping = True
                     why = "a client asked for it" if self._soon else f"nobody asked for {self._seconds:g} s"
                     log.info("%s: the model sleeps", why)
-                    await self._free()
+                    try:
+                        await self._free()
+                    except Exception:  # it goes on to watch: the next request loads the model again
+                        log.exception("the model could not be unloaded")
 
 
 def give_back_memory() -> None:

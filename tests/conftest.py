@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.demo.pocket import DRAFTERS
 from tests.cli import mtp_target
 from tests.patience import PATIENCE

@@ -15,7 +15,7 @@ from dflash_local.cli import COMMANDS
 
 REPO = Path(__file__).resolve().parents[1]
 ROOMS = ("dflash_local", "server", "convert", "release", "benchmarks")
-HTTP_ROOMS = tuple(Path("server", room) for room in ("answers", "fields", "formats", "routes"))
+HTTP_ROOMS = tuple(Path("server", room) for room in ("fields", "formats", "routes", "shapes"))
 
 
 def faults(repo: Path = REPO) -> Iterator[str]:

@@ -128,7 +128,7 @@ def test_public_names() -> None:
         "BuildError", "ChatCompletion", "ChatDelta", "Chunk", "Completion", "ComputeError", "ContextLengthError",
         "ConvertError", "DFlashError", "Engine", "EngineDeadError", "EngineLostError", "Generation", "HubError",
         "MediaError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError", "RequestError",
-        "ResultTimeoutError", "SamplingParams", "Stream", "__version__",
+        "ResultTimeoutError", "SamplingParams", "ServerError", "Stream", "__version__",
     }  # fmt: skip
     for name in dflash_local.__all__:
         assert getattr(dflash_local, name) is not None

@@ -15,8 +15,9 @@ from dflash_local.build.disk_space import disk_full
 from dflash_local.build.installation import install, is_installed
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import detect_backend, make_recipe
-from dflash_local.build.upstream import cache_dir, native_source
+from dflash_local.build.upstream import native_source
 from dflash_local.build.wheel import cached_wheel, make_wheel
+from dflash_local.cache_dir import cache_dir
 from dflash_local.disk import is_full
 from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked

@@ -10,8 +10,9 @@ from dflash_local.build.own_wheel import make_own_wheel
 from dflash_local.build.recipe import detect_backend, make_recipe
 from dflash_local.build.repair import check_auditwheel, repair
 from dflash_local.build.sysroot import older_glibc
-from dflash_local.build.upstream import cache_dir, native_source
+from dflash_local.build.upstream import native_source
 from dflash_local.build.wheel import cached_wheel, make_wheel
+from dflash_local.cache_dir import cache_dir
 
 
 def make_wheels(

@@ -18,7 +18,8 @@ from dflash_local.build.cmake import compile_with_cmake
 from dflash_local.build.installation import installed_stamp
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import THREAD_FLAGS, Recipe, make_recipe
-from dflash_local.build.upstream import Upstream, cache_dir, native_source
+from dflash_local.build.upstream import Upstream, native_source
+from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
 
 PROGRAM = "llama-server.exe" if sys.platform == "win32" else "llama-server"

@@ -12,7 +12,8 @@ from pathlib import Path
 from dflash_local.build.installation import STAMP
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import Recipe, native_files
-from dflash_local.build.upstream import Upstream, apply_patches, cache_dir, native_source
+from dflash_local.build.upstream import Upstream, apply_patches, native_source
+from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import sys
 import tarfile
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from dflash_local.build import patch
 from dflash_local.build.log import BuildLog
+from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -28,15 +28,6 @@ def native_source() -> Path:
         if (root / "patches" / "UPSTREAM").is_file():
             return root
     raise BuildError("patches/ and ggml_ops/ are missing from this installation", hint="reinstall dflash-local")
-
-
-def cache_dir() -> Path:
-    """The folder of downloads, work trees and built wheels: $DFLASH_CACHE, $XDG_CACHE_HOME/dflash-local or
-    ~/.cache/dflash-local."""
-    if own := os.environ.get("DFLASH_CACHE"):
-        return Path(own).expanduser().resolve()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base).expanduser().resolve() / "dflash-local"
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import Any
 
 from dflash_local import __version__
+from dflash_local.cli.command import Command
+from dflash_local.cli.command_parser import CommandParser, UsageError
 from dflash_local.cli.terminal.console import set_up_console
 from dflash_local.cli.terminal.greeting import greet
-from dflash_local.cli.usage import Command, Parser, UsageError
+from dflash_local.cli.terminal.notes import error_text
 from dflash_local.errors import DFlashError
 
 # Each command is the module of its name in commands/ (rpc-server: rpc_server). It has `add_parser(commands)` and
@@ -48,7 +50,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    root = Parser(
+    root = CommandParser(
         prog="dflash-local",
         description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative "
         "decoding.",
@@ -82,9 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, args = parse(argv)
         return command.run(args)
     except DFlashError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"  fix: {error.hint}", file=sys.stderr)
+        print(error_text(error), file=sys.stderr)
         if isinstance(error, UsageError):
             sys.exit(2)
         return 1

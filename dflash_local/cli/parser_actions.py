@@ -1,5 +1,5 @@
-"""What a parser consists of. argparse adds actions and commands by public methods, but has none that lists them: only
-this module reads its private attributes."""
+"""The actions of a parser, and the variables of each. argparse has public methods that add actions and commands, but
+none that lists them: only this module reads its private attributes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import argparse
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-# The environment variables of flags that have some.
-VARIABLES: WeakKeyDictionary[argparse.Action, tuple[str, ...]] = WeakKeyDictionary()
+_VARIABLES: WeakKeyDictionary[argparse.Action, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
@@ -27,9 +26,14 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return {name: command for action in found for name, command in action.choices.items()}
 
 
+def set_variables(action: argparse.Action, names: tuple[str, ...]) -> None:
+    """Note the environment variables that set a flag."""
+    _VARIABLES[action] = names
+
+
 def variables_of(action: argparse.Action) -> tuple[str, ...]:
     """The environment variables that set a flag."""
-    return VARIABLES.get(action, ())
+    return _VARIABLES.get(action, ())
 
 
 def place_of(action: argparse.Action) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from dflash_local.build.upstream import cache_dir, sha256
+from dflash_local.build.upstream import sha256
+from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.gguf_metadata import read_model, string
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate, quantizer, shapes

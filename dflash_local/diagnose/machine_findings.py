@@ -8,7 +8,7 @@ from typing import Any
 
 from dflash_local.diagnose.finding import Finding, ok, warn
 from dflash_local.engine_options import EngineOptions
-from dflash_local.machine import acceptance, costs, tuning
+from dflash_local.machine import costs, kept_acceptance, tuning
 from dflash_local.machine.hardware import Machine
 
 _POOR = 1.3  # tokens a pass
@@ -70,7 +70,7 @@ def look_at_acceptance(options: EngineOptions) -> Iterator[Finding]:
     """What the drafts of this pair brought when it last ran with these options. No finding if that is not known."""
     if not options.cost_cache:
         return
-    kept = acceptance.read(costs.cost_file(options.model, options.drafter, vars(options)))
+    kept = kept_acceptance.read(costs.cost_file(options.model, options.drafter, vars(options)))
     if kept is None:
         return
     text = f"{kept.length:.2f} tokens a pass, over the {kept.passes} passes of the last run"

@@ -23,7 +23,7 @@ from dflash_local.diagnose.architectures import ASSISTANTS, NO_ROLLBACK, TAPPED_
 from dflash_local.diagnose.assistants import Assistant, compare_assistant
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, same, warn
 from dflash_local.diagnose.mtp_layers import compare_layers, split_off_arch
-from dflash_local.drafting import DraftKind
+from dflash_local.draft_options import DraftKind
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError, PairError, RequestError
 from dflash_local.native import MAX_NODES, check_gguf

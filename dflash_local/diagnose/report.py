@@ -15,7 +15,7 @@ from typing import Any
 
 from dflash_local import __version__
 from dflash_local.build import installation
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.diagnose.finding import Finding
 from dflash_local.diagnose.redaction import Redaction
 from dflash_local.machine.hardware import Machine

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from dflash_local import convert as converter
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import Progress
 from dflash_local.errors import HubError

@@ -52,7 +52,7 @@ def _file(folder: Path, name: str, path: Path) -> StoredFile:
 
 def _read(path: Path) -> Mapping[str, Any]:
     """Raises OSError, or ValueError if it is no YAML with keys."""
-    import yaml  # some ten milliseconds, which only users of Jan spend
+    import yaml  # takes about ten milliseconds: only users of Jan pay them
 
     with path.open(encoding="utf-8") as file:
         text = file.read(SETTINGS_BYTES)

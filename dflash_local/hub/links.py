@@ -14,6 +14,6 @@ def link_or_copy(source: Path, path: Path) -> None:
         path.symlink_to(source)
         return
     with suppress(OSError):
-        os.link(source, path)  # on the same disk only, and as good for reading
+        os.link(source, path)  # works on the same disk only; to readers it is the same
         return
     shutil.copyfile(source, path)

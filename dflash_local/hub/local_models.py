@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.gguf_glance import Glance
 from dflash_local.convert.gguf_parts import SPLIT_NAME
 from dflash_local.diagnose.companions import media_of, projector_beside

@@ -16,8 +16,8 @@ from dflash_local.hub.registry import KnownTarget
 
 DFLASH = "dflash"  # architecture of the drafters that run here; ARCH of convert/names.py, which imports numpy
 Way = Literal["drafter", "mtp", "lookup", "none"]  # best first
-_PADDING = 1024  # tokens that a drafter and its target may have more or less
-_SHORT = 5  # letters; shorter names, and "model", are in too many others
+_PADDING = 1024  # tokens by which the vocabularies of a drafter and its target may differ
+_SHORT = 5  # letters; shorter names, and "model", occur in too many others
 
 
 @dataclass(frozen=True)

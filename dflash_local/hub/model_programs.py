@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SETTINGS_BYTES = 1 << 20  # limit for a file of settings; real ones have some kilobytes
+SETTINGS_BYTES = 1 << 20  # most that is read of a settings file; real ones have a few kilobytes
 
 # Where a system keeps files of its users: a variable ("": none), and the usual place below the home folder.
 _LINUX = {
@@ -115,7 +115,7 @@ class Program:
 
 
 def _matching(path: Path) -> list[Path]:
-    """The folders that a path means whose last but some parts may be patterns."""
+    """The folders that match a path, whose parts may have wildcards; a path without any may be missing."""
     first = next((index for index, part in enumerate(path.parts) if "*" in part), None)
     if first is None:
         return [path]

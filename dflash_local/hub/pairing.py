@@ -17,7 +17,7 @@ from dflash_local.diagnose.architectures import no_drafting, no_mtp
 from dflash_local.diagnose.mtp_layers import is_split_off
 from dflash_local.diagnose.pair import compare_files, read_drafter, refuse_misfit
 from dflash_local.diagnose.projector import fitting
-from dflash_local.drafting import DraftKind
+from dflash_local.draft_options import DraftKind
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError
 from dflash_local.hub import conversions, registry, selection
 from dflash_local.hub.cache import HubFile

@@ -1,4 +1,4 @@
-"""Requests to the Hub with retries after a broken connection, a busy server or a rate limit.
+"""Requests to the Hub, repeated after a broken connection, by a busy server or under a rate limit (retries.py).
 
 Sessions (proxies, certificates, the user's own client factory), headers and tokens are huggingface_hub's. Its retries
 are not used: after a 429 it waits for as long as the server says, and some of its calls have no timeout. Importing this
@@ -7,36 +7,21 @@ module imports neither it nor an HTTP client.
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
-from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile
+from dflash_local.hub.retries import Retries, TemporaryFault, temporary_refusal
 
 TIMEOUT = 30.0  # seconds without a byte
-MOST_FAILURES = 5  # of a download, without a new byte in between
 MOST_REFUSALS = 3  # of a listing; fewer, because without a network the cache can be used
-LONGEST_WAIT = 60.0  # seconds that a server may demand
 LONGEST_ANSWER = 256 << 20  # bytes of JSON
 _PUBLIC = "https://huggingface.co"
-
-T = TypeVar("T")
-
-
-class _Retry(Exception):
-    """A temporary fault; `wait` is the server's demand in seconds."""
-
-    def __init__(self, reason: str, wait: float | None = None) -> None:
-        super().__init__(reason)
-        self.wait = wait
 
 
 @dataclass
@@ -52,7 +37,7 @@ class Transport:
         """The response to GET api/models/REPO/PATH, page by page if it has several. Raises HubError."""
         url: str | None = f"{self.endpoint}/api/models/{repo}/{path}"
         while url:
-            page, url = self._insist(repo, partial(self._page, repo, url), MOST_REFUSALS)
+            page, url = self._retries.result(repo, partial(self._page, repo, url), MOST_REFUSALS)
             yield page
 
     def _page(self, repo: str, url: str) -> tuple[Any, str | None]:
@@ -101,30 +86,10 @@ class Transport:
                         done += len(chunk)
                     if done >= stop:
                         return
-            raise _Retry(f"the answer ended after {done} of {stop} bytes")
+            raise TemporaryFault(f"the answer ended after {done} of {stop} bytes")
 
         if start < stop:
-            self._insist(file.path, fetch, MOST_FAILURES, lambda: done)
-
-    def _insist(self, what: str, action: Callable[[], T], most: int, progress: Callable[[], int] = lambda: 0) -> T:
-        """The result of `action`, which is retried after temporary faults, at most `most` times without progress."""
-        failures = 0
-        while True:
-            before = progress()
-            try:
-                return action()
-            except (transport_error(self._session), _Retry) as error:
-                failures = 0 if progress() > before else failures + 1
-                reason = str(error) or type(error).__name__
-                if failures > most:
-                    raise HubError(
-                        f"cannot get {what} from {self.endpoint}: {reason}",
-                        hint="check the network; --offline uses what the cache has",
-                        status=0,
-                    ) from None
-                wait = error.wait if isinstance(error, _Retry) and error.wait is not None else min(2.0**failures, 8) / 2
-                self.note(f"{what}: {reason}; trying again")
-                time.sleep(wait)
+            self._retries.result(file.path, fetch, progress=lambda: done)
 
     @contextmanager
     def _get(self, repo: str, url: str, headers: dict[str, str]) -> Iterator[Any]:
@@ -143,6 +108,10 @@ class Transport:
         return get_session()
 
     @cached_property
+    def _retries(self) -> Retries:
+        return Retries(self.endpoint, self._session, self.note)
+
+    @cached_property
     def _headers(self) -> dict[str, str]:
         from huggingface_hub import get_token
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -152,10 +121,9 @@ class Transport:
 
     def _refusal(self, repo: str, response: Any) -> Exception:
         status, code = response.status_code, response.headers.get("X-Error-Code", "")
-        if status == 429:
-            return self._limit(response.headers)
-        if status >= 500 or status == 408:
-            return _Retry(f"the server answered {status}")
+        more = "" if self.token else "; with a token (HF_TOKEN) it allows more"
+        if temporary := temporary_refusal(response, "the Hub", f"try again then{more}"):
+            return temporary
         page = f"{self.endpoint}/{repo}"
         if status in (401, 403):
             return self._closed(repo, page, status, code)
@@ -181,34 +149,3 @@ class Transport:
             f"{repo} does not exist, or is private or gated", hint=f"check the name; if it is gated, {accept}; {token}",
             status=status,
         )  # fmt: skip
-
-    def _limit(self, headers: Any) -> Exception:
-        wait = _seconds(headers)
-        if wait is not None and wait > LONGEST_WAIT:
-            more = "" if self.token else "; with a token (HF_TOKEN) it allows more"
-            return HubError(
-                f"the Hub limits requests and asks to wait {wait:.0f} s", hint=f"try again then{more}", status=429
-            )
-        return _Retry("the Hub limits requests" + (f" for {wait:.0f} s" if wait else ""), wait)
-
-
-def transport_error(session: Any) -> type[Exception]:
-    """A session's class of network faults: httpx's, or since huggingface_hub 2 httpx2's."""
-    modules = (base.__module__.partition(".")[0] for base in type(session).__mro__)
-    package = next(name for name in modules if name.startswith("httpx"))
-    error: type[Exception] = import_module(package).TransportError
-    return error
-
-
-def _seconds(headers: Any) -> float | None:
-    """Seconds that the server asks to wait: Retry-After (seconds or a date), or RateLimit's `t=`."""
-    text = headers.get("Retry-After", "")
-    if re.fullmatch(r"\d+", text):
-        return float(text)
-    if text:
-        try:
-            return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
-        except (ValueError, TypeError):
-            return None
-    match = re.search(r"\bt=(\d+)", headers.get("RateLimit", ""))
-    return float(match[1]) if match else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,12 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import HubError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.hub import cache_space
 from dflash_local.hub.client import GO_ONLINE, Hub
-from dflash_local.hub.transport import MOST_FAILURES, TIMEOUT, transport_error
+from dflash_local.hub.retries import Retries, TemporaryFault, temporary_refusal
+from dflash_local.hub.transport import TIMEOUT
 
 _ELSEWHERE = "free some, or point DFLASH_CACHE at a larger disk"
 _HUB_PATH = re.compile(r"/([^/]+/[^/]+)/(?:resolve|blob|raw)/([^/]+)/(.+)")
@@ -84,10 +84,6 @@ def _etag(path: Path) -> str:
     return ""
 
 
-class _Retry(Exception):
-    """A temporary fault."""
-
-
 @dataclass
 class _UrlFile:
     """A download to `path`. `done` and `total` are bytes of the part, and of the file that `etag` names."""
@@ -105,29 +101,17 @@ class _UrlFile:
 
         session = get_session()
         part = self.path.with_name(self.path.name + ".incomplete")
+        retries = Retries(self.url, session, self.hub.note)
         with part.open("wb") as out:
-            is_new = self._insist(session, out)
+            is_new = retries.result(self.path.name, lambda: self._read(session, out), progress=lambda: self.done)
         if is_new:
             part.replace(self.path)
             _etag_file(self.path).write_text(self.etag, encoding="ascii")
         else:
             part.unlink()
 
-    def _insist(self, session: Any, out: BinaryIO) -> bool:
-        """Whether there is a new file, which is then in `out`. Temporary faults are retried."""
-        failures = 0
-        while True:
-            before = self.done
-            try:
-                return self._read(session, out)
-            except (transport_error(session), _Retry) as error:
-                failures = 0 if self.done > before else failures + 1
-                if failures > MOST_FAILURES:
-                    raise HubError(f"cannot get {self.url}: {error}", hint="check the network", status=0) from None
-                self.hub.note(f"{self.path.name}: {error}; trying again")
-                time.sleep(min(2.0**failures, 8) / 2)
-
     def _read(self, session: Any, out: BinaryIO) -> bool:
+        """Whether there is a new file, which is then in `out`."""
         with self._answer(session) as response:
             if response.status_code == 304:
                 return False
@@ -142,7 +126,7 @@ class _UrlFile:
                 self.done += len(chunk)
                 self.hub.progress(self.path.name, self.done, max(self.total, self.done))
         if self.done < self.total:
-            raise _Retry(f"the answer ended after {self.done} of {self.total} bytes")
+            raise TemporaryFault(f"the answer ended after {self.done} of {self.total} bytes")
         return True
 
     @contextmanager
@@ -155,8 +139,8 @@ class _UrlFile:
             headers["If-None-Match"] = kept
         with session.stream("GET", self.url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:
             status = response.status_code
-            if status >= 500 or status in (408, 429):
-                raise _Retry(f"the server answered {status}")
+            if temporary := temporary_refusal(response, "the server"):
+                raise temporary
             if status not in (200, 206, 304):
                 raise HubError(f"{self.url}: the server answered {status}", hint="check the address", status=status)
             yield response

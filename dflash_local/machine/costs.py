@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local import native
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.engine_options import COST_OPTIONS
 from dflash_local.machine import tuning
 from dflash_local.machine.hardware import this_machine, usable_cores

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from dflash_local import native
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.demo.shapes import SHAPES
 from dflash_local.errors import DFlashError, RequestError

@@ -3,7 +3,7 @@
 Everything raises `dflash_local.errors`; nothing here decides policy. numpy is imported only where arrays are.
 """
 
-from dflash_local.drafting import MAX_NODES, AcceptRule, DraftMode
+from dflash_local.draft_options import MAX_NODES, AcceptRule, DraftMode
 from dflash_local.native.functions import (
     Device,
     check_chat_template,

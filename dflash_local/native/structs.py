@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from dflash_local.drafting import MAX_NODES
+from dflash_local.draft_options import MAX_NODES
 from dflash_local.engine_options import EngineOptions
 from dflash_local.option import native_fields
 from dflash_local.request_options import RequestOptions

@@ -20,7 +20,7 @@ from dflash_local.convert.rope import Rope
 from dflash_local.convert.target import Target
 from dflash_local.convert.tensor_spec import TensorSpec, matrix, norm
 from dflash_local.convert.writer import OutputTensor, write_drafter
-from dflash_local.drafting import FINAL_STATE
+from dflash_local.draft_options import FINAL_STATE
 from dflash_local.errors import ConvertError, ModelError, RequestError
 from dflash_local.train.drafter_file import EMBEDDINGS, HEAD, DrafterFile, Values
 

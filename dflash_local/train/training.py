@@ -19,7 +19,7 @@ from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import check_output
-from dflash_local.drafting import DraftKind
+from dflash_local.draft_options import DraftKind
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all

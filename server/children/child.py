@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from dflash_local.child_process import OWN_GROUP
 from dflash_local.server.children import frames
 
 log = logging.getLogger(__name__)
@@ -18,9 +18,6 @@ log = logging.getLogger(__name__)
 PATIENCE = 5.0
 # Characters of a line that is passed on; longer ones are cut.
 LONGEST_LINE = 4096
-
-# Windows' way to keep Ctrl-C from a child; elsewhere it gets a session of its own.
-_OWN_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 Listener = Callable[[str], None]
 
@@ -52,8 +49,7 @@ class Child:
             stdout=pipe,
             stderr=None if on_line is None else pipe,
             env=None if env is None else dict(env),
-            start_new_session=on_line is not None,
-            creationflags=_OWN_GROUP if on_line is not None else 0,
+            **({} if on_line is None else OWN_GROUP),
         )
         return cls(process, on_line)
 

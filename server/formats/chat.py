@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from dflash_local.conversation import AnswerParser, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers import chat as shapes
-from dflash_local.server.answers.probs import ChatLogprobs
-from dflash_local.server.answers.timings import CompletionTokens, Usage
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
 from dflash_local.server.formats.reply import Reply, VerboseOf, prompt_progress, usage
+from dflash_local.server.shapes import chat as shapes
+from dflash_local.server.shapes.probs import ChatLogprobs
+from dflash_local.server.shapes.timings import CompletionTokens, Usage
 
 Count = Callable[[str, Completion], int]
 

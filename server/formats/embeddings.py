@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from dflash_local.server.answers.embeddings import EmbeddingUsage, Rank, RankList, TeiRank
 from dflash_local.server.embeddings.embedding_process import Embeddings, Scores
 from dflash_local.server.encoding import encode
 from dflash_local.server.fields.embeddings import RerankRequest
+from dflash_local.server.shapes.embeddings import EmbeddingUsage, Rank, RankList, TeiRank
 
 
 def openai_embeddings(answer: Embeddings, model: str, *, base64: bool) -> Response:

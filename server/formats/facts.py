@@ -7,11 +7,11 @@ from typing import Any
 
 from dflash_local import __version__
 from dflash_local.media.abilities import NO_MEDIA, Abilities
-from dflash_local.server.answers.answer import pick
-from dflash_local.server.answers.facts import Architecture, CommonProps, Model, ModelMeta, Models, Props
 from dflash_local.server.engine_life import State
-from dflash_local.server.formats.settings import default_settings
+from dflash_local.server.formats.generation_settings import default_settings
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.answer import pick
+from dflash_local.server.shapes.facts import Architecture, CommonProps, Model, ModelMeta, Models, Props
 
 OWNER = "dflash-local"
 # llama-server's page wants one, even if the model reads no media.

@@ -15,9 +15,9 @@ from dflash_local.machine import tuning
 from dflash_local.machine.devices import gpus
 from dflash_local.machine.hardware import free_memory, load_average, process_memory, this_machine
 from dflash_local.running_request import SlotUse
-from dflash_local.server.answers import machine_report as shapes
-from dflash_local.server.answers.answer import pick
 from dflash_local.server.settings import Settings
+from dflash_local.server.shapes import machine_report as shapes
+from dflash_local.server.shapes.answer import pick
 from dflash_local.stats import EngineStats
 from dflash_local.throughput import SECONDS
 

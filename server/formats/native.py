@@ -8,7 +8,6 @@ from typing import Any
 
 from dflash_local.engine import Engine
 from dflash_local.generation import Chunk, Completion, Generation, Progress
-from dflash_local.server.answers import native as shapes
 from dflash_local.server.fields.completion import NativeFields
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.formats.details import Details, details_of
@@ -16,6 +15,7 @@ from dflash_local.server.formats.passes import ChoicePasses, choice_passes
 from dflash_local.server.formats.probs import ChoiceProbs, choice_probs
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
 from dflash_local.server.http_errors import native_error
+from dflash_local.server.shapes import native as shapes
 
 
 class NativeReply(Reply):

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers import ollama as shapes
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import NDJSON
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress
 from dflash_local.server.http_errors import ollama_error
+from dflash_local.server.shapes import ollama as shapes
 
 Part = shapes.OllamaChat | shapes.OllamaText
 

@@ -15,9 +15,9 @@ from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.errors import ModelError
 from dflash_local.media.abilities import NO_MEDIA, Abilities
 from dflash_local.sampling import SamplingParams
-from dflash_local.server.answers.ollama import Capability, OllamaDetails, OllamaLoaded, OllamaModel, OllamaTag
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.formats.ollama import tag, timestamp
+from dflash_local.server.shapes.ollama import Capability, OllamaDetails, OllamaLoaded, OllamaModel, OllamaTag
 
 if TYPE_CHECKING:
     from dflash_local.convert.gguf_metadata import Value

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dflash_local.engine import Engine
 from dflash_local.generation import Completion, Generation, Step
 from dflash_local.native import Origin, VerifiedTree
-from dflash_local.server.answers.passes import NodeAnswer, PassAnswer, Proposer
+from dflash_local.server.shapes.passes import NodeAnswer, PassAnswer, Proposer
 
 # Keyed by plain numbers: this is looked up for every node.
 _BY: dict[int, Proposer] = {

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from dflash_local.engine import Engine
 from dflash_local.generation import Chunk, Completion, Generation
-from dflash_local.server.answers.probs import LikelyToken, TextLogprobs, TokenAnswer
 from dflash_local.server.fields.probs import Probs
+from dflash_local.server.shapes.probs import LikelyToken, TextLogprobs, TokenAnswer
 from dflash_local.token_probs import TokenProb
 
 Pieces = Mapping[int, bytes]

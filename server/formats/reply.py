@@ -11,10 +11,14 @@ from typing import Any, cast
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Step, Timings
-from dflash_local.server.answers.answer import pick
-from dflash_local.server.answers.completion import Head, Verbose
-from dflash_local.server.answers.native import NativeCompletion
-from dflash_local.server.answers.timings import (
+from dflash_local.server.encoding import encode
+from dflash_local.server.formats.passes import ChoicePasses
+from dflash_local.server.formats.probs import ChoiceProbs
+from dflash_local.server.http_errors import openai_error
+from dflash_local.server.shapes.answer import pick
+from dflash_local.server.shapes.completion import Head, Verbose
+from dflash_local.server.shapes.native import NativeCompletion
+from dflash_local.server.shapes.timings import (
     DraftingAnswer,
     Measured,
     ProgressAnswer,
@@ -22,12 +26,8 @@ from dflash_local.server.answers.timings import (
     TimingsAnswer,
     Usage,
 )
-from dflash_local.server.encoding import encode
-from dflash_local.server.formats.passes import ChoicePasses
-from dflash_local.server.formats.probs import ChoiceProbs
-from dflash_local.server.http_errors import openai_error
 
-# Each format has its own shapes, TypedDicts of server/answers/.
+# Each format has its own shapes, TypedDicts of server/shapes/.
 Body = Any
 # A choice as llama-server's own completion has it.
 VerboseOf = Callable[[int, Completion], NativeCompletion]

@@ -11,12 +11,12 @@ from typing_extensions import Unpack
 
 from dflash_local.conversation import AnswerParser, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers import responses as shapes
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Reply, prompt_progress, timings
 from dflash_local.server.http_errors import RESPONSES
+from dflash_local.server.shapes import responses as shapes
 from dflash_local.server.thoughts import seal
 
 Count = Callable[[str, Completion], int]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dflash_local.generation import Chunk, Completion, FinishReason, Progress
-from dflash_local.server.answers.probs import TextLogprobs
-from dflash_local.server.answers.text import TextChoice, TextCompletion, TextCompletionChunk
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
 from dflash_local.server.formats.reply import Reply, VerboseOf, prompt_progress, usage
+from dflash_local.server.shapes.probs import TextLogprobs
+from dflash_local.server.shapes.text import TextChoice, TextCompletion, TextCompletionChunk
 
 
 class Echoed(NamedTuple):

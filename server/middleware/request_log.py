@@ -62,24 +62,25 @@ def _line(scope: Scope, status: int, seconds: float) -> str:
 
 def _answers(generations: Sequence[Generation]) -> Iterator[str]:
     outcomes = [generation.outcome for generation in generations]
-    if None in outcomes:
-        yield "the client left"
     if any(isinstance(outcome, Exception) for outcome in outcomes):
         yield "failed"
     done = [outcome for outcome in outcomes if isinstance(outcome, Completion)]
-    if not done:
-        return
+    if done:
+        yield from _figures(done, len(generations))
+    if None in outcomes or any(completion.finish_reason == "cancelled" for completion in done):
+        yield "the client left"
+
+
+def _figures(done: Sequence[Completion], n_choices: int) -> Iterator[str]:
     timings = Timings.total(completion.timings for completion in done)
-    if len(generations) > 1:
-        yield f"{len(generations)} choices"
+    if n_choices > 1:
+        yield f"{n_choices} choices"
     yield f"prompt {sum(completion.prompt_tokens for completion in done)} (cached {timings.cache_n})"
     yield f"generated {sum(len(completion.tokens) for completion in done)}"
     if timings.n_steps:
         yield f"{timings.predicted_per_second:.1f} tok/s"
     if timings.acceptance_length is not None:
         yield f"AL {timings.acceptance_length:.2f}"
-    if any(completion.finish_reason == "cancelled" for completion in done):
-        yield "the client left"
 
 
 def printable(text: str) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.media.abilities import NO_MEDIA, Abilities
-from dflash_local.server.answers.router import Source
 from dflash_local.server.router.folder import Folder
 from dflash_local.server.router.model import Flags, Model, Options, names_of, value_of
 from dflash_local.server.router.presets import EVERY, PARAM, Preset, read_presets
+from dflash_local.server.shapes.router import Source
 
 log = logging.getLogger(__name__)
 

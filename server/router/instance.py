@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 
 from dflash_local.errors import DFlashError
-from dflash_local.server.answers.router import Status
 from dflash_local.server.children.child import PATIENCE, Child, reason
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.model import Model
+from dflash_local.server.shapes.router import Status
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,8 @@ class Instance:
 
     @property
     def client(self) -> httpx.AsyncClient:
-        """An HTTP client for its requests. Each has a connection of its own: a kept one might be closed just then."""
+        """An HTTP client for its requests. Each has a connection of its own: a pooled connection might be closed by the
+        server at that moment."""
         if self._client is None:
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
             transport = httpx.AsyncHTTPTransport(uds=str(self._socket), limits=limits)

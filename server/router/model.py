@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dflash_local.media.abilities import NO_MEDIA, Abilities
-from dflash_local.server.answers.router import Source
+from dflash_local.server.shapes.router import Source
 
 # A flag's place in the parser -> the flag as it is typed, with its value. Of two flags with one place the later counts.
 Options = Mapping[str, tuple[str, ...]]

@@ -10,11 +10,11 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dflash_local.server.answers.router import ModelEvent
 from dflash_local.server.connected import beside, while_connected
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.http_errors import ClientLeft
+from dflash_local.server.shapes.router import ModelEvent
 
 # Events that a listener may lag behind; beyond that, the oldest are lost.
 MOST = 1024

@@ -11,7 +11,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.server.answers import ollama as shapes
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.ollama import OllamaShowRequest, unloads
 from dflash_local.server.formats import ollama_models as models
@@ -23,6 +22,7 @@ from dflash_local.server.router.pool import RETRY_SECONDS
 from dflash_local.server.router.router import Router
 from dflash_local.server.routes.endpoint import add_endpoint, nothing
 from dflash_local.server.routes.ollama import VERSION
+from dflash_local.server.shapes import ollama as shapes
 
 # The endpoints that write, and their prompts.
 _PROMPTS = {"/api/chat": "messages", "/api/generate": "prompt"}

@@ -12,9 +12,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.facts import Health
-from dflash_local.server.answers.machine_report import MachineStatus, RouterMachine
-from dflash_local.server.answers.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.body import parsed, read_bytes
 from dflash_local.server.fields.router import ModelRequest
@@ -30,6 +27,9 @@ from dflash_local.server.router.proxy import Forwarded, IncomingRequest
 from dflash_local.server.router.router import NO_MODELS, Router
 from dflash_local.server.router.router_metrics import router_metrics
 from dflash_local.server.routes.endpoint import Endpoint, add_endpoint, nothing
+from dflash_local.server.shapes.facts import Health
+from dflash_local.server.shapes.machine_report import MachineStatus, RouterMachine
+from dflash_local.server.shapes.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
 from dflash_local.words import first_names
 
 _ON = ("true", "1")

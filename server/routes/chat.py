@@ -8,7 +8,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.generation import Generation
-from dflash_local.server.answers.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.chat import ChatReply
@@ -18,6 +17,7 @@ from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.submission import start_chat
 
 

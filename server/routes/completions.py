@@ -12,8 +12,6 @@ from starlette.responses import Response
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.media.media_list import blamed, media_of
-from dflash_local.server.answers.native import NativeAnswer, NativeEvent
-from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionRequest, NativeRequest
 from dflash_local.server.fields.prompt import MarkedText, Prompt, parse_prompts
 from dflash_local.server.fields.request import RequestFields, parse_fields
@@ -26,6 +24,8 @@ from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.native import NativeAnswer, NativeEvent
+from dflash_local.server.shapes.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.submission import start_completion
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ import asyncio
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.server.answers.control import Control
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.control import ControlRequest
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.control import Control
 
 NOT_RUNNING = "no active completion for this id"
 NO_THOUGHTS = "this completion does not think: it has not begun to, or is done with it"

@@ -8,7 +8,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.embeddings import EmbeddingList, NativeEmbedding, RankList, TeiRank
 from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.embedding_facts import EmbeddingFacts
 from dflash_local.server.embeddings.embedding_process import Embeddings
@@ -22,6 +21,7 @@ from dflash_local.server.fields.embeddings import (
 from dflash_local.server.formats.embeddings import native_embeddings, openai_embeddings, ranking
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.embeddings import EmbeddingList, NativeEmbedding, RankList, TeiRank
 
 POOLING_HINT = "start the server with --pooling mean, cls or last, whichever the model was trained with"
 

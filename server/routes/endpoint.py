@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.fields.body import read_json
 from dflash_local.server.fields.fields import IGNORED, Fields, ignored_header, log_ignored
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.error import ErrorAnswer
 
 Handler = Callable[..., Awaitable[Response]]
 

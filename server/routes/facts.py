@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from fastapi import FastAPI, Request
 from starlette.responses import PlainTextResponse, Response
 
-from dflash_local.server.answers.facts import Health, Model, Models, Props, Slot
 from dflash_local.server.embeddings.embedding_metrics import embedding_metrics, metrics_without_engine
 from dflash_local.server.encoding import JSON
 from dflash_local.server.formats import facts
 from dflash_local.server.http_errors import HTTPError, not_supported
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.facts import Health, Model, Models, Props, Slot
 from dflash_local.stats import EngineStats
 
 

@@ -9,7 +9,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
-from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.continuation import continuation
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
@@ -18,6 +17,7 @@ from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.native import NativeAnswer, NativeEvent
 from dflash_local.server.submission import start_completion
 
 

@@ -8,11 +8,11 @@ from typing import cast
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.server.answers.machine_report import Machine, MachineState
 from dflash_local.server.encoding import JSON
 from dflash_local.server.formats.machine_report import machine
 from dflash_local.server.routes.endpoint import add_endpoint, query_number, query_parameter
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.machine_report import Machine, MachineState
 
 PATH = "/machine"
 _SINCE = "since"

@@ -9,7 +9,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.generation import Generation
-from dflash_local.server.answers.messages import Message, MessageError, MessageEvent, MessageTokens
 from dflash_local.server.chat_prompt import count_tokens
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.messages import MessagesRequest
@@ -19,6 +18,7 @@ from dflash_local.server.http_errors import MESSAGES
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.messages import Message, MessageError, MessageEvent, MessageTokens
 from dflash_local.server.submission import start_chat
 
 

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.media.media_prompt import text_tokens
-from dflash_local.server.answers import ollama as shapes
 from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.encoding import JSON, encode
@@ -40,6 +39,7 @@ from dflash_local.server.response import respond
 from dflash_local.server.routes.embeddings import POOLING_HINT, check_dimensions
 from dflash_local.server.routes.endpoint import add_endpoint, nothing
 from dflash_local.server.service import Service
+from dflash_local.server.shapes import ollama as shapes
 from dflash_local.server.submission import start_chat, start_completion
 
 # The version whose API this is: programs ask for a recent one (Copilot: 0.6.4).

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from dflash_local.errors import ContextLengthError
 from dflash_local.generation import Generation
-from dflash_local.server.answers.responses import InputTokens, ResponseAnswer, ResponseEvent
 from dflash_local.server.chat_prompt import count_tokens
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.chat import ChatRequest
@@ -21,6 +20,7 @@ from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.responses import InputTokens, ResponseAnswer, ResponseEvent
 from dflash_local.server.submission import start_chat
 
 

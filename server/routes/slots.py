@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.slots import SlotErased, SlotRestored, SlotSaved
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.body import parse_json, read_bytes, read_json
 from dflash_local.server.fields.fields import Fields
@@ -20,6 +19,7 @@ from dflash_local.server.http_errors import not_supported
 from dflash_local.server.routes.endpoint import add_endpoint, list_ignored
 from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
+from dflash_local.server.shapes.slots import SlotErased, SlotRestored, SlotSaved
 
 PATH = "/slots/{id_slot}"
 # Checked here, since FastAPI's refusals have another shape than ours.

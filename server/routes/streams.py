@@ -8,7 +8,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 
 from dflash_local.errors import RequestError, again
-from dflash_local.server.answers.streams import KeptStream
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.streams import StreamsLookup
 from dflash_local.server.formats.events import STREAM_HEADERS
@@ -16,6 +15,7 @@ from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
 from dflash_local.server.routes.endpoint import add_endpoint, nothing, query_number, query_parameter
+from dflash_local.server.shapes.streams import KeptStream
 
 GONE = HTTPError(404, "Stream not found or expired")
 NOT_BEGUN = HTTPError(503, "the stream has not begun", code="not_begun", retry_after=1)

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.chat_prompt import render_chat
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.shapes.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
 
 
 def tokenizer(service: Service) -> object:

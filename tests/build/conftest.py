@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.build import builder, bundle, installation, recipe, tree, upstream, vulkan, wheel
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli import main
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from dflash_local.baseline import free_port
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from release.dist import copy_checkout
 from tests.build.wheelhouse import fill
 from tests.extras import needs

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dflash_local.build import patch
-from dflash_local.build.upstream import Upstream, cache_dir, native_source
+from dflash_local.build.upstream import Upstream, native_source
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli import main
 from dflash_local.cli.commands import patch as patch_command
 from dflash_local.errors import BuildError

@@ -1,6 +1,7 @@
 """A llama-server that says the same ten words to everything, four times as fast with a head: `fake_upstream.py FLAGS`.
 
-FAKE_UPSTREAM=ends: it ends at once; =refuses: it answers every prompt with an error.
+FAKE_UPSTREAM=ends: it ends at once; =refuses: it answers every prompt with an error; =dies: in the middle of an answer;
+=other: it answers with another object.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if os.environ.get("FAKE_UPSTREAM") == "refuses":
             self.reply(400, {"error": {"message": "no such field"}})
+            return
+        if os.environ.get("FAKE_UPSTREAM") == "dies":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"choices"')
+            return
+        if os.environ.get("FAKE_UPSTREAM") == "other":
+            self.reply(200, {"generated_text": "words"})
             return
         print(json.dumps({"path": self.path, "body": body, "flags": FLAGS}), flush=True)
         with open(os.environ["FAKE_UPSTREAM_SEEN"], "a", encoding="utf-8") as file:  # noqa: PTH123

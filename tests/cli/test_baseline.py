@@ -94,7 +94,13 @@ def test_measured_in_turns(program: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [("ends", "ended with status 1:\nno such model"), ("refuses", "HTTP 400: .*no such field")]
+    ("how", "said"),
+    [
+        ("ends", "ended with status 1:\nno such model"),
+        ("refuses", "HTTP 400: .*no such field"),
+        ("dies", "did not answer: .* broke off its answer"),
+        ("other", "does not answer as llama-server does: .*generated_text"),
+    ],
 )
 def test_a_server_that_does_not_work(program: Path, monkeypatch: pytest.MonkeyPatch, how: str, said: str) -> None:
     monkeypatch.setenv("FAKE_UPSTREAM", how)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dflash_local.cli import COMMANDS, parse, parser
+from dflash_local.cli.command import Command
+from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.parser_actions import actions_of, commands_of
-from dflash_local.cli.usage import Command, UsageError
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -19,12 +19,12 @@ import httpx
 import pytest
 
 from dflash_local import cli
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.launch import running_server
 from dflash_local.cli.launch.launch_flags import refuse_without_model
 from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.launch.program import PROGRAMS
-from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.cli.launch.server_facts import ServerFacts, client_at
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
@@ -172,7 +172,7 @@ def test_a_server_that_ends_with_the_program(pocket: dict[str, Path], recorder: 
     )
     flags = ["-m", str(pocket["target"]), "-t", "1", "--alias", "given", "--port", str(free_port), "--no-warmup"]
     assert cli.main(["launch", "open-webui", *flags]) == 3
-    assert ServerFacts.at(f"http://127.0.0.1:{free_port}", "none") is None
+    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}", "none")) is None
 
 
 def test_a_signal_ends_both(pocket: dict[str, Path], recorder: Recorder, free_port: int) -> None:
@@ -182,7 +182,7 @@ def test_a_signal_ends_both(pocket: dict[str, Path], recorder: Recorder, free_po
     wait_until(lambda: (recorder.folder / "told.json").exists())
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
-    assert ServerFacts.at(f"http://127.0.0.1:{free_port}", "none") is None
+    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}", "none")) is None
 
 
 def test_a_server_that_fails_says_why(recorder: Recorder, free_port: int, capsys: pytest.CaptureFixture[str]) -> None:

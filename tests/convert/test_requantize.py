@@ -33,6 +33,13 @@ TARGET, DRAFTER = Path(PAIR.target), Path(PAIR.drafter)
 Contents = dict[str, tuple[str, np.ndarray]]  # type and data of each tensor
 
 
+def test_picked_rows() -> None:
+    tensor = read_header(TARGET)[1]["token_embd.weight"]
+    picked = [tensor.n_rows - 1, 0, 3, 3]
+    assert np.array_equal(tensor.picked_rows(picked), tensor.rows(0, tensor.n_rows)[picked])
+    assert tensor.picked_rows([]).shape == (0, tensor.row_bytes)
+
+
 def test_names_are_listed_once() -> None:
     assert tuple(TYPES) == OUTTYPES
 

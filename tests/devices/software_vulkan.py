@@ -16,8 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dflash_local.build.upstream import cache_dir
 from dflash_local.build.vulkan import NEEDED, check_toolkit, header_version
+from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
 from tests.toolchains import TOOLCHAINS
 

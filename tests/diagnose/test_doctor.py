@@ -29,7 +29,7 @@ from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_c
 from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import NativeLibraryError, RequestError
-from dflash_local.machine import acceptance, costs, tuning
+from dflash_local.machine import costs, kept_acceptance, tuning
 from dflash_local.machine.hardware import GIB, Machine, cpu_flags, this_machine
 from dflash_local.machine.identity import build_key
 from tests.gguf_files import output, rewritten
@@ -423,7 +423,7 @@ def test_acceptance_of_the_last_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with Engine(**vars(options)) as engine:
         engine.chat(QUESTION, max_tokens=4)
     assert not list(look_at_acceptance(options))  # a few passes say nothing
-    monkeypatch.setattr(acceptance, "LEAST_PASSES", 1)
+    monkeypatch.setattr(kept_acceptance, "LEAST_PASSES", 1)
     with Engine(**vars(options)) as engine:
         engine.chat(QUESTION, max_tokens=32, budget=8)
     (found,) = look_at_acceptance(options)

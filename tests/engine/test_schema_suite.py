@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from dflash_local.build.log import BuildLog
-from dflash_local.build.upstream import Upstream, cache_dir
+from dflash_local.build.upstream import Upstream
+from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError, RequestError
 from dflash_local.native import NativeEngine, schema_ignored
 from tests.engine.grammars import takes

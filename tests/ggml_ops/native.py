@@ -18,7 +18,8 @@ from pathlib import Path
 
 from dflash_local import native
 from dflash_local.build.log import BuildLog
-from dflash_local.build.upstream import Upstream, apply_patches, cache_dir, sha256
+from dflash_local.build.upstream import Upstream, apply_patches, sha256
+from dflash_local.cache_dir import cache_dir
 from dflash_local.file_lock import locked
 from tests.toolchains import TOOLCHAINS
 

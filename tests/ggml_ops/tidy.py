@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 
 from .native import ENVIRONMENT, REPO, host
 

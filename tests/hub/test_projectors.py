@@ -209,6 +209,29 @@ def test_a_broken_download_goes_on(
     assert len(waits) == 2 and not list(path.parent.glob("*.incomplete"))
 
 
+def test_an_address_that_asks_to_wait(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, waits: list[float]
+) -> None:
+    endpoint.fault("mmproj", refuse(503, headers={"Retry-After": "9"}))
+    endpoint.fault("mmproj", refuse(429, headers={"Retry-After": "7"}))
+    hub = make_hub()
+    assert fetch_url(address(endpoint), hub).read_bytes() == content
+    assert waits == [9.0, 7.0]
+    assert hub.__dict__["notes"] == [
+        "mmproj-F16.gguf: the server answered 503; trying again",
+        "mmproj-F16.gguf: the server limits requests for 7 s; trying again",
+    ]
+
+
+def test_an_address_that_asks_to_wait_too_long(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, waits: list[float]
+) -> None:
+    endpoint.fault("mmproj", refuse(429, headers={"Retry-After": "3600"}))
+    with pytest.raises(HubError, match="limits requests and asks to wait 3600 s") as caught:
+        fetch_url(address(endpoint), make_hub())
+    assert (caught.value.status, caught.value.hint, waits) == (429, "try again then", [])
+
+
 def test_what_cannot_be_had(
     endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, waits: list[float]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_local import Engine, SamplingParams
-from dflash_local.drafting import Budget
+from dflash_local.draft_options import Budget
 
 from .test_tokens import PROMPTS, assert_same
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dflash_local.diagnose.architectures import MTP_ARCHS, MTP_CHAINS
-from dflash_local.drafting import DraftKind, draft_kind_id
+from dflash_local.draft_options import DraftKind, draft_kind_id
 from dflash_local.errors import ModelError, PairError
 from dflash_local.native import NativeEngine
 from tests.fuzz import gguf_image

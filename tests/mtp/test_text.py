@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dflash_local import Engine, SamplingParams
-from dflash_local.drafting import DraftKind, draft_kind_id
+from dflash_local.draft_options import DraftKind, draft_kind_id
 from dflash_local.native import NativeEngine
 from tests.fuzz import gguf_image
 from tests.parity.f32 import F32

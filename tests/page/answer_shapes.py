@@ -1,6 +1,6 @@
 """The answers that the page reads, as TypeScript, from their OpenAPI schemas.
 
-Usage: python -m tests.page.answer_shapes    (writes server/page/src/server/answers.ts, as `make page` does)
+Usage: python -m tests.page.answer_shapes    (writes server/page/src/server/shapes.ts, as `make page` does)
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from dflash_local.server.answers.chat import ChatCompletionChunk
-from dflash_local.server.answers.error import ErrorAnswer
-from dflash_local.server.answers.facts import Health, Props
-from dflash_local.server.answers.machine_report import Machine, RouterMachine
-from dflash_local.server.answers.router import RouterModel, RouterModels, RouterProps
+from dflash_local.server.shapes.chat import ChatCompletionChunk
+from dflash_local.server.shapes.error import ErrorAnswer
+from dflash_local.server.shapes.facts import Health, Props
+from dflash_local.server.shapes.machine_report import Machine, RouterMachine
+from dflash_local.server.shapes.router import RouterModel, RouterModels, RouterProps
 
 PAGE = Path(__file__).resolve().parents[2] / "server" / "page"
 FILE = Path("src", "server", "answers.ts")  # in the page's folder
 READ = (ChatCompletionChunk, ErrorAnswer, Health, Machine, Props, RouterMachine, RouterModel, RouterModels, RouterProps)
-HEAD = "// What the server answers. Written by tests/page/answer_shapes.py; server/answers/ explains the fields.\n"
+HEAD = "// What the server answers. Written by tests/page/answer_shapes.py; server/shapes/ explains the fields.\n"
 SIMPLE = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 

@@ -14,7 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dflash_local import Engine, SamplingParams
 from dflash_local.convert import convert
-from dflash_local.drafting import Accept
+from dflash_local.draft_options import Accept
 
 from .dspark import Tensors, backbone
 from .f32 import engine_f32, widen

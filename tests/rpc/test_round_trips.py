@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.rpc_proxy import RPCProxy
-from dflash_local.drafting import Draft
+from dflash_local.draft_options import Draft
 from dflash_local.engine import Completion, Engine
 from tests.rpc.rpc_servers import device_names, rpc_servers
 

@@ -7,7 +7,8 @@ import tarfile
 from dataclasses import dataclass
 
 from dflash_local.build.log import BuildLog
-from dflash_local.build.upstream import Upstream, cache_dir, native_source
+from dflash_local.build.upstream import Upstream, native_source
+from dflash_local.cache_dir import cache_dir
 
 _LITERAL = r'"((?:[^"\\]|\\.)*)"'
 

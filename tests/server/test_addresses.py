@@ -9,6 +9,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,7 +19,8 @@ from dflash_local.cli import parse
 from dflash_local.cli.flags.logs import JsonLines, Lines, set_up_logs
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
-from dflash_local.server.middleware.request_log import printable
+from dflash_local.generation import Completion, Timings
+from dflash_local.server.middleware.request_log import _answers, printable
 from dflash_local.server.settings import Settings
 from dflash_local.server.sockets import listening, url
 from tests.fake_native import FakeNative
@@ -228,6 +230,15 @@ def test_a_client_that_leaves_is_told(lines: pytest.LogCaptureFixture) -> None:
         assert left.wait(PATIENCE)
         gate.release()
         assert said(lines, f"POST {CHAT}").getMessage().endswith(", the client left")
+
+
+@pytest.mark.parametrize("reasons", [(None, "cancelled"), ("cancelled", "cancelled"), (None, None), ("stop", None)])
+def test_a_client_that_leaves_several_choices_is_told_once(reasons: tuple[Any, ...]) -> None:
+    outcomes = [reason and Completion("", [], reason, 1, 0, Timings(), []) for reason in reasons]
+    generations: Any = [SimpleNamespace(outcome=outcome) for outcome in outcomes]
+    facts = [*_answers(generations)]
+    assert facts.count("the client left") == 1 and facts[-1] == "the client left"
+    assert ("2 choices" in facts) == any(reasons)
 
 
 def test_a_path_cannot_forge_a_line(server: Live, lines: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
+from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.commands import serve
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.engine_arguments import engine_options
@@ -15,7 +16,6 @@ from dflash_local.cli.flags.engine_flags import _SPELLINGS
 from dflash_local.cli.flags.named_models import Models
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.serving.serve_app import make_settings
-from dflash_local.cli.usage import UsageError
 from dflash_local.engine import Engine
 from dflash_local.engine_options import FLAG_GROUPS, OPTIONS
 from dflash_local.errors import RequestError

@@ -19,7 +19,7 @@ from dflash_local.native import AcceptRule, DraftMode
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.fields.completion import NativeRequest
 from dflash_local.server.fields.request import parse_fields
-from dflash_local.server.formats.settings import generation_settings
+from dflash_local.server.formats.generation_settings import generation_settings
 from tests.fake_native import CONTROL, EOG, FakeNative
 from tests.server.live import Live, live
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
+from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.commands import serve as serve_command
 from dflash_local.cli.flags.foreign import FOREIGN, Effect, Foreign, check_variables, known_variables
 from dflash_local.cli.flags.http_flags import http_settings
@@ -20,7 +21,6 @@ from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.parser_actions import actions_by_name
 from dflash_local.cli.serving.serve_app import make_settings
-from dflash_local.cli.usage import UsageError
 from dflash_local.errors import RequestError
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.server.fields.chat import ChatRequest

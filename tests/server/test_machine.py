@@ -15,11 +15,11 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.machine.hardware import Machine, process_memory
 from dflash_local.server import engine_life
-from dflash_local.server.answers.machine_report import Computer
 from dflash_local.server.banner import pair_line
 from dflash_local.server.fields.request import Defaults
-from dflash_local.server.formats.settings import default_settings
+from dflash_local.server.formats.generation_settings import default_settings
 from dflash_local.server.settings import Settings
+from dflash_local.server.shapes.machine_report import Computer
 from dflash_local.throughput import SECONDS
 from tests.fake_native import COSTS, FakeNative
 from tests.patience import PATIENCE, wait_until

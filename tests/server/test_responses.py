@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.responses import ResponseAnswer, ResponseEvent
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.settings import Settings
+from dflash_local.server.shapes.responses import ResponseAnswer, ResponseEvent
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until

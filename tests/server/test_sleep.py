@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.serving.serve_app import make_settings
-from dflash_local.cli.usage import UsageError
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import sleep
@@ -118,6 +119,33 @@ def test_a_model_that_is_gone_is_tried_again() -> None:
         assert is_sleeping(server)
         loads.failure = None
         assert server.http.post("/completion", json=PROMPT).status_code == 200
+
+
+def test_a_model_that_cannot_be_unloaded_sleeps_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+
+    async def free() -> None:
+        calls.append("free")
+        raise OSError("no luck")
+
+    async def load() -> None:
+        calls.append("load")
+
+    async def calls_are(*expected: str) -> None:
+        while calls != [*expected]:
+            await asyncio.sleep(0.01)
+
+    async def watch() -> None:
+        watched = sleep.Sleep(0.0, free, load)
+        watched.start()
+        await asyncio.wait_for(calls_are("free"), PATIENCE)
+        async with watched.awake():
+            assert not watched.is_sleeping
+        await asyncio.wait_for(calls_are("free", "load", "free"), PATIENCE)
+        await watched.stop()
+
+    asyncio.run(watch())
+    assert caplog.text.count("the model could not be unloaded") == 2 and "no luck" in caplog.text
 
 
 def test_it_never_sleeps_unless_it_is_told_to() -> None:

@@ -22,7 +22,7 @@ from dflash_local import Engine
 from dflash_local.convert.gguf_metadata import read_header, read_model
 from dflash_local.convert.target import Target
 from dflash_local.demo.pocket import as_hy_v3, join_mtp
-from dflash_local.drafting import FINAL_STATE
+from dflash_local.draft_options import FINAL_STATE
 from dflash_local.errors import ConvertError, DFlashError, ModelError, RequestError
 from dflash_local.train.batches import EmbeddingTable, Sampler
 from dflash_local.train.drafter_file import HISTORY

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dflash_local.build.log import BuildLog
 from dflash_local.build.peer import pin
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from tests.media.samples import picture, saved
 
 # What the tests read besides themselves: chat templates.

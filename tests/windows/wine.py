@@ -17,7 +17,8 @@ from importlib.metadata import requires
 from pathlib import Path
 
 from dflash_local.build.recipe import CMAKE_FLAGS
-from dflash_local.build.upstream import cache_dir, pip
+from dflash_local.build.upstream import pip
+from dflash_local.cache_dir import cache_dir
 from dflash_local.file_lock import locked
 from release.windows_zip import unpack_python
 from tests.ggml_ops.native import REPO, Project, llama_source, run

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dflash_local.errors import DFlashError
+from dflash_local.errors import ServerError
 from dflash_local.media.abilities import Abilities
+from dflash_local.server_client import ServerClient
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
@@ -74,63 +72,33 @@ def _passes(engine: Engine) -> ChoicePasses:
     return ChoicePasses(0, engine.pieces(special=True))
 
 
-@dataclass(frozen=True)
 class ServerBackend:
-    """A running server, by `/v1/chat/completions`."""
+    """A running server, by `/v1/chat/completions`. Raises RequestError if `url` is none."""
 
-    url: str
-    api_key: str | None = None
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        self._client = ServerClient(url, api_key)
 
     def abilities(self) -> Abilities | None:
         """As `/props` tells it; other servers and routers do not."""
-        try:
-            with self._open("/props") as response:
-                found = json.loads(response.read()).get("modalities")
-        except (urllib.error.HTTPError, ValueError, AttributeError):
-            return None
-        except OSError as error:
-            raise self._unreachable(error) from None
+        found = self._client.ask("/props").object.get("modalities")
         return Abilities.of({"media": found}) if isinstance(found, dict) else None
 
     def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
-        body = json.dumps({"messages": messages, "stream": True, **settings}).encode()
-        try:
-            with self._open("/v1/chat/completions", body) as response:
-                for line in response:
-                    if line.startswith(b"data: {"):
-                        yield from _changes(json.loads(line[6:]))
-        except urllib.error.HTTPError as error:
-            raise DFlashError(_message(error.read()) or f"{self._address}: {error}") from None
-        except (OSError, ValueError) as error:
-            raise self._unreachable(error) from None
-
-    @property
-    def _address(self) -> str:
-        return self.url.rstrip("/").removesuffix("/v1")
-
-    def _open(self, path: str, body: bytes | None = None) -> IO[bytes]:
-        headers = {"Content-Type": "application/json"}
-        if self.api_key:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        response: IO[bytes] = urllib.request.urlopen(urllib.request.Request(self._address + path, body, headers))
-        return response
-
-    def _unreachable(self, error: Exception) -> DFlashError:
-        return DFlashError(f"cannot talk to {self._address}: {error}", hint="is 'dflash-local serve' running there?")
+        body = {"messages": messages, "stream": True, **settings}
+        for event in self._client.events("/v1/chat/completions", body):
+            try:
+                changes = [*_changes(event)]
+            except (KeyError, TypeError, AttributeError):
+                raise ServerError(
+                    f"{self._client.address} does not answer as OpenAI's chat completions do",
+                    hint="chat needs a server with this API: check the address",
+                ) from None
+            yield from changes
 
 
 def _changes(event: dict[str, Any]) -> Iterator[Change]:
-    if "error" in event:
-        raise DFlashError(event["error"]["message"])
     if one_pass := event.get("dflash", {}).get("pass"):
         yield Change(drafted=one_pass)
     yield from (Change.of(choice["delta"]) for choice in event["choices"])
     if "timings" in event:
         yield Change(timings=event["timings"] | event.get("dflash", {}))
-
-
-def _message(body: bytes) -> str | None:
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return None

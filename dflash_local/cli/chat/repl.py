@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dflash_local.cli.chat.attachment import Attachment, paths_of
 from dflash_local.cli.chat.backends import Backend, Message
 from dflash_local.cli.terminal.answer_view import AnswerView
-from dflash_local.cli.terminal.notes import aside
+from dflash_local.cli.terminal.notes import aside, error_text
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.media.medium import Kind
 
@@ -83,7 +83,7 @@ class Chat:
                 self.attached.append(one := Attachment.of(path, kind))
                 aside(f"attached to the next message: {one.name} ({one.facts})")
         except DFlashError as error:
-            aside(f"error: {error}")
+            aside(error_text(error))
 
     def set(self, name: str = "", value: str | None = None) -> None:
         """Check and change a setting; without a value, show all."""
@@ -132,7 +132,7 @@ class Chat:
         except KeyboardInterrupt:
             ended = "[stopped]"
         except DFlashError as error:
-            status, ended = 1, f"error: {error}"
+            status, ended = 1, error_text(error)
         finally:
             changes.close()  # cancels what still runs
             view.end()

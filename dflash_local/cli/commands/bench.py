@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Results, measure
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.command_line import CommandLine
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import Appended, Flags, add_flags, flag
@@ -20,7 +21,6 @@ from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampl
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count, write_text
 from dflash_local.cli.terminal.bench_progress import watching
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.engine_options import DEFAULTS, OPTIONS
 from dflash_local.errors import RequestError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from dflash_local.build.builder import build
 from dflash_local.build.recipe import BACKENDS
 from dflash_local.build.tree import write_tree
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, add_fields, argument, flag
-from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = (
     "Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it "

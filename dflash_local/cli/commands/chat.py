@@ -6,6 +6,7 @@ import json
 
 from dflash_local.cli.chat.backends import EngineBackend, ServerBackend
 from dflash_local.cli.chat.repl import HELP, Chat
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import add_flags, flag
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
@@ -13,7 +14,6 @@ from dflash_local.cli.flags.named_models import NO_MODEL, take_models
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.terminal.notes import aside
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 
 _DESCRIPTION = "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target)."

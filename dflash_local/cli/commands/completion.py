@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, argument
 from dflash_local.cli.parser_actions import actions_of, commands_of
-from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = """\
 Print the script with which a shell completes this command line. Print it again after an update.

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import add_flags, argument, flag
 from dflash_local.cli.flags.model_flags import HubFlags
 from dflash_local.cli.flags.named_models import local_header, local_target
 from dflash_local.cli.flags.values import count, numbers
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
 

@@ -11,12 +11,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.values import count
-from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.cli.launch.server_facts import ServerFacts, client_at
 from dflash_local.cli.terminal.progress import StatusLine
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dflash_local.demo.shapes import Pair
     from dflash_local.hub.client import Hub
+    from dflash_local.server_client import ServerClient
 
 SHAPE, TYPE, DRAFTER = "0.6b", "q4_0", "dflash"  # of the pocket pair, by default
 MODELS = ("smollm2", "qwen2.5-coder")  # of dflash_local.hub.packaged_models, which takes longer to import
@@ -115,7 +116,7 @@ def agree(name: str, hub: Hub) -> None:
 
 def print_gain(path: Path, name: str, threads: int | None) -> None:
     """Measure what lookup brings to a model, in this process, and print it."""
-    from dflash_local.cli import lookup_gain
+    from dflash_local import lookup_gain
     from dflash_local.engine import Engine
     from dflash_local.hub.packaged_models import MODELS
 
@@ -173,7 +174,8 @@ def _announce(host: str, port: int, alias: str) -> None:
     """Print what to try once the server is ready."""
     url = url_from_here(host, port)
     deadline = time.monotonic() + READY_TIMEOUT
-    while not _serves(url, alias):
+    server = client_at(url, "none")
+    while not _serves(server, alias):
         if time.monotonic() > deadline:
             return
         time.sleep(0.3)
@@ -188,17 +190,17 @@ def _announce(host: str, port: int, alias: str) -> None:
     )
 
 
-def _serves(url: str, alias: str) -> bool:
+def _serves(server: ServerClient, alias: str) -> bool:
     """Whether our server has loaded its model; another program may have the port."""
     try:
-        found = ServerFacts.at(url, "none")
+        found = ServerFacts.of(server)
     except DFlashError:
         return False
     return isinstance(found, ServerFacts) and alias in found.models
 
 
 class Written:
-    """Prints what takes long, and on a terminal its progress in one line."""
+    """Announces a long task, and on a terminal shows its progress in one line."""
 
     def __init__(self, text: str) -> None:
         self._text, self._bytes, self._line = text, 0, StatusLine()

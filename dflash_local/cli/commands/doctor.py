@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.flag import Flags, add_flags, flag
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
 from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.cli.flags.values import write_text
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine_findings import look_at_machine, look_at_tuning
 from dflash_local.machine.hardware import Machine, this_machine

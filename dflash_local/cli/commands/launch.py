@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from contextlib import ExitStack
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.serve_flags import add_serve_flags
 from dflash_local.cli.launch.launch_flags import LaunchFlags, refuse_for_running, refuse_without_model
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.cli.terminal.notes import aside
-from dflash_local.cli.usage import Commands, add_command
 
 EPILOG = """\
 examples:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.terminal.model_list import rows_of, table
 from dflash_local.cli.terminal.notes import visible
-from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = """\
 List the models on this computer, of Ollama, LM Studio, llama.cpp, Jan, GPT4All, text-generation-webui, the Hugging Face

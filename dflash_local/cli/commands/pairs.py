@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, argument, flag
-from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:
     from dflash_local.hub.registry import KnownDrafter, KnownTarget

@@ -12,9 +12,10 @@ from typing import Any
 
 from dflash_local.build import patch
 from dflash_local.build.log import BuildLog
-from dflash_local.build.upstream import Upstream, cache_dir, native_source
+from dflash_local.build.upstream import Upstream, native_source
+from dflash_local.cache_dir import cache_dir
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, argument, flag
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import BuildError
 
 VENDOR = "vendor/llama.cpp/"  # llama.cpp's place in llama-cpp-python, and the prefix of the paths in patches

@@ -6,12 +6,12 @@ import argparse
 import json
 from dataclasses import replace
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.flag import flag
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
 from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.cli.terminal.plan_lines import advice, slot_table, table
-from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = (
     "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, projector, buffers), the "

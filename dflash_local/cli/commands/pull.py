@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import add_flags, argument, flag
 from dflash_local.cli.flags.model_flags import HubFlags
 from dflash_local.cli.flags.named_models import hub_of
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.engine_flags import EngineFlags, add_engine_flags
 from dflash_local.cli.flags.flag import add_flags, argument, flag
@@ -16,7 +17,6 @@ from dflash_local.cli.flags.named_models import Models, local_target
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
 

@@ -9,10 +9,10 @@ import signal
 import socket
 import sys
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import add_flags, flag
 from dflash_local.cli.flags.logs import LogFlags, set_up_logs
 from dflash_local.cli.flags.values import count
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.errors import RequestError
 
 PORT = 50052
@@ -57,7 +57,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: RpcServerFlags) -> int:
     """Serve until a signal ends the process."""
-    from dflash_local.build.upstream import cache_dir
+    from dflash_local.cache_dir import cache_dir
     from dflash_local.native import load, rpc_serve, set_log_level
     from dflash_local.server.signals import ENDING
 

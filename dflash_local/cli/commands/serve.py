@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.embedding_flags import check_embedding_flags
 from dflash_local.cli.flags.foreign import check_variables
 from dflash_local.cli.flags.logs import set_up_logs
@@ -16,7 +17,6 @@ from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags
 from dflash_local.cli.serving.serve_app import make_app, make_settings, serve_at
 from dflash_local.cli.serving.serve_replicas import serve_replicas
 from dflash_local.cli.serving.serve_router import is_router, serve_router
-from dflash_local.cli.usage import Commands, add_command
 
 if TYPE_CHECKING:
     from dflash_local.server.children.parent import Parent

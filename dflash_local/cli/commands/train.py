@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import FlagGroup, Flags, add_flags, flag, gathered
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.flags.values import count, numbers, write_text
 from dflash_local.cli.terminal.progress import StatusLine, duration_text
-from dflash_local.cli.usage import Commands, add_command
 from dflash_local.option import defaults_of, options_of
 from dflash_local.train.train_settings import FIT, MACHINE, NEW_DRAFTER, TEXT, TrainOption, TrainSettings, Watcher
 from dflash_local.train.workspace import STAGES

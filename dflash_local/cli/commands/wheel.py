@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dflash_local.build.distribution import make_wheels
 from dflash_local.build.recipe import BACKENDS
+from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, argument, flag
-from dflash_local.cli.usage import Commands, add_command
 
 _DESCRIPTION = (
     "Makes two wheels: the patched llama-cpp-python, with code for every kind of processor that is "

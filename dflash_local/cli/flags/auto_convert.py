@@ -6,7 +6,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.convert.gguf_glance import Glance

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from dflash_local.cli.flags.flag import SILENT, Appended, FlagGroup, Flags, Joined, add_fields, add_flag, flag, gathered
 from dflash_local.cli.flags.values import amount, count, on_off_auto, one_of, read_text, truth
-from dflash_local.drafting import MIN_DRAFT_VOCAB, Budget, Draft, DraftKind
+from dflash_local.draft_options import MIN_DRAFT_VOCAB, Budget, Draft, DraftKind
 from dflash_local.engine_options import DEFAULTS, FLAG_GROUPS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
 
@@ -47,7 +47,7 @@ def _draft(text: str) -> str:
 
 
 class _ListDevices(argparse.Action):
-    """Prints devices like llama-server."""
+    """Prints the devices as llama-server does."""
 
     def __init__(self, option_strings: list[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, default=SILENT, **options)
@@ -143,7 +143,7 @@ def add_engine_flags(
     machine.add_argument(
         "--list-devices",
         action=_ListDevices,
-        help="print the devices that --device may name, after --rpc its servers' too, and exit",
+        help="print the devices that --device may name, including those of an --rpc before it, and exit",
     )
     add_fields(template, EngineFlags, "chat_template_file")
     return groups

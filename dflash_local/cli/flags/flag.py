@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from dflash_local.cli.flags.values import truth
-from dflash_local.cli.parser_actions import VARIABLES
+from dflash_local.cli.parser_actions import set_variables
 
 F = TypeVar("F", bound="Flags")
 # What argparse is told of a field because of its type, whether or not it may be None.
@@ -72,7 +72,7 @@ def flag(
     """A field that is a flag.
 
     Args:
-        names: with blanks between them.
+        names: separated by blanks.
         text: its help; SILENT leaves it out.
         off: names that switch it off.
         also: options of further flags that set the field, by their names.
@@ -128,9 +128,10 @@ def add_flag(
     if env and options.get("help"):
         options["help"] += f" [{env}]"
     action = group.add_argument(*names, **options)
-    VARIABLES[action] = variables_for(env, off)
+    variables = variables_for(env, off)
+    set_variables(action, variables)
     # argparse converts string defaults like typed arguments.
-    for variable in VARIABLES[action]:
+    for variable in variables:
         if (value := os.environ.get(variable)) is not None:
             action.default = value if variable == env else "off"
     if action.nargs == 0:

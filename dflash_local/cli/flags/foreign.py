@@ -15,7 +15,7 @@ from typing import Any
 
 from dflash_local.cli.flags.flag import SILENT, variables_for
 from dflash_local.cli.flags.values import truth
-from dflash_local.cli.parser_actions import VARIABLES, actions_by_name, actions_of, variables_of
+from dflash_local.cli.parser_actions import actions_by_name, actions_of, set_variables, variables_of
 from dflash_local.errors import RequestError
 
 
@@ -191,7 +191,7 @@ class GivenForeign(argparse.Action):
     def __init__(self, option_strings: list[str], dest: str, *, foreign: Foreign, effect: Effect, nargs: int) -> None:
         super().__init__(option_strings, dest, nargs=nargs, default=SILENT, help=SILENT)
         self.foreign, self.effect = foreign, effect
-        VARIABLES[self] = foreign.variables
+        set_variables(self, foreign.variables)
 
     def __call__(
         self, _parser: object, namespace: argparse.Namespace, _values: object, name: str | None = None

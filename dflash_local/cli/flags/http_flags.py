@@ -74,7 +74,7 @@ class EndpointFlags(Flags, title="HTTP"):
     )
     reuse_port: bool = flag(
         "--reuse-port",
-        "let other servers listen on the same port; the system shares the connections out",
+        "let other servers listen on the same port; the system distributes the connections",
         env="LLAMA_ARG_REUSE_PORT",
     )
     api_prefix: str = flag(

@@ -73,6 +73,7 @@ def set_up_logs(args: LogFlags) -> int:
         logging.disable(logging.CRITICAL)
         return logging.CRITICAL
     handlers = [*_handlers(args)]
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each of our own requests would be in the way
     logging.basicConfig(level=_LEVELS[min(args.verbosity, len(_LEVELS) - 1)], handlers=handlers, force=True)
     if args.is_verbose:
         return logging.DEBUG

@@ -22,7 +22,7 @@ class ReplicaFlags(
     )
     replica_requests: int = flag(
         "--replica-requests",
-        "requests that a replica has at once, waiting ones counted, before others get its conversations (default: 16)",
+        "requests, running or waiting, that a replica has before others take its conversations over (default: 16)",
         type=count(1),
         default=16,
     )

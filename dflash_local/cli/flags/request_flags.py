@@ -99,7 +99,7 @@ class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for
         "keep the reasoning of earlier turns, if the template can (default: the template's)",
         env="LLAMA_ARG_REASONING_PRESERVE",
         off="--no-reasoning-preserve",
-        off_help="forget them",
+        off_help="leave it out",
         default=None,
     )
     skip_chat_parsing: bool = flag(
@@ -144,7 +144,7 @@ class RequestFlags(SamplingFlags, LogFlags, title="requests", text="defaults for
     )
     dry_sequence_breaker: tuple[str, ...] = flag(
         "--dry-sequence-breaker",
-        "DRY sees no repetition across this text, in place of the default ones; none: no such text",
+        "text across which DRY sees no repetition, in place of the default ones; none: no such text",
         action=Appended,
         metavar="TEXT",
     )
@@ -173,11 +173,11 @@ def request_defaults(args: RequestFlags) -> Defaults:
     sampling = replace(args.sampling_params(), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
     stop = tuple(_unescaped(text, args) for text in args.reverse_prompt)
     return Defaults(
-        sampling,
-        args.predict,
-        _chat(args),
-        args.sse_ping_interval,
-        stop,
+        sampling=sampling,
+        max_tokens=args.predict,
+        chat=_chat(args),
+        ping_interval=args.sse_ping_interval,
+        stop=stop,
         special=args.special,
         verbose=args.is_verbose,
         cache_prompt=args.cache_prompt,

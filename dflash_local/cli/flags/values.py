@@ -60,13 +60,13 @@ def amount(high: float = math.inf) -> Callable[[str], float]:
 
 
 def numbers(kind: Callable[[str], Number]) -> Callable[[str], tuple[Number, ...]]:
-    """Numbers of this kind with commas between them."""
+    """Comma-separated numbers of this kind."""
 
     def parse(text: str) -> tuple[Number, ...]:
         try:
             return tuple(kind(part) for part in text.split(","))
         except ValueError:
-            raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {text!r}") from None
+            raise argparse.ArgumentTypeError(f"must be numbers separated by commas, got {text!r}") from None
 
     return parse
 

@@ -10,6 +10,7 @@ from dflash_local.cli.flags.named_models import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.errors import RequestError
+from dflash_local.server_client import server_address
 
 # Flags of `serve` that also say which key a running server wants, and where it is, unless --url does.
 _KEY = frozenset({"api_key", "api_key_file"})
@@ -35,11 +36,7 @@ class LaunchFlags(ServeFlags):
     def server_url(self) -> str:
         """The server's address, without /v1. Raises RequestError."""
         if self.url:
-            url = self.url.rstrip("/").removesuffix("/v1")
-            if not url.startswith(("http://", "https://")):
-                hint = "such as --url http://127.0.0.1:8080"
-                raise RequestError(f"--url {self.url} is no URL", param="--url", hint=hint)
-            return url
+            return server_address(self.url)
         host = self.host[0]
         if host.endswith(".sock"):
             raise RequestError(f"programs cannot reach the UNIX socket {host}", param="--host", hint="give an address")

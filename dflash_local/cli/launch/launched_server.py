@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.child_process import OWN_GROUP, end_process
+from dflash_local.cli.launch.server_facts import ServerFacts, client_at
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.terminal.progress import StatusLine
 from dflash_local.errors import DFlashError
 
-# Windows' way to keep Ctrl-C, which is for the program, from the server; elsewhere it gets a session of its own.
-_OWN_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 _PATIENCE = 10.0  # seconds for each of two requests to end
 _POLL = 0.3  # seconds between two looks
 
@@ -32,13 +31,9 @@ class LaunchedServer:
     def __enter__(self) -> LaunchedServer:
         with tempfile.NamedTemporaryFile(prefix="dflash-serve-", suffix=".log", delete=False) as log:
             self.log = Path(log.name)
+            # Ctrl-C is for the program.
             self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                creationflags=_OWN_GROUP,
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **OWN_GROUP
             )
         return self
 
@@ -47,13 +42,7 @@ class LaunchedServer:
             if kind is None:
                 aside(f"the server ended before the program did; its log is {self.log}")
             return
-        for end in (self._process.terminate, self._process.terminate, self._process.kill):  # the second one hurries it
-            end()
-            try:
-                self._process.wait(_PATIENCE)
-                break
-            except subprocess.TimeoutExpired:
-                continue
+        end_process(self._process, _PATIENCE, requests=2)  # the second one hurries it
         self.log.unlink(missing_ok=True)
 
     def wait(self, url: str, key: str) -> ServerFacts:
@@ -62,12 +51,12 @@ class LaunchedServer:
         Raises:
             DFlashError: the server ended; the message is its own.
         """
-        status = StatusLine()
+        server, status = client_at(url, key), StatusLine()
         try:
             while True:
                 if self._process.poll() is not None:
                     raise self._failure()
-                found = ServerFacts.at(url, key)
+                found = ServerFacts.of(server)
                 if isinstance(found, ServerFacts):
                     return found
                 if status.is_live:

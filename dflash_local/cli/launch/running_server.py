@@ -1,4 +1,4 @@
-"""A server that runs: its facts, and the place where a program finds a model there."""
+"""A running server: what it says about itself, and where a program finds its model."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dflash_local.build.upstream import cache_dir
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.launch.launch_flags import LaunchFlags
 from dflash_local.cli.launch.program import Program
-from dflash_local.cli.launch.server_facts import ServerFacts
+from dflash_local.cli.launch.server_facts import ServerFacts, client_at
 from dflash_local.cli.launch.setup import Place
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import RequestError
@@ -17,11 +17,12 @@ from dflash_local.errors import RequestError
 
 def running_server(url: str, key: str) -> ServerFacts | None:
     """The server at `url`, once it has loaded its model; None if none runs there."""
-    if isinstance(found := ServerFacts.at(url, key), float):
+    server = client_at(url, key)
+    if isinstance(found := ServerFacts.of(server), float):
         aside(f"waiting for the server at {url}, which loads its model ({found:.0%})")
     while isinstance(found, float):
         time.sleep(0.5)
-        found = ServerFacts.at(url, key)
+        found = ServerFacts.of(server)
     return found
 
 
@@ -49,7 +50,7 @@ def place_at(url: str, key: str, facts: ServerFacts | None, program: Program, ar
 
 
 def _why(context: int, meta: Mapping[str, Any], args: LaunchFlags) -> str:
-    """Why a context is no longer."""
+    """Why a context is not longer."""
     trained = meta.get("n_ctx_train") or context
     if trained <= context:
         return f"it was trained for {trained}"

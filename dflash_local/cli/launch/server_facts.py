@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any
 
-from dflash_local.errors import DFlashError, RequestError
+from dflash_local.errors import DFlashError, RequestError, ServerError
+from dflash_local.server_client import ServerClient
 
 _OWNER = "dflash-local"
-_PATIENCE = 10.0  # seconds for one answer
+_SILENCE_TIMEOUT = 10.0  # seconds; a server knows these facts at once
+
+
+def client_at(url: str, key: str) -> ServerClient:
+    """A client for ServerFacts.of()."""
+    return ServerClient(url, key, _SILENCE_TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -25,26 +26,32 @@ class ServerFacts:
     models: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def at(cls, url: str, key: str) -> ServerFacts | float | None:
-        """The facts of the server at `url`; while it loads, how far it is, from 0 to 1; None if nothing answers.
+    def of(cls, server: ServerClient) -> ServerFacts | float | None:
+        """The facts of a server; while it loads, how far it is, from 0 to 1; None if nothing answers.
 
         Raises:
             DFlashError: another program answers, or the server does not take the key.
         """
-        status, body = _get(f"{url}/v1/models", key)
-        if status is None:
-            return None
-        if status == 503:
-            _, health = _get(f"{url}/health", key)
-            if "progress" in health:
-                return float(health["progress"])
-            status, body = _get(f"{url}/v1/models", key)  # it may have loaded in between
-        if status == 401:
-            raise RequestError(f"the server at {url} wants a key", param="--api-key", hint="give --api-key KEY")
-        models = {one.get("id"): one.get("meta") or {} for one in body.get("data", []) if one.get("owned_by") == _OWNER}
-        if status != 200 or not models:
+        try:
+            answer = server.ask("/v1/models")
+            if answer.status == 503:
+                progress = server.ask("/health").object.get("progress")
+                if isinstance(progress, (int, float)):
+                    return float(progress)
+                answer = server.ask("/v1/models")  # it may have loaded in between
+        except ServerError as error:
+            if error.status == 0:
+                return None
+            raise
+        if answer.status == 401:
+            raise RequestError(
+                f"the server at {server.address} wants a key", param="--api-key", hint="give --api-key KEY"
+            )
+        models = _models(answer.object)
+        if answer.status != 200 or not models:
             raise DFlashError(
-                f"{url} answers, but not as dflash-local does", hint="name another address: --port N, or --url URL"
+                f"{server.address} answers, but not as dflash-local does",
+                hint="name another address: --port N, or --url URL",
             )
         return cls(models)
 
@@ -57,26 +64,9 @@ class ServerFacts:
         raise RequestError(f"{what}: {there}", param="--model-name", hint="give --model-name one of these")
 
 
-def _get(url: str, key: str) -> tuple[int | None, dict[str, Any]]:
-    """Status and JSON object, {} if there is none; the status is None if nothing answers."""
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"})
+def _models(listed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Our own models of a list in OpenAI's shape; another program's may have any shape."""
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as response:
-            return response.status, _object(response.read())
-    except urllib.error.HTTPError as error:
-        return error.code, _object(error.read())
-    except (urllib.error.URLError, ConnectionError) as error:
-        if isinstance(reason := getattr(error, "reason", None), ssl.SSLError):
-            hint = "programs must trust its certificate as well; SSL_CERT_FILE names more authorities"
-            raise DFlashError(f"{url}: {reason}", hint=hint) from None
-        return None, {}
-    except (OSError, HTTPException, ValueError):  # it answers, but not in HTTP
-        return 0, {}
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except ValueError:
+        return {one["id"]: one.get("meta") or {} for one in listed["data"] if one.get("owned_by") == _OWNER}
+    except (KeyError, TypeError, AttributeError):
         return {}
-    return found if isinstance(found, dict) else {}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.flags.flag import declared
 from dflash_local.cli.flags.foreign import GivenForeign
 from dflash_local.cli.flags.http_flags import ClientFlags
@@ -15,7 +16,6 @@ from dflash_local.cli.flags.replica_flags import ReplicaFlags
 from dflash_local.cli.flags.router_flags import PRESET, RouterFlags
 from dflash_local.cli.flags.values import truth
 from dflash_local.cli.parser_actions import actions_by_name, actions_of, place_of, variables_of
-from dflash_local.cli.usage import UsageError
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:

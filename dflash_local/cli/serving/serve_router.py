@@ -71,7 +71,6 @@ def serve_router(args: ServeFlags, settings: Settings) -> int:
         presets=args.models_preset,
     )
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # instances log their requests themselves
     with tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True) as folder:
         command = (sys.executable, "-m", "dflash_local.cli", "serve")
         # Not on the command line, which GET /models shows.

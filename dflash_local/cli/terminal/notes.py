@@ -1,8 +1,10 @@
-"""Output to the terminal: notes besides answers, and text without control characters."""
+"""Output to the terminal: notes and errors besides answers, and text without control characters."""
 
 from __future__ import annotations
 
 import sys
+
+from dflash_local.errors import DFlashError
 
 # Pictures of control characters, so that an answer cannot move the cursor or change the terminal.
 _PICTURES: dict[int, int | None] = {
@@ -22,6 +24,11 @@ def visible(text: str) -> str:
 def note(text: str) -> None:
     """Print a note to the user on standard error."""
     print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def error_text(error: DFlashError) -> str:
+    """An error as one line for what is wrong, and another for the fix if it is known. Both may be a server's words."""
+    return visible(f"error: {error.message}" + (f"\n  fix: {error.hint}" if error.hint else ""))
 
 
 def aside(text: str, end: str = "\n") -> None:

@@ -1,4 +1,4 @@
-"""Progress of what takes long: a line that is rewritten, and what it says of a download or a conversion."""
+"""Progress of long tasks: a line that is rewritten, and what it shows of a download or a conversion."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StatusLine:
         self._stream.flush()
 
     def close(self) -> None:
-        """Let what is shown stay."""
+        """Keep the line as it is."""
         if self._open:
             self._stream.write("\n")
             self._open = False

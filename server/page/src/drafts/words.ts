@@ -1,6 +1,6 @@
 // How tokens and shares are written.
 
-import type { NodeAnswer } from "../server/answers";
+import type { NodeAnswer } from "../server/shapes";
 import { guessed, ORIGINS, type Pass, UNKNOWN } from "./pass";
 
 const ORIGIN_WORDS: Record<NodeAnswer["by"], string> = {

@@ -1,6 +1,6 @@
 // Numbers with their units, and what the roofline says in words.
 
-import type { Costs, Fitted } from "../server/answers";
+import type { Costs, Fitted } from "../server/shapes";
 
 const KIB = 1024;
 

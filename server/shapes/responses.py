@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

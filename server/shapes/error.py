@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer, about
+from dflash_local.server.shapes.answer import Answer, about
 
 
 class ErrorDetail(Answer):

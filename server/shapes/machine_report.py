@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.router import Status
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.router import Status
 
 MachineState = Literal["ready", "sleeping", "lost", "dead"]
 Part = Literal["target", "drafter", "context", "drafter_context", "compute", "host_cache"]

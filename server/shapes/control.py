@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
+from dflash_local.server.shapes.answer import Answer
 
 
 class Control(Answer):

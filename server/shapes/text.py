@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from dflash_local.generation import FinishReason
-from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.completion import ChunkFields, WholeFields
-from dflash_local.server.answers.probs import TextLogprobs
+from dflash_local.server.shapes.answer import Answer
+from dflash_local.server.shapes.completion import ChunkFields, WholeFields
+from dflash_local.server.shapes.probs import TextLogprobs
 
 
 class TextChoice(Answer):

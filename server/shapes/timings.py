@@ -6,8 +6,8 @@ from typing import Annotated
 
 from typing_extensions import NotRequired, TypedDict
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.passes import PassAnswer
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.passes import PassAnswer
 
 
 class PromptTokens(Answer):

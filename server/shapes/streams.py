@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_local.server.answers.answer import Answer
+from dflash_local.server.shapes.answer import Answer
 
 
 class KeptStream(Answer):

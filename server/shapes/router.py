@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.facts import Architecture
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.facts import Architecture
 
 Status = Literal["unloaded", "loading", "loaded", "sleeping"]
 Source = Literal["cache", "models_dir", "preset"]

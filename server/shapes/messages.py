@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 MessageErrorType = Literal[

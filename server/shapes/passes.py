@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from typing_extensions import TypedDict
 
-from dflash_local.server.answers.answer import Answer, about
+from dflash_local.server.shapes.answer import Answer, about
 
 Proposer = Literal["target", "draft", "mtp", "lookup", "prediction"]
 

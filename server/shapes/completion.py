@@ -6,9 +6,9 @@ from typing import Annotated
 
 from typing_extensions import NotRequired, TypedDict
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.native import NativeCompletion
-from dflash_local.server.answers.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.native import NativeCompletion
+from dflash_local.server.shapes.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
 
 # A class would mangle this name.
 Verbose = TypedDict(

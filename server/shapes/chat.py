@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.completion import ChunkFields, WholeFields
-from dflash_local.server.answers.probs import ChatLogprobs
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.completion import ChunkFields, WholeFields
+from dflash_local.server.shapes.probs import ChatLogprobs
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer, about
-from dflash_local.server.answers.probs import TokenAnswer
-from dflash_local.server.answers.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.shapes.answer import Answer, about
+from dflash_local.server.shapes.probs import TokenAnswer
+from dflash_local.server.shapes.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
 
 
 class NativeChunk(Answer):

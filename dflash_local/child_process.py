@@ -1,0 +1,26 @@
+"""Child processes: kept from the terminal's signals, and ended with patience."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+# Options with which a process does not get the terminal's Ctrl-C: a session of its own, or Windows' process group.
+OWN_GROUP: Mapping[str, Any] = {
+    "start_new_session": True,
+    "creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+}
+
+
+def end_process(process: subprocess.Popen[bytes], patience: float, requests: int = 1) -> None:
+    """Ask a process to end, up to `requests` times with `patience` seconds after each; then kill it, and wait."""
+    for _ in range(requests):
+        process.terminate()
+        try:
+            process.wait(patience)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    process.wait()

@@ -1,0 +1,232 @@
+"""ServerClient: requests to a server with llama-server's endpoints, at a URL.
+
+Importing this module does not import httpx, which takes a tenth of a second; making a client does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from dflash_local.errors import RequestError, ServerError
+from dflash_local.retry_after import retry_after
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+# Seconds to connect: a host that is there accepts within one or two, even far away.
+CONNECT_TIMEOUT = 10.0
+# Seconds without a byte of an answer. Reading a long prompt takes minutes, in which not every server sends something.
+SILENCE_TIMEOUT = 600.0
+
+_IS_IT_THERE = "is 'dflash-local serve' running there?"
+_ANOTHER_PROGRAM = "another program, or a proxy, may answer there: check the address and NO_PROXY"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer, of any status."""
+
+    status: int
+    body: bytes
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The JSON object of the body; empty if there is none."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class ServerClient:
+    """Requests to the server at `url`, where a final /v1 may be left out, with `api_key`. Each has a connection of its
+    own, so a client holds nothing that must be closed, and no server closes one while it rests.
+
+    Args:
+        silence: seconds without a byte of an answer after which a request fails.
+
+    Raises:
+        RequestError: it is no URL of a server.
+        ServerError: the environment names a proxy that cannot be used.
+    """
+
+    def __init__(self, url: str, api_key: str | None = None, silence: float = SILENCE_TIMEOUT) -> None:
+        self.address = server_address(url)
+        self._silence = silence
+        self._http = _http_client(self.address)
+        # Bytes, since a key may have any letters.
+        self._headers = {b"Content-Type": b"application/json"}
+        if api_key:
+            self._headers[b"Authorization"] = f"Bearer {api_key}".encode()
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """GET `path`, or POST `body` to it.
+
+        Raises:
+            ServerError: there is no whole answer.
+        """
+        with self._response(path, body) as response:
+            return Answer(response.status_code, response.read())
+
+    def events(self, path: str, body: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
+        """POST `body` to `path`; the JSON objects of the event stream that answers. Closing the generator ends the
+        request.
+
+        Raises:
+            ServerError: the server refuses, breaks off, or sends something else.
+        """
+        with self._response(path, body) as response:
+            if response.status_code != 200:
+                raise self._refusal(response)
+            kind = response.headers.get("Content-Type", "")
+            if not kind.startswith("text/event-stream"):
+                raise ServerError(
+                    f"{self.address} does not stream events, it sent {kind or 'something without a type'}",
+                    hint=_ANOTHER_PROGRAM,
+                )
+            for line in _lines(response.iter_bytes()):
+                if line.startswith(b"data:"):
+                    data = line[5:].strip()
+                    if data == b"[DONE]":
+                        return
+                    yield self._event(data)
+
+    @contextmanager
+    def _response(self, path: str, body: Mapping[str, Any] | None) -> Iterator[httpx.Response]:
+        """A response of any status, whose body is still to be read."""
+        import httpx
+
+        has_begun = False
+        method, data = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
+        timeout = httpx.Timeout(self._silence, connect=CONNECT_TIMEOUT)
+        url = self.address + path
+        try:
+            with self._http.stream(method, url, content=data, headers=self._headers, timeout=timeout) as response:
+                has_begun = True
+                yield response
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+            raise self._failure(error, has_begun) from None
+
+    def _failure(self, error: Exception, has_begun: bool) -> ServerError:
+        """What a fault of the network is to the user."""
+        import httpx
+
+        reason = str(error) or type(error).__name__
+        if not has_begun and (tls := _tls_error(error)):
+            hint = "SSL_CERT_FILE names more authorities to trust; a server without TLS has an address with http://"
+            return ServerError(f"no TLS connection to {self.address}: {tls}", hint=hint)
+        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            return ServerError(f"cannot talk to {self.address}: {reason}", hint=_IS_IT_THERE, status=0)
+        if isinstance(error, httpx.ProxyError):
+            hint = "NO_PROXY names hosts that are asked directly"
+            return ServerError(f"the proxy does not reach {self.address}: {reason}", hint=hint)
+        if isinstance(error, httpx.TimeoutException):
+            silent = f"{self.address} was silent for {self._silence:g} s"
+            return ServerError(silent, hint="it hangs or is very busy: look at its log")
+        if has_begun:
+            return ServerError(f"{self.address} broke off its answer: {reason}", hint="its log may say why")
+        return ServerError(f"cannot talk to {self.address}: {reason}", hint=_ANOTHER_PROGRAM)
+
+    def _refusal(self, response: httpx.Response) -> ServerError:
+        """An answer with an error's status, in the server's own words if it has some."""
+        status, headers = response.status_code, response.headers
+        said = _message(Answer(status, response.read()).object)
+        message = said or f"{self.address} answered {status} {response.reason_phrase}".rstrip()
+        wait = retry_after(headers)
+        if wait is not None:
+            hint: str | None = f"try again in {wait:.0f} s"
+        elif status in (401, 403):
+            hint = "give the key that the server wants: --api-key KEY"
+        elif location := headers.get("Location"):
+            hint = f"the server names another address: {location}"
+        else:
+            hint = None if said else _ANOTHER_PROGRAM
+        return ServerError(message, hint=hint, status=status)
+
+    def _event(self, data: bytes) -> dict[str, Any]:
+        event = Answer(200, data).object
+        if not event:
+            raise ServerError(
+                f"{self.address} sent an event that is no JSON object: {data[:60].decode(errors='replace')}",
+                hint=_ANOTHER_PROGRAM,
+            )
+        if "error" in event:
+            raise ServerError(_message(event) or f"{self.address} broke off its answer", hint="its log may say more")
+        return event
+
+
+def server_address(url: str) -> str:
+    """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
+    address = url.rstrip("/").removesuffix("/v1")
+    try:
+        parts = urlsplit(address)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port, or the brackets of an IPv6 address
+        is_url = False
+    if not is_url:
+        raise RequestError(f"{url!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080")
+    return address
+
+
+def _http_client(address: str) -> httpx.Client:
+    """With the proxies of the environment, unless the address is this machine's: 127.0.0.1 of a proxy is the proxy."""
+    import ssl
+
+    import httpx
+
+    try:
+        return httpx.Client(
+            verify=ssl.create_default_context(),  # the system's authorities, not those that httpx brings
+            limits=httpx.Limits(max_keepalive_connections=0),
+            trust_env=not _is_here(urlsplit(address).hostname or ""),
+        )
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        raise ServerError(
+            f"a proxy of the environment cannot be used: {error}",
+            hint="correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY=* passes them all by",
+        ) from None
+
+
+def _is_here(host: str) -> bool:
+    """Whether a URL's host is this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return False
+    return found.is_loopback or found.is_unspecified
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines that end with a line feed. httpx's own lines end at U+2028 and others, too, which JSON strings may have."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    yield rest
+
+
+def _message(body: Mapping[str, Any]) -> str | None:
+    """The message of an error in OpenAI's shape, or in one that is similar."""
+    error = body.get("error")
+    found = error.get("message") if isinstance(error, dict) else error
+    return found if isinstance(found, str) else None
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """The TLS error that a fault of the network comes from, if it does."""
+    import ssl
+
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error

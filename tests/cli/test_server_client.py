@@ -1,0 +1,277 @@
+"""The client of servers at a URL: what `chat --url` and `launch` say of servers that fail, proxies, keys, TLS."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from dflash_local import cli
+from dflash_local.cli.chat.backends import ServerBackend
+from dflash_local.cli.launch import server_facts
+from dflash_local.errors import RequestError, ServerError
+from dflash_local.server_client import ServerClient, server_address
+from tests.media.samples import png
+from tests.patience import PATIENCE
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+BODY = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+class RawServer:
+    """Sends the same bytes to everyone who asks, and then closes the connection, or is silent until the end."""
+
+    def __init__(self, data: bytes, *, is_silent: bool = False) -> None:
+        self.requests: list[bytes] = []
+        self._data, self._is_silent = data, is_silent
+        self._end = threading.Event()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def run(self) -> None:
+        with suppress(OSError):  # closed at the end
+            while True:
+                connection, _ = self._socket.accept()
+                with connection, suppress(OSError):
+                    self.requests.append(_request(connection))
+                    connection.sendall(self._data)
+                    if self._is_silent:
+                        self._end.wait(PATIENCE)
+
+    def stop(self) -> None:
+        self._end.set()
+        with suppress(OSError):  # Linux: it wakes accept()
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def _request(connection: socket.socket) -> bytes:
+    """All of it: a connection that is closed with something unread is reset. Of TLS only the hello."""
+    data = connection.recv(65536)
+    while b"\r\n\r\n" not in data and not data.startswith(b"\x16") and (more := connection.recv(65536)):
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+    while len(body) < length and (more := connection.recv(65536)):
+        body += more
+    return head + b"\r\n\r\n" + body
+
+
+@contextmanager
+def raw_server(data: bytes, *, is_silent: bool = False) -> Iterator[RawServer]:
+    server = RawServer(data, is_silent=is_silent)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(PATIENCE)
+
+
+def answer(status: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def events(*texts: str) -> bytes:
+    """A stream that ends as it should."""
+    return STREAM + b"".join(chunk(f"data: {text}\n\n".encode()) for text in (*texts, "[DONE]")) + chunk(b"")
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def delta(text: str) -> str:
+    return json.dumps({"choices": [{"delta": {"content": text}}]}, ensure_ascii=False)
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerClient.__init__, "__defaults__", (None, 0.2))
+    monkeypatch.setattr(server_facts, "_SILENCE_TIMEOUT", 0.2)
+
+
+def two_lines(text: str) -> list[str]:
+    """The lines of the error in what was printed."""
+    assert "Traceback" not in text
+    lines = text[text.index("error: ") :].splitlines()
+    assert len(lines) == 2 and lines[1].startswith("  fix: "), text
+    return lines
+
+
+BUSY = answer("503 Service Unavailable", b'{"error": {"message": "Loading model"}}', "Retry-After: 7")
+CLOSED = answer("401 Unauthorized", b'{"error": {"message": "Invalid API key"}}')
+PAGE = answer("200 OK", b"<html>", "Content-Type: text/html")
+BROKEN = STREAM + chunk(f"data: {delta('half')}\n\n".encode()) + b"ff\r\ndata: {"
+
+
+# ---- chat ----
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (BROKEN, "broke off its answer", "its log"),
+        (b"", "cannot talk to", "another program"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "cannot talk to", "another program"),
+        (CLOSED, "Invalid API key", "--api-key KEY"),
+        (BUSY, "Loading model", "try again in 7 s"),
+        (answer("502 Bad Gateway", b"<html>"), "answered 502 Bad Gateway", "NO_PROXY"),
+        (answer("308 Permanent Redirect", b"", "Location: https://x/"), "answered 308", "https://x/"),
+        (PAGE, "does not stream events, it sent text/html", "another program"),
+        (events('{"choices": ['), "an event that is no JSON object", "another program"),
+        (events('["choices"]'), "an event that is no JSON object", "another program"),
+        (events('{"text": "hi"}'), "does not answer as OpenAI's", "check the address"),
+        (events('{"choices": [{"text": "hi"}]}'), "does not answer as OpenAI's", "check the address"),
+        (events('{"error": {"message": "a pass \\u001b[31mfailed"}}'), "a pass ␛[31mfailed", "its log"),
+        (events('{"error": 7}'), "broke off its answer", "its log"),
+    ],
+)
+def test_chat_says_what_is_wrong(
+    data: bytes, message: str, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hi"))
+    with raw_server(data) as server:
+        assert cli.main(["chat", "--url", server.url]) == 1
+    output = capsys.readouterr()
+    first, second = two_lines(output.err)
+    assert message in first and hint in second
+    assert output.out.strip() == ("half" if data is BROKEN else "")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("data", [b"", BROKEN])
+def test_chat_does_not_wait_for_a_silent_server(
+    data: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hi"))
+    with raw_server(data, is_silent=True) as server:
+        assert cli.main(["chat", "--url", server.url]) == 1
+    assert f"{server.url} was silent for 0.2 s" in two_lines(capsys.readouterr().err)[0]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("data", "is_silent"), [(b"", False), (b"", True), (b"no HTTP\r\n", False)])
+def test_what_a_server_reads_cannot_be_had(
+    data: bytes,
+    is_silent: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "house.png").write_bytes(png(4, 3))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"/image {tmp_path / 'house.png'}"))
+    with raw_server(data, is_silent=is_silent) as server:
+        assert cli.main(["chat", "--url", server.url]) == 0
+    two_lines(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("data", [BUSY, CLOSED, PAGE, answer("200 OK", b'{"modalities": 1}'), answer("404 No", b"[]")])
+def test_what_a_server_reads_is_not_known(data: bytes) -> None:
+    with raw_server(data) as server:
+        assert ServerBackend(server.url).abilities() is None
+
+
+def test_a_text_may_have_any_line_separator() -> None:
+    text = "a\u2028b\x85c\x0bd"
+    with raw_server(events(delta(text))) as server:
+        changes = [*ServerBackend(server.url).answer([], {})]
+    assert "".join(change.content for change in changes) == text
+
+
+# ---- launch ----
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("data", "is_silent", "message"),
+    [
+        (b"", False, "cannot talk to"),
+        (b"", True, "was silent"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", False, "cannot talk to"),
+        (answer("200 OK", b"{")[:-1], False, "broke off its answer"),
+        (CLOSED, False, "wants a key"),
+        (BUSY, False, "not as dflash-local"),
+        (PAGE, False, "not as dflash-local"),
+        *((answer("200 OK", body), False, "not as dflash-local") for body in (b"[]", b'{"data": 1}', b'{"data": [1]}')),
+    ],
+)
+def test_launch_says_what_is_wrong(
+    data: bytes, is_silent: bool, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with raw_server(data, is_silent=is_silent) as server:
+        assert cli.main(["launch", "codex", "--url", server.url, "--print"]) == 1
+    assert message in two_lines(capsys.readouterr().err)[0]
+
+
+# ---- the address, the key, proxies, TLS ----
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://[::1", "http://x:0"])
+def test_what_is_no_url(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RequestError, match="is no URL"):
+        server_address(url)
+    assert cli.main(["chat", "--url", url]) == 1
+    two_lines(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".invalid", "a..b", "bad host"])
+def test_a_host_that_cannot_be_found(host: str) -> None:
+    with pytest.raises(ServerError, match="cannot talk to"):
+        ServerClient(f"http://{host}").ask("/health")
+
+
+def test_a_key_of_any_letters() -> None:
+    with raw_server(answer("200 OK", b"{}")) as server:
+        assert ServerClient(server.url + "/v1/", "schlüssel-ключ").ask("/props").object == {}
+    assert server.requests[0].startswith(b"GET /props HTTP/1.1\r\n")
+    assert "Authorization: Bearer schlüssel-ключ\r\n".encode() in server.requests[0]
+
+
+def test_a_proxy_is_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_server(answer("200 OK", b'{"at": "the proxy"}')) as proxy, raw_server(answer("200 OK", b"{}")) as server:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert ServerClient("http://elsewhere.invalid:8080").ask("/props").object == {"at": "the proxy"}
+        for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
+            assert ServerClient(url).ask("/props").object == {}
+    assert [request.partition(b"\r\n")[0] for request in proxy.requests] == [
+        b"GET http://elsewhere.invalid:8080/props HTTP/1.1"
+    ]
+
+
+def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("all_proxy", "gopher://127.0.0.1:70")
+    ServerClient("http://127.0.0.1:1")
+    assert cli.main(["chat", "--url", "http://elsewhere.invalid"]) == 1
+    assert "a proxy of the environment cannot be used" in two_lines(capsys.readouterr().err)[0]
+
+
+def test_a_server_without_tls() -> None:
+    with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as server, pytest.raises(ServerError) as failure:
+        ServerClient(server.url.replace("http", "https")).ask("/props")
+    assert "no TLS connection" in failure.value.message and "http://" in (failure.value.hint or "")
+
+
+@pytest.mark.parametrize("date", ["Wed, 21 Oct 2015 07:28:00 GMT", "soon"])
+def test_when_to_try_again(date: str) -> None:
+    refusal = answer("429 Too Many Requests", b'{"error": "too many requests"}', f"Retry-After: {date}")
+    with raw_server(refusal) as server, pytest.raises(ServerError, match="too many requests") as failure:
+        list(ServerClient(server.url).events("/v1/chat/completions", BODY))
+    assert failure.value.status == 429
+    assert failure.value.hint == ("try again in 0 s" if date != "soon" else None)

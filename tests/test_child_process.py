@@ -1,0 +1,25 @@
+"""How child processes end: asked first, killed if they do not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from dflash_local.child_process import OWN_GROUP, end_process
+from tests.patience import PATIENCE
+
+WAITS = "import os, signal, time; {}; print(os.getpgid(0) == os.getpid(), flush=True); time.sleep(1000)"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize(("code", "patience", "end"), [("pass", PATIENCE, signal.SIGTERM), (DEAF, 0.1, signal.SIGKILL)])
+def test_a_process_is_ended(code: str, patience: float, end: signal.Signals) -> None:
+    command = [sys.executable, "-c", WAITS.format(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **OWN_GROUP) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"True\n"  # a group of its own
+        end_process(process, patience, requests=2)
+        assert process.returncode == -end
