@@ -39,8 +39,8 @@ class DFlashError(Exception):
 
 
 def again(error: _Error) -> _Error:
-    """A copy to raise, of an error that is kept: each time that it is raised itself it keeps more frames, and all that
-    is in them."""
+    """A copy of a stored error, to be raised in its place: an exception collects the frames of every raise, and keeps
+    alive all that they refer to."""
     copy = type(error).__new__(type(error), *error.args)
     copy.__dict__.update(error.__dict__)
     copy.__cause__ = error.__cause__

@@ -167,7 +167,7 @@ class OllamaReply(Reply):
         return answer
 
     def _facts(self, chat: ChatCompletion | None) -> shapes.OllamaFacts:
-        """What the end says; a call is no reason of its own."""
+        """What the last part tells; for calls of tools Ollama has no `done_reason` but "stop"."""
         if chat is None:
             return {}
         done = chat.completion

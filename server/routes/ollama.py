@@ -106,7 +106,7 @@ class Ollama:
         """With the chat template."""
         before = _before(self._service.engine, body.context or [])
         generations, parsers = start_chat(self._service, chat, fields, of=body, before=before)
-        # What rows of media mean is forgotten with the answer.
+        # Without media rows: they mean nothing once this prompt is gone.
         context = text_tokens(generations[0].request.prompt_tokens)
         extras = self._extras(fields, generations)
         return generations, OllamaTextReply(self._answering(body), extras, parsers[0], clock, context)
