@@ -1,4 +1,4 @@
-"""Type checks of arguments against their annotations, with errors that name the argument."""
+"""Arguments of the Python API: their types, checked against annotations, with errors that name the argument."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ class Taps(NamedTuple):
 
 
 class Inspection(EngineBase):
-    """The part of `Engine` that tests, benchmarks and training look through."""
+    """The part of `Engine` that tests, benchmarks and training look through. A base class, since its methods are public
+    ones of the engine, which would otherwise have to repeat each of them."""
 
     @checked
     def score(self, tokens: Sequence[int], start: int, width: int = 1) -> Score:
