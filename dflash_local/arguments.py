@@ -1,4 +1,4 @@
-"""Type checks of arguments against their annotations, with errors that name the argument."""
+"""Arguments of the Python API: their types, checked against annotations, with errors that name the argument."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _defaults_of(kind: type) -> dict[str, Any]:
 
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The origin and the arguments of an annotation, of which a request has some hundred to check."""
+    """The origin and the arguments of an annotation. Cached, because each request checks about a hundred of them."""
     return get_origin(hint), get_args(hint)
 
 

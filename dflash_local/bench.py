@@ -390,7 +390,7 @@ class _Turn:
 
 
 class _TurnStats:
-    """What the engine did and chose in the turns of each way of decoding; itself it only counts all turns together."""
+    """What the engine did and chose in the turns of each way of decoding, by readings of its totals."""
 
     def __init__(self, engine: Engine) -> None:
         self.totals: dict[str, EngineStats] = {}

@@ -1,4 +1,4 @@
-"""Arguments of tool calls: JSON that a model wrote, perhaps cut off. Templates want an object, so one is made."""
+"""Arguments of a model's tool calls: JSON, perhaps cut off or malformed, made into the object that templates want."""
 
 from __future__ import annotations
 

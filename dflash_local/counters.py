@@ -1,4 +1,4 @@
-"""Counters: what finished requests and all steps add up to."""
+"""Counters: Python's totals since load, of requests, their times and steps; those of libdflash are in stats.py."""
 
 from __future__ import annotations
 

@@ -237,14 +237,14 @@ class Engine(Inspection):
             QueueFullError: too many requests wait.
             EngineDeadError: the engine was closed or died.
         """
-        # Its rows of media mean something until the request is prepared, since `prompt_tokens` lives that long.
+        # `prompt_tokens` owns the media behind its placeholder rows, so keep it alive until the request is prepared.
         request = self._with_tokens(RequestOptions(prompt_tokens, sampling=sampling, **options))
         if request.id_slot is not None:
             self._check_slot(request.id_slot, "id_slot")
         for name, most in (("n_probs", self.n_vocab), ("probs_from", request.n_prompt)):
             if not 0 <= (value := getattr(request, name)) <= most:
                 raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
-        # On this thread: a large grammar takes long to compile, and the engine's thread must go on.
+        # On the caller's thread: a large grammar takes long to compile, which must not hold up the engine's thread.
         prepared = self._native.prepare(request.native_params())
         return self._scheduler.submit(request, prepared)
 

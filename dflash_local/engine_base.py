@@ -127,8 +127,8 @@ class EngineBase:
         return self.stats_soon().result()
 
     def watch_answers(self, on_answer: Callable[[RequestOptions, Completion], None] | None) -> None:
-        """From now on call `on_answer` with each finished answer, on the engine's thread, which must not wait; None:
-        nobody."""
+        """Call `on_answer` with each answer that finishes from now on; None ends that. It runs on the engine's thread,
+        so it must not block."""
         self._scheduler.on_answer = on_answer
 
     # ---- checks ----

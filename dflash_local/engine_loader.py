@@ -79,7 +79,7 @@ class EngineLoader:
         return native
 
     def facts(self) -> dict[str, Any]:
-        """What is to be known of the loaded engine, besides what it says itself."""
+        """Facts about the loaded engine that it does not report itself."""
         return {
             "tuned_rows": self.tuned.matrix,
             "few_rows": self.tuned.few,
@@ -87,7 +87,7 @@ class EngineLoader:
         }
 
     def check(self, info: Mapping[str, Any]) -> None:
-        """What only the loaded engine knows. Raises RequestError if it cannot keep what the options promise."""
+        """Check what only the loaded engine knows. Raises RequestError if it cannot keep what the options promise."""
         if self._is_to_share and not info["ctx_shared"] and info["n_slots"] > 1:
             log.warning(
                 "slots do not share the context: the sparse attention of %s needs a KV cache for each, %d tokens",

@@ -42,7 +42,7 @@ SplitMode = Literal["none", "layer", "row", "tensor"]
 AnyPath = str | os.PathLike[str]
 
 _FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
-_UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would wrap around
+_INTEGER_MAX = 2**31 - 1  # also of the fields that are unsigned in C
 AUTO_SLOTS = 4  # what -np -1 means, as in llama-server
 
 
@@ -101,6 +101,12 @@ def _flash_mode(flash_attn: str) -> int:
             f"flash_attn must be one of {', '.join(_FLASH_MODES)}, got {flash_attn!r}", param="flash_attn"
         )
     return _FLASH_MODES[flash_attn]
+
+
+def _check_range(name: str, value: int | None, low: int) -> None:
+    if value is not None and not low <= value <= _INTEGER_MAX:
+        allowed = f"at least {low}" if value < low else f"between {low} and {_INTEGER_MAX}"
+        raise RequestError(f"{name} must be {allowed}, got {value}", param=name)
 
 
 def _number_or_default(number: int | None) -> int:
@@ -588,9 +594,8 @@ class EngineOptions:
         if self.bit_exact:  # a smaller cache reuses its cells in another order
             object.__setattr__(self, "swa_full", True)
         for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            if option.low is not None and value is not None and not option.low <= value <= _UINT32_FIELD_MAX:
-                raise RequestError(f"{name} must be at least {option.low}, got {value}", param=name)
+            if option.low is not None:
+                _check_range(name, getattr(self, name), option.low)
         self.native_params()
         _ = self.fit_targets
 

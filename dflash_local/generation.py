@@ -274,8 +274,8 @@ class Generation:
         self._cancel = cancel
         self._chunks: list[Chunk] = []
         self.outcome: Completion | DFlashError | None = None  # the result or the error; None while the request runs
-        # No wake-up is lost: a consumer sets its waiter, then looks again; the engine appends, then takes the waiter.
-        # One value says whom to wake and whether a chunk does, so that none takes the waiter of a result.
+        # No wake-up is lost: the consumer registers its waiter and then checks again; the engine appends and then takes
+        # the waiter. Waiter and kind are one tuple, so a chunk can never take a waiter that waits for the result.
         self._waiting: tuple[Waiter, bool] | None = None
 
     @property

@@ -53,7 +53,8 @@ class Taps(NamedTuple):
 
 
 class Inspection(EngineBase):
-    """The part of `Engine` that tests, benchmarks and training look through."""
+    """The part of `Engine` that tests, benchmarks and training look through. A base class, since its methods are public
+    ones of the engine, which would otherwise have to repeat each of them."""
 
     @checked
     def score(self, tokens: Sequence[int], start: int, width: int = 1) -> Score:
@@ -67,7 +68,7 @@ class Inspection(EngineBase):
     @checked
     def draft_probe(self, tokens: Sequence[int], n_block: int) -> DraftProbe:
         """The drafter's view after tokens[:-1] with tokens[-1] as anchor; waits for an idle slot. The tokens before the
-        anchor may have rows of media in them, of a MediaPrompt that lives."""
+        anchor may include media rows, as long as their MediaPrompt is kept alive."""
         drafter = self._info.get("drafter")
         if not drafter:
             raise RequestError("draft_probe needs a drafter", param="drafter", hint="pass drafter=... (-md)")
@@ -92,7 +93,7 @@ class Inspection(EngineBase):
     def tap(self, tokens: Sequence[int], layers: Sequence[int], top_k: int = 0, first: int = 0) -> Taps:
         """What drafters are trained from: the inputs of the target's `layers` for each token (`drafting.FINAL_STATE`:
         what MTP layers read), and for those from `first` on the `top_k` likeliest next tokens; waits for an idle slot.
-        The tokens may have rows of media in them, of a MediaPrompt that lives.
+        The tokens may include media rows, as long as their MediaPrompt is kept alive.
 
         Raises:
             RequestError: a layer cannot be tapped, or the engine drafts with more than lookup.

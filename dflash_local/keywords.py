@@ -1,7 +1,7 @@
 """Keyword arguments of `Engine.generate`, `stream`, `chat`, `submit` and `submit_chat`, for type checkers and editors.
 
-These read classes as they are written, so the fields of RequestOptions and SamplingParams stand here again, with their
-types; tests/engine/test_keywords.py compares them.
+Type checkers do not run code, so the fields of RequestOptions and SamplingParams are repeated here, with their types;
+tests/engine/test_keywords.py compares them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Option: the metadata of one option of an engine or of a request, kept in its dataclass field."""
+"""Option: what an option has besides name, type and default; signatures, docstrings and C structs are made of it."""
 
 from __future__ import annotations
 

@@ -99,35 +99,32 @@ class Running:
 
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:
         """The step's chunk; tokens after a stop string are dropped."""
-        self.n_passes += 1
-        tokens, text = update.tokens, ""
-        if self._is_late():
-            tokens = self._through_line(tokens)
-        pieces = self._indented([self._pieces[token] for token in tokens])
-        tokens = tokens[: len(pieces)]
-        if self.generation.request.stop:
-            for count, piece in enumerate(pieces, 1):
-                text += self._text.push(piece)
-                if self.stopped_by is not None:
-                    tokens = tokens[:count]
-        else:
-            text = self._text.push(b"".join(pieces))
+        self._note_time()
+        self._count_pass(update)
+        tokens = self._through_line(update.tokens) if self._is_late else update.tokens
+        text, n_taken = self._push(self._indented([self._pieces[token] for token in tokens]))
         if last or self._is_limited:
             text += self._text.finish()
-        self.n_tokens += len(tokens)
-        chunk = Chunk(text, tokens, None if update.first else update.n_accepted)
-        self._trace(update, chunk)
-        if self.generation.request.n_probs:
-            probs = update.probs[update.n_prompt_probs :]
-            chunk.probs = probs[: len(tokens)]
-            if not self.is_cut and len(probs) > len(tokens):
-                chunk.end_prob = probs[-1]
+        self.n_tokens += n_taken
+        chunk = Chunk(text, tokens[:n_taken], None if update.first else update.n_accepted)
+        self._keep_step(update, chunk)
+        self._keep_probs(update, chunk)
         return chunk
 
+    def _note_time(self) -> None:
+        """That tokens came now."""
+        self._latest = time.monotonic()
+        self._first = self._first or self._latest
+
+    def _count_pass(self, update: StepUpdate) -> None:
+        self.n_passes += 1
+        if not update.first:
+            self._chosen.count_pass(update)
+
+    @property
     def _is_late(self) -> bool:
-        limit_ms, now = self.generation.request.time_limit_ms, time.monotonic()
-        self._first, self._latest = self._first or now, now
-        return 0 < limit_ms < 1e3 * (now - self._first)
+        """Whether the latest tokens came after the time that the request allows from the first ones on."""
+        return 0 < self.generation.request.time_limit_ms < 1e3 * (self._latest - self._first)
 
     def _through_line(self, tokens: list[int]) -> list[int]:
         """The tokens up to the first line end, where a late answer stops."""
@@ -147,11 +144,20 @@ class Running:
                 return [*pieces[:index], piece[:end]]
         return pieces
 
-    def _trace(self, update: StepUpdate, chunk: Chunk) -> None:
-        """Count the pass, and keep it if the request wants a trace."""
+    def _push(self, pieces: list[bytes]) -> tuple[str, int]:
+        """The text that became final, and how many pieces were taken: all, or those up to the end of a stop string."""
+        if not self.generation.request.stop:
+            return self._text.push(b"".join(pieces)), len(pieces)
+        text = ""
+        for count, piece in enumerate(pieces, 1):
+            text += self._text.push(piece)
+            if self.stopped_by is not None:
+                return text, count
+        return text, len(pieces)
+
+    def _keep_step(self, update: StepUpdate, chunk: Chunk) -> None:
+        """What the pass verified and kept, if the request wants a trace or its drafts."""
         request = self.generation.request
-        if not update.first:
-            self._chosen.count_pass(update)
         if not request.trace and not request.return_drafts:
             return
         step = _step_of(update, len(chunk.tokens))
@@ -159,6 +165,15 @@ class Running:
             self.generation.steps.append(step)
         if request.return_drafts:
             chunk.step = step
+
+    def _keep_probs(self, update: StepUpdate, chunk: Chunk) -> None:
+        """Probabilities of the chunk's tokens, and of the token that ended the answer, if the request wants them."""
+        if not self.generation.request.n_probs:
+            return
+        probs, n_tokens = update.probs[update.n_prompt_probs :], len(chunk.tokens)
+        chunk.probs = probs[:n_tokens]
+        if not self.is_cut and len(probs) > n_tokens:
+            chunk.end_prob = probs[-1]
 
     def timings(self, stats: SlotStats) -> Timings:
         """Timings of the answer so far, from the slot's `stats`."""

@@ -62,7 +62,7 @@ class Scheduler:
 
     def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:
         self.counters = Counters()
-        # Called with each finished answer on the engine's thread, so it must not wait for anything.
+        # Called with each finished answer on the engine's thread, so it must not block.
         self.on_answer: Callable[[RequestOptions, Completion], None] | None = None
         self.throughput = Throughput()
         self.ended: Future[EngineDeadError] = Future()
@@ -74,7 +74,7 @@ class Scheduler:
         self._last: dict[int, SlotUse] = {}  # of each slot that has ended a request
         self._tasks = count()
         self._closing = False
-        self._mean_seconds = 1.0  # that a request holds its slot, a moving average
+        self._mean_seconds = 1.0  # for which a request holds its slot: a moving average
 
         self._lock = threading.Lock()  # guards the next two, whose members fail when the thread ends
         self._generations: set[Generation] = set()  # that wait or run

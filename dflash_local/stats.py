@@ -1,4 +1,4 @@
-"""EngineStats: counters of an engine since it was loaded, or between two readings. Histogram: a distribution."""
+"""EngineStats: libdflash's totals since load, or between two readings. Histogram: a distribution."""
 
 from __future__ import annotations
 

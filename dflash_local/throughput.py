@@ -1,4 +1,4 @@
-"""Throughput: counts for each of the last seconds. There is no timer: a second without a step has no entry."""
+"""Throughput: counts for each of the last seconds, and their total. No timer: a second without a step has no entry."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ DEATH_GRACE = 10.0
 STATS_PATIENCE = 1.0
 # Seconds between two checks whether an engine's RPC servers still answer.
 RPC_WATCH = 5.0
-# Least progress of loading that is told.
+# Loading progress is reported in steps of at least this share.
 PROGRESS_STEP = 0.01
 
 Loader = Callable[[Callable[[float], bool]], Engine]
@@ -44,7 +44,7 @@ class State(str, Enum):
     STOPPING = "stopping"
 
 
-ENDS = (State.DEAD, State.STOPPING)  # from which nothing else follows
+ENDS = (State.DEAD, State.STOPPING)  # no other state follows these
 
 
 class EngineLife:
@@ -100,7 +100,7 @@ class EngineLife:
         loop = asyncio.get_running_loop()
         engine.ended.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._on_end, ended.result()))
         self._on_load(engine)
-        # Loaded objects stay: spare the collector, which holds the GIL, from walking them again and again.
+        # What is loaded by now stays: no collection, which holds the GIL, should walk through it again.
         gc.collect()
         gc.freeze()
         log.info("context: %s", context_line(engine))

@@ -139,8 +139,8 @@ def ollama_error(error: Exception) -> tuple[int, OllamaError]:
 
 
 class Api(NamedTuple):
-    """What an API's clients read of errors: `error` gives the HTTP status and body, `before` and `after` are around the
-    body of one in a stream."""
+    """How an API tells errors: `error` gives the HTTP status and body; in a stream, `before` and `after` enclose the
+    body."""
 
     error: Callable[[Exception], tuple[int, Any]]
     before: bytes = b"data: "

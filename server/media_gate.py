@@ -1,4 +1,4 @@
-"""Limits how many prompts with media are prepared at once, at a lower priority than the engine."""
+"""MediaGate: limits how many prompts with images or audio are prepared at once; the engine's steps come first."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dflash_local.thread_priority import lower_thread_priority
 
 T = TypeVar("T")
 
-MOST = 4  # prompts whose media are fetched and decoded at once: they take memory, and threads that may wait for long
+MOST = 4  # prompts whose media are fetched and decoded at once: each takes memory, and a thread that may wait for long
 
 
 class MediaGate:
     """Runs what renders and queues a prompt in a worker thread."""
 
     def __init__(self) -> None:
-        # A photo takes a core for a quarter of a second, and steps of other requests want it.
+        # Decoding a photo keeps a core busy for a quarter of a second, which steps of other requests need.
         self._threads = ThreadPoolExecutor(MOST, "media", initializer=lower_thread_priority)
 
     async def run(self, messages: Any, work: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""The response to a request that generates: one body, or events."""
+"""The response to a request that generates: sends what its Reply (`server/formats/`) builds, whole or as events."""
 
 from __future__ import annotations
 

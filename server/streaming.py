@@ -90,7 +90,7 @@ async def events(
                 if len(completions) == len(generations):
                     in_order = [completions[choice] for choice in range(len(generations))]
                     if include_usage:
-                        bodies.append(reply.usage_event(in_order, n_prompts))
+                        bodies += reply.usage(in_order, n_prompts)
                     reply.close(bodies, in_order)
             if bodies:
                 yield bodies
@@ -103,10 +103,10 @@ def chunk_bodies(reply: Reply, index: int, chunk: Chunk, *, is_first: bool) -> l
     else:
         bodies = [*(reply.begin(index) if is_first else ()), *reply.chunk(index, chunk)]
     if chunk.step is not None and not bodies:
-        bodies = [reply.blank(index)]
+        bodies = reply.blank(index)
     if chunk.timings is not None and bodies:
         reply.add_timings(bodies[-1], [chunk.timings])
-    if chunk.step is not None:
+    if chunk.step is not None and bodies:
         reply.add_pass(bodies[-1], index, chunk.step, chunk.tokens)
     return bodies
 

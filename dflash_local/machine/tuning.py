@@ -305,7 +305,7 @@ def _set(table: Table, function: Callable[[str, str, int], int]) -> Table:
 
 
 def tune_missing(model: Path) -> None:
-    """Measure, briefly, what is not kept for the types of `model` on devices with kernels of ours, and keep it. A
+    """Measure briefly, and keep, what is still unknown for the types of `model` on devices with kernels of ours. A
     measurement that fails leaves the defaults."""
     if forced_few_rows() is not None:
         return

@@ -52,8 +52,7 @@ def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], fty
 
 def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
     """Float32 rows [n, columns] as blocks [n, row bytes] of a quantized type (a GGMLQuantizationType), by ggml's own
-    functions. Columns must be whole blocks. Types that need to know how much each column matters are told that all
-    matter alike."""
+    functions. Columns must be whole blocks. Types that need an importance of each column get the same one for all."""
     import numpy as np
 
     lib = load()

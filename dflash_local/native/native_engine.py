@@ -158,28 +158,7 @@ class NativeEngine:
         """One step over all slots, with the GIL released; empty if every slot is idle."""
         updates = self._updates
         count = result_of(c_int32, self._lib.dflash_step, self._handle, updates, self._n_slots)
-        return [
-            StepUpdate(
-                update.slot,
-                update.state,
-                update.tokens[: update.n_tokens] if update.n_tokens else [],
-                update.n_accepted,
-                update.n_drafted,
-                update.n_depth,
-                update.n_denoised,
-                (update.reason or b"").decode(),
-                update.draft_ms,
-                update.verify_ms,
-                update.first,
-                update.error.decode("utf-8", "replace") if update.error else None,
-                update.n_past,
-                update.probs.read() if update.probs.n else [],
-                update.probs.n_prompt,
-                update.plain_ms,
-                update.tree.read(),
-            )
-            for update in updates[:count]
-        ]
+        return [update.read() for update in updates[:count]]
 
     def interrupt(self) -> None:
         """Make a running `step` return early. Thread-safe."""

@@ -166,6 +166,28 @@ class Update(ctypes.Structure):
         ("tree", NativeVerifiedTree),
     ]
 
+    def read(self) -> StepUpdate:
+        """As Python values, which stay when the next step overwrites the struct."""
+        return StepUpdate(
+            slot=self.slot,
+            state=self.state,
+            tokens=self.tokens[: self.n_tokens] if self.n_tokens else [],
+            n_accepted=self.n_accepted,
+            n_drafted=self.n_drafted,
+            n_depth=self.n_depth,
+            n_denoised=self.n_denoised,
+            reason=(self.reason or b"").decode(),
+            draft_ms=self.draft_ms,
+            verify_ms=self.verify_ms,
+            plain_ms=self.plain_ms,
+            first=self.first,
+            error=self.error.decode("utf-8", "replace") if self.error else None,
+            n_past=self.n_past,
+            probs=self.probs.read() if self.probs.n else [],
+            n_prompt_probs=self.probs.n_prompt,
+            tree=self.tree.read(),
+        )
+
 
 class SlotStats(ctypes.Structure):
     """dflash_slot_counters: of a slot's current or last request. Times in milliseconds."""
@@ -315,7 +337,8 @@ class VerifiedTree(NamedTuple):
 
 
 class StepUpdate(NamedTuple):
-    """One slot's part of a step, as Python values. `tokens` are new; `first`: they came from the prompt's last pass.
+    """One slot's part of a step, in the order of dflash_update. `tokens` are new; `first`: they came from the prompt's
+    last pass.
 
     The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised`
     tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_past`: tokens in the slot.
@@ -334,12 +357,12 @@ class StepUpdate(NamedTuple):
     reason: str = ""
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    plain_ms: float = 0.0
     first: bool = False
     error: str | None = None
     n_past: int = 0
     probs: list[TokenProb] = []  # noqa: RUF012  never changed
     n_prompt_probs: int = 0
-    plain_ms: float = 0.0
     tree: VerifiedTree | None = None
 
 

@@ -207,7 +207,7 @@ def log_from(level: int) -> None:
     _alive.append(on_log)
 
 
-_alive: list[Any] = []  # callbacks, of which llama.cpp keeps a bare pointer
+_alive: list[Any] = []  # callbacks that must not be collected: llama.cpp has a bare pointer to them
 
 
 def _give_way(nice: int) -> None:

@@ -36,7 +36,7 @@ def _sampling_field(spec: dataclasses.Field[Any]) -> Any:
     text = spec.metadata["help"]
     if "range" in spec.metadata and spec.default is not None:
         text += f" (default: {spec.default:g})"
-    # Texts are typed: a chat sets some itself and never looks at what was sent.
+    # Texts are checked here: a chat sets some of them itself, so nothing else would look at what was sent.
     kind = str | None if spec.metadata.get("schema") == {"type": "string"} else Any
     return Annotated[kind, WithJsonSchema(_sampling_schema(spec.metadata))], Field(None, description=text)
 

@@ -178,7 +178,8 @@ class _Reader:
     def __init__(self, model: type[Fields]) -> None:
         self._model = model
         self._values: dict[str, Any] = {}
-        # A field's rank (whether another one implied it, and that of its name), and the name under which it came.
+        # Per field: its rank (values sent directly come before implied ones, then by the order of names) and the name
+        # the client used.
         self._sent_as: dict[str, tuple[tuple[bool, int], str]] = {}
         self._ignored: list[str] = []
 

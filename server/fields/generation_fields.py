@@ -28,7 +28,7 @@ class StreamOptions(Fields):
     )
 
 
-# Where forms send an empty value to say nothing.
+# Fields that web forms send empty when nothing was entered.
 _TEXTLESS = (
     "grammar", "grammar_type", "grammar_triggers", "preserved_tokens", "json_schema", "guided_json", "logit_bias",
     "dry_sequence_breakers",

@@ -337,7 +337,7 @@ def _conversation(messages: Any) -> list[Any]:
 
 
 def _call(call: Any, call_id: str) -> Any:
-    """A call with an id, and without its number, which its place says."""
+    """A call with an id, and without its `index`: its place in the list says the same."""
     if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
         return call  # libdflash says what is wrong with it
     function = {name: value for name, value in call["function"].items() if name != "index"}

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from dflash_local.conversation import AnswerParser, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.formats.passes import ChoicePasses
-from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Reply, VerboseOf, prompt_progress, usage
+from dflash_local.server.formats.probs import Placed
+from dflash_local.server.formats.reply import Reply
+from dflash_local.server.formats.reply_extras import ReplyExtras
+from dflash_local.server.formats.timings import prompt_progress, usage
 from dflash_local.server.shapes import chat as shapes
 from dflash_local.server.shapes.probs import ChatLogprobs
 from dflash_local.server.shapes.timings import CompletionTokens, Usage
@@ -22,16 +23,8 @@ class ChatReply(Reply):
 
     PREFIX = "chatcmpl-"
 
-    def __init__(
-        self,
-        model: str,
-        parsers: list[AnswerParser],
-        counts: Sequence[Count],
-        probs: Sequence[ChoiceProbs] = (),
-        passes: Sequence[ChoicePasses] = (),
-        verbose: VerboseOf | None = None,
-    ) -> None:
-        super().__init__(model, probs, passes, verbose)
+    def __init__(self, model: str, extras: ReplyExtras, parsers: list[AnswerParser], counts: Sequence[Count]) -> None:
+        super().__init__(model, extras)
         self._parsers, self._counts = parsers, counts
         self._n_thoughts = 0
         self._unsent: list[list[Placed]] = [[] for _ in parsers]  # tokens of text that the parsers hold back
@@ -50,8 +43,8 @@ class ChatReply(Reply):
     def begin(self, index: int) -> list[shapes.ChatCompletionChunk]:
         return [self._delta(index, {"role": "assistant", "content": None})]
 
-    def blank(self, index: int) -> shapes.ChatCompletionChunk:
-        return self._delta(index, {})
+    def blank(self, index: int) -> list[shapes.ChatCompletionChunk]:
+        return [self._delta(index, {})]
 
     def chunk(self, index: int, chunk: Chunk) -> list[shapes.ChatCompletionChunk]:
         deltas: list[Any] = self._parsers[index].push(chunk.text)  # shaped by llama.cpp
@@ -104,8 +97,8 @@ class ChatReply(Reply):
             **self._verbose(completions),
         }
 
-    def usage_event(self, completions: list[Completion], n_prompts: int) -> shapes.ChatCompletionChunk:
-        return {**self._event([]), "usage": self._usage(completions, n_prompts)}
+    def usage(self, completions: list[Completion], n_prompts: int) -> list[shapes.ChatCompletionChunk]:
+        return [{**self._event([]), "usage": self._usage(completions, n_prompts)}]
 
     def _usage(self, completions: list[Completion], n_prompts: int) -> Usage:
         found = usage(completions, n_prompts)

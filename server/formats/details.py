@@ -9,7 +9,7 @@ from dflash_local.engine import Engine
 from dflash_local.generation import Completion, Generation
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.formats.generation_settings import generation_settings
-from dflash_local.server.formats.reply import timings
+from dflash_local.server.formats.timings import timings
 from dflash_local.server.shapes.native import NativeChunk, NativeCompletion
 
 

@@ -1,8 +1,9 @@
-"""Settings: what a request asks for, with all defaults, in llama-server's terms."""
+"""Generation settings: what a request asks for, with all defaults, in llama-server's terms."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from dflash_local.server.fields.request import Defaults, RequestFields
 
 # Values of --spec-type, by the drafter's kind in `info`.
 _SPEC_TYPES = {"dspark": "draft-dspark", "mtp": "draft-mtp"}
+# A token id as a key of `logit_bias`: what C's strtoll() takes for a number, with which libdflash reads it.
+_ID = re.compile(r"[ \t-\r]*[+-]?0*([0-9]+)")
 
 
 def default_settings(engine: Engine, defaults: Defaults) -> dict[str, Any]:
@@ -66,5 +69,6 @@ def _biases(engine: Engine, sampling: SamplingParams) -> list[dict[str, Any]]:
 
 
 def _id(name: str) -> int | str:
-    """OpenAI's objects have token ids as keys."""
-    return int(name) if name.isdecimal() else name
+    """OpenAI's objects have token ids as keys. libdflash has accepted them: they are in the vocabulary."""
+    number = _ID.fullmatch(name)
+    return int(number[1]) if number else name

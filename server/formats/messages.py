@@ -9,7 +9,8 @@ from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import AnswerParser, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.formats.events import named_event
-from dflash_local.server.formats.reply import Body, Reply, prompt_progress
+from dflash_local.server.formats.reply import Body, Reply
+from dflash_local.server.formats.timings import prompt_progress
 from dflash_local.server.http_errors import message_error
 from dflash_local.server.shapes import messages as shapes
 from dflash_local.server.thoughts import seal

@@ -11,9 +11,9 @@ from dflash_local.generation import Chunk, Completion, Generation, Progress
 from dflash_local.server.fields.completion import NativeFields
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.formats.details import Details, details_of
-from dflash_local.server.formats.passes import ChoicePasses, choice_passes
-from dflash_local.server.formats.probs import ChoiceProbs, choice_probs
-from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
+from dflash_local.server.formats.reply import Body, Reply
+from dflash_local.server.formats.reply_extras import ReplyExtras, extras_of
+from dflash_local.server.formats.timings import prompt_progress, usage
 from dflash_local.server.http_errors import native_error
 from dflash_local.server.shapes import native as shapes
 
@@ -28,23 +28,16 @@ class NativeReply(Reply):
     PREFIX = ""
     TAIL = ""
 
-    def __init__(
-        self,
-        model: str,
-        details: Details,
-        fields: Sequence[str] = (),
-        probs: Sequence[ChoiceProbs] = (),
-        passes: Sequence[ChoicePasses] = (),
-    ) -> None:
-        super().__init__(model, probs, passes)
+    def __init__(self, model: str, extras: ReplyExtras, details: Details, fields: Sequence[str] = ()) -> None:
+        super().__init__(model, extras)
         self._details, self._fields = details, fields
         self._n_tokens: Counter[int] = Counter()
 
     def progress(self, index: int, progress: Progress) -> list[shapes.NativeChunk]:
-        return [{**self.blank(index), "prompt_progress": prompt_progress(progress)}]
+        return [{**event, "prompt_progress": prompt_progress(progress)} for event in self.blank(index)]
 
-    def blank(self, index: int) -> shapes.NativeChunk:
-        return self._part(index, "", [])
+    def blank(self, index: int) -> list[shapes.NativeChunk]:
+        return [self._part(index, "", [])]
 
     def chunk(self, index: int, chunk: Chunk) -> list[shapes.NativeChunk]:
         if not self._probs:
@@ -77,8 +70,8 @@ class NativeReply(Reply):
     def failure(self, error: Exception) -> list[Body]:
         return [native_error(error)[1]]
 
-    def usage_event(self, completions: list[Completion], n_prompts: int) -> shapes.NativeUsage:
-        return {"stop": True, "usage": usage(completions, n_prompts)}
+    def usage(self, completions: list[Completion], n_prompts: int) -> list[shapes.NativeUsage]:
+        return [{"stop": True, "usage": usage(completions, n_prompts)}]
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """The end of each choice has its timings."""
@@ -98,8 +91,7 @@ def native_reply(
 ) -> NativeReply:
     """The reply of running generations; slow for long prompts."""
     details = details_of(engine, model, fields, generations, tokens=bool(body.return_tokens))
-    probs, passes = choice_probs(engine, fields.probs, generations), choice_passes(engine, generations)
-    return NativeReply(model, details, body.response_fields or (), probs, passes)
+    return NativeReply(model, extras_of(engine, model, fields, generations), details, body.response_fields or ())
 
 
 def _inside(body: Any, path: str) -> list[Any]:

@@ -14,8 +14,10 @@ from dflash_local.conversation import ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import NDJSON
-from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Body, Reply, prompt_progress
+from dflash_local.server.formats.probs import Placed
+from dflash_local.server.formats.reply import Body, Reply
+from dflash_local.server.formats.reply_extras import ReplyExtras
+from dflash_local.server.formats.timings import prompt_progress
 from dflash_local.server.http_errors import ollama_error
 from dflash_local.server.shapes import ollama as shapes
 
@@ -92,8 +94,8 @@ class OllamaReply(Reply):
     TAIL = ""
     MEDIA_TYPE = NDJSON
 
-    def __init__(self, model: str, parser: Parser, clock: Clock, probs: Sequence[ChoiceProbs] = ()) -> None:
-        super().__init__(model, probs)
+    def __init__(self, model: str, extras: ReplyExtras, parser: Parser, clock: Clock) -> None:
+        super().__init__(model, extras)
         self._parser, self._clock = parser, clock
         self._unsent: list[Placed] = []  # tokens of text that the parser holds back
 
@@ -165,7 +167,7 @@ class OllamaReply(Reply):
         return answer
 
     def _facts(self, chat: ChatCompletion | None) -> shapes.OllamaFacts:
-        """What the end says; a call is no reason of its own."""
+        """What the last part tells; for calls of tools Ollama has no `done_reason` but "stop"."""
         if chat is None:
             return {}
         done = chat.completion
@@ -195,14 +197,9 @@ class OllamaTextReply(OllamaReply):
     """`/api/generate`; `context` is the prompt's tokens, None if the end has no place for them."""
 
     def __init__(
-        self,
-        model: str,
-        parser: Parser,
-        clock: Clock,
-        probs: Sequence[ChoiceProbs] = (),
-        context: Sequence[int] | None = None,
+        self, model: str, extras: ReplyExtras, parser: Parser, clock: Clock, context: Sequence[int] | None = None
     ) -> None:
-        super().__init__(model, parser, clock, probs)
+        super().__init__(model, extras, parser, clock)
         self._context = context
 
     def _part(self, said: Said = _NOTHING, chat: ChatCompletion | None = None) -> shapes.OllamaText:

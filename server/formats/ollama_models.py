@@ -176,7 +176,7 @@ UNKNOWN = ModelFacts({})
 
 
 def _named_digest(name: str, facts: ModelFacts) -> str:
-    """Never empty: for programs two models of one digest are the same."""
+    """Never empty: programs take two models with the same digest for one."""
     return facts.digest or hashlib.sha256(name.encode()).hexdigest()
 
 

@@ -1,59 +1,41 @@
-"""Reply: what every shape of an answer has, and the parts that several share."""
+"""Reply: builds one answer in the format of its endpoint; here is what all formats share."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Step, Timings
 from dflash_local.server.encoding import encode
-from dflash_local.server.formats.passes import ChoicePasses
-from dflash_local.server.formats.probs import ChoiceProbs
+from dflash_local.server.formats.reply_extras import NO_EXTRAS, ReplyExtras
+from dflash_local.server.formats.timings import timings
 from dflash_local.server.http_errors import openai_error
-from dflash_local.server.shapes.answer import pick
 from dflash_local.server.shapes.completion import Head, Verbose
-from dflash_local.server.shapes.native import NativeCompletion
-from dflash_local.server.shapes.timings import (
-    DraftingAnswer,
-    Measured,
-    ProgressAnswer,
-    PromptTokens,
-    TimingsAnswer,
-    Usage,
-)
+from dflash_local.server.shapes.timings import Measured
 
 # Each format has its own shapes, TypedDicts of server/shapes/.
 Body = Any
-# A choice as llama-server's own completion has it.
-VerboseOf = Callable[[int, Completion], NativeCompletion]
 
 
 class Reply(ABC):
-    """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice.
+    """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice. What a format has
+    no place for is no event: only `chunk`, `end` and `whole` must be there.
 
     Args:
-        probs: of each choice; none if nobody asked.
-        passes: of each choice, with return_drafts.
-        verbose: gives `__verbose`, if a request asks for it.
+        extras: what the request wants beyond the text, as far as the format has a place for it.
     """
 
     PREFIX: str  # of the answer's id
     TAIL = "data: [DONE]\n\n"  # what ends a stream
     MEDIA_TYPE = "text/event-stream"  # of a stream
 
-    def __init__(
-        self,
-        model: str,
-        probs: Sequence[ChoiceProbs] = (),
-        passes: Sequence[ChoicePasses] = (),
-        verbose: VerboseOf | None = None,
-    ) -> None:
-        self._probs, self.passes, self._verbose_of = probs, passes, verbose
+    def __init__(self, model: str, extras: ReplyExtras = NO_EXTRAS) -> None:
+        self._probs, self.passes, self._verbose_of = extras.probs, extras.passes, extras.verbose
         self._head: Head = {
             "id": self.PREFIX + secrets.token_hex(12),
             "created": int(time.time()),
@@ -90,9 +72,9 @@ class Reply(ABC):
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         """Events of one chunk; none while its text is held back."""
 
-    def blank(self, index: int) -> Body:
-        """An event without text, for a pass whose text is held back."""
-        raise NotImplementedError(f"{type(self).__name__} has no place for passes")
+    def blank(self, index: int) -> list[Body]:
+        """An event without text, for a pass whose text is held back; none in formats without passes."""
+        return []
 
     @abstractmethod
     def end(self, index: int, completion: Completion) -> list[Body]:
@@ -102,9 +84,9 @@ class Reply(ABC):
     def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         """The body of a response that is not streamed."""
 
-    def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
-        """The stream's last event, if the client asked for it."""
-        raise NotImplementedError(f"{type(self).__name__} has no event for it")
+    def usage(self, completions: list[Completion], n_prompts: int) -> list[Body]:
+        """The stream's last event, if the client asked for it; none in formats that always tell their usage."""
+        return []
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """Add to a stream's last event what only that one carries."""
@@ -128,47 +110,6 @@ class Reply(ABC):
 
     def _verbose(self, completions: list[Completion]) -> Verbose:
         return {} if self._verbose_of is None else {"__verbose": self._verbose_of(0, completions[0])}
-
-
-def prompt_progress(progress: Progress) -> ProgressAnswer:
-    """llama-server's `prompt_progress`."""
-    return pick(ProgressAnswer, progress._asdict())
-
-
-def usage(completions: list[Completion], n_prompts: int) -> Usage:
-    """OpenAI's `usage`: each prompt counts once, however many choices it has."""
-    step = len(completions) // n_prompts
-    prompt = sum(done.prompt_tokens for done in completions[::step])
-    completion = sum(len(done.tokens) for done in completions)
-    found: Usage = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": _prompt_details(completions[::step]),
-    }
-    total = Timings.total(done.timings for done in completions)
-    if total.prediction_n:
-        found["completion_tokens_details"] = {
-            "accepted_prediction_tokens": total.prediction_n_accepted,
-            "rejected_prediction_tokens": total.prediction_n - total.prediction_n_accepted,
-        }
-    return found
-
-
-def _prompt_details(completions: list[Completion]) -> PromptTokens:
-    """Of the first completion of each prompt."""
-    details: PromptTokens = {"cached_tokens": sum(done.cached_tokens for done in completions)}
-    if n_image := sum(done.image_tokens for done in completions):
-        details["image_tokens"] = n_image
-    if n_audio := sum(done.audio_tokens for done in completions):
-        details["audio_tokens"] = n_audio
-    return details
-
-
-def timings(parts: list[Timings]) -> Measured:
-    """llama-server's `timings`, summed over the choices, and our own `dflash` beside it."""
-    total = Timings.total(parts)
-    return {"timings": cast(TimingsAnswer, total.to_dict()), "dflash": cast(DraftingAnswer, total.drafting())}
 
 
 @cache

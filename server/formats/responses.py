@@ -14,7 +14,8 @@ from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
 from dflash_local.server.formats.events import named_event
-from dflash_local.server.formats.reply import Reply, prompt_progress, timings
+from dflash_local.server.formats.reply import Reply
+from dflash_local.server.formats.timings import prompt_progress, timings
 from dflash_local.server.http_errors import RESPONSES
 from dflash_local.server.shapes import responses as shapes
 from dflash_local.server.thoughts import seal

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dflash_local.generation import Chunk, Completion, FinishReason, Progress
-from dflash_local.server.formats.passes import ChoicePasses
-from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Reply, VerboseOf, prompt_progress, usage
+from dflash_local.server.formats.probs import Placed
+from dflash_local.server.formats.reply import Reply
+from dflash_local.server.formats.reply_extras import ReplyExtras
+from dflash_local.server.formats.timings import prompt_progress, usage
 from dflash_local.server.shapes.probs import TextLogprobs
 from dflash_local.server.shapes.text import TextChoice, TextCompletion, TextCompletionChunk
 
@@ -25,22 +26,15 @@ class TextReply(Reply):
 
     PREFIX = "cmpl-"
 
-    def __init__(
-        self,
-        model: str,
-        prompts: Sequence[Echoed] = (),
-        probs: Sequence[ChoiceProbs] = (),
-        passes: Sequence[ChoicePasses] = (),
-        verbose: VerboseOf | None = None,
-    ) -> None:
-        super().__init__(model, probs, passes, verbose)
+    def __init__(self, model: str, extras: ReplyExtras, prompts: Sequence[Echoed] = ()) -> None:
+        super().__init__(model, extras)
         self._prompts = prompts
 
     def _event(self, choices: list[TextChoice]) -> TextCompletionChunk:
         return {**self._head, "object": "text_completion", "choices": choices}
 
     def progress(self, index: int, progress: Progress) -> list[TextCompletionChunk]:
-        return [{**self.blank(index), "prompt_progress": prompt_progress(progress)}]
+        return [{**event, "prompt_progress": prompt_progress(progress)} for event in self.blank(index)]
 
     def begin(self, index: int) -> list[TextCompletionChunk]:
         if not self._prompts:
@@ -48,8 +42,8 @@ class TextReply(Reply):
         logprobs = self._of_prompt(index) if self._probs else None
         return [self._event([_text_choice(index, self._prompts[index].text, None, logprobs)])]
 
-    def blank(self, index: int) -> TextCompletionChunk:
-        return self._event([_text_choice(index, "", None)])
+    def blank(self, index: int) -> list[TextCompletionChunk]:
+        return [self._event([_text_choice(index, "", None)])]
 
     def chunk(self, index: int, chunk: Chunk) -> list[TextCompletionChunk]:
         logprobs = self._logprobs(index, self._probs[index].push(chunk)) if self._probs else None
@@ -69,8 +63,8 @@ class TextReply(Reply):
             **self._verbose(completions),
         }
 
-    def usage_event(self, completions: list[Completion], n_prompts: int) -> TextCompletionChunk:
-        return {**self._event([]), "usage": usage(completions, n_prompts)}
+    def usage(self, completions: list[Completion], n_prompts: int) -> list[TextCompletionChunk]:
+        return [{**self._event([]), "usage": usage(completions, n_prompts)}]
 
     def _choice(self, index: int, done: Completion) -> TextChoice:
         logprobs = self._logprobs(index, self._probs[index].whole(done, with_end=True)) if self._probs else None

@@ -10,7 +10,7 @@ KEPT = 100_000
 
 
 class Places:
-    """What a gateway sent where; the least recently used is forgotten first."""
+    """Remembers to which replica a gateway sent each beginning; forgets the least recently used first."""
 
     def __init__(self, n_kept: int = KEPT) -> None:
         self._n_kept = n_kept

@@ -103,7 +103,7 @@ class Catalog:
         options |= self.typed
         path, projector = (cached.path, cached.projector) if cached else (None, None)
         if options.get("mmproj_auto", ("",))[0].startswith("--no-"):
-            options.pop("mmproj", None)  # that of the folder, which an instance would take for one that is wanted
+            options.pop("mmproj", None)  # the folder's own; as a flag, it would override --no-mmproj
             projector = None
         if named_projector := value_of(options, "mmproj"):
             projector = Path(named_projector)
@@ -119,7 +119,7 @@ class Catalog:
 
 
 def _abilities(projector: Path) -> Abilities:
-    """Which media it reads; none if it cannot be read, which an instance will say."""
+    """Which media a projector reads; none if its file cannot be read, which its instance will report."""
     from dflash_local.diagnose.projector import Projector  # numpy and gguf, for which no start waits
 
     with suppress(OSError, ModelError):

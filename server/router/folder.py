@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 PARAM = "--models-dir"
 
-Stamp = tuple[str, int, int]  # a file as it was: path, size, time
+Stamp = tuple[str, int, int]  # identifies a file's content: path, size, time of the last change
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _look(path: Path) -> tuple[str, str]:
 
 
 def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
-    """A file is called as it is, a folder's only model as the folder."""
+    """Models are named after their files, a folder's only model after the folder."""
     names = {}
     for path in files:
         shard = SPLIT_NAME.fullmatch(path.stem)

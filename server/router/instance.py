@@ -92,8 +92,7 @@ class Instance:
 
     @property
     def client(self) -> httpx.AsyncClient:
-        """An HTTP client for its requests. Each has a connection of its own: a pooled connection might be closed by the
-        server at that moment."""
+        """An HTTP client for its requests. Each opens a connection: the instance might just be closing a kept one."""
         if self._client is None:
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
             transport = httpx.AsyncHTTPTransport(uds=str(self._socket), limits=limits)

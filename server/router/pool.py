@@ -57,7 +57,7 @@ class Pool:
         self._launch, self._max_waiting, self._tell = launch, max_waiting, changed
         self._instances: dict[str, Instance] = {}
         self._leaving: set[Instance] = set()  # of models that are no longer known
-        self._queue: dict[str, Waiting] = {}  # in the order of their arrival
+        self._queue: dict[Instance, Waiting] = {}  # in the order of their arrival; none that is gone
         self._keeping: set[asyncio.Task[None]] = set()
         self._n_made = 0
         self._closed = False
@@ -83,8 +83,7 @@ class Pool:
         """Replace the list of models. An instance whose model is gone or has other flags now is ended."""
         for name in self._instances.keys() - models.keys():
             instance = self._instances.pop(name)
-            if waiting := self._queue.pop(name, None):
-                waiting.fail(again(UNLOADED_MEANWHILE))
+            self._dismiss(instance)
             if instance.is_running:
                 self._leaving.add(instance)
                 instance.stop()
@@ -101,31 +100,30 @@ class Pool:
                 instance.stop()
 
     @contextlib.asynccontextmanager
-    async def use(self, name: str, *, is_work: bool = True) -> AsyncIterator[Instance]:
-        """The instance of a model, which stays loaded until the block ends. Only looking at it (not `is_work`) does not
-        count as use.
+    async def use(self, instance: Instance, *, is_work: bool = True) -> AsyncIterator[None]:
+        """Load an instance if it is not, and keep it loaded until the block ends. Only looking at it (not `is_work`)
+        does not count as use.
 
         Raises:
-            DFlashError: it cannot be loaded, or too many requests wait.
+            DFlashError: it cannot be loaded, its model is gone, or too many requests wait.
         """
-        instance = self._instances[name]
         waiting = None
         try:
             while not instance.is_up:
                 if waiting is not None:  # it was loaded, and unloaded again at once
-                    self._leave(name, waiting)
+                    self._leave(instance, waiting)
                     waiting = None
-                waiting = self._join(name)
+                waiting = self._join(instance)
                 await asyncio.shield(waiting.ready)
             instance.users += 1
         finally:
             if waiting is not None:
-                self._leave(name, waiting)
+                self._leave(instance, waiting)
         if is_work:
             instance.last_used = time.monotonic()
         instance.n_requests += 1
         try:
-            yield instance
+            yield
         finally:
             instance.users -= 1
             self._make_room()
@@ -134,15 +132,14 @@ class Pool:
         """Begin to load a model, once there is room. Raises HTTPError if none can be made."""
         if not self._n_free and self._victim() is None:
             raise again(NO_ROOM)
-        name = instance.model.name
-        waiting = self._join(name)
+        waiting = self._join(instance)
 
         async def keep() -> None:
             try:
                 with contextlib.suppress(Exception):
                     await asyncio.shield(waiting.ready)
             finally:
-                self._leave(name, waiting)
+                self._leave(instance, waiting)
 
         task = asyncio.create_task(keep())
         self._keeping.add(task)
@@ -150,8 +147,7 @@ class Pool:
 
     def unload(self, instance: Instance) -> None:
         """End a model; requests that wait for it fail."""
-        if waiting := self._queue.pop(instance.model.name, None):
-            waiting.fail(again(UNLOADED_MEANWHILE))
+        self._dismiss(instance)
         instance.stop()
 
     async def close(self) -> None:
@@ -163,23 +159,30 @@ class Pool:
 
     # ---- room ----
 
-    def _join(self, name: str) -> Waiting:
+    def _join(self, instance: Instance) -> Waiting:
         if self._closed:
             raise again(STOPPING)
+        if self._instances.get(instance.model.name) is not instance:  # gone since the request found it
+            raise again(UNLOADED_MEANWHILE)
         if self.n_waiting >= self._max_waiting:
             raise QueueFullError("too many requests are waiting for a model", retry_after=RETRY_SECONDS)
-        waiting = self._queue.get(name)
+        waiting = self._queue.get(instance)
         if waiting is None or waiting.ready.done():
-            waiting = self._queue[name] = Waiting()
+            waiting = self._queue[instance] = Waiting()
         waiting.n += 1
         self._make_room()
         return waiting
 
-    def _leave(self, name: str, waiting: Waiting) -> None:
+    def _leave(self, instance: Instance, waiting: Waiting) -> None:
         waiting.n -= 1
-        if not waiting.n and self._queue.get(name) is waiting:
-            del self._queue[name]
+        if not waiting.n and self._queue.get(instance) is waiting:
+            del self._queue[instance]
         self._make_room()
+
+    def _dismiss(self, instance: Instance) -> None:
+        """Fail the requests that wait for an instance."""
+        if waiting := self._queue.pop(instance, None):
+            waiting.fail(again(UNLOADED_MEANWHILE))
 
     @property
     def _n_free(self) -> float:
@@ -194,9 +197,8 @@ class Pool:
         if self._closed:
             return
         n_needed = 0
-        for name in [*self._queue]:
-            instance = self._instances[name]
-            if instance.status == UNLOADED and not self._queue[name].ready.done():
+        for instance, waiting in [*self._queue.items()]:
+            if instance.status == UNLOADED and not waiting.ready.done():
                 if n_needed or not self._n_free:
                     n_needed += 1
                 else:
@@ -210,11 +212,11 @@ class Pool:
 
     def _victim(self) -> Instance | None:
         """The model to unload: idle, and no request waits for it."""
-        idle = [one for one in self if one.is_up and not one.users and one.model.name not in self._queue]
+        idle = [one for one in self if one.is_up and not one.users and one not in self._queue]
         return min(idle, key=lambda one: one.last_used, default=None)
 
     def _on_change(self, instance: Instance, event: str) -> None:
-        waiting = self._queue.get(instance.model.name)
+        waiting = self._queue.get(instance)
         if instance in self._leaving:
             if instance.status == UNLOADED:
                 self._leaving.discard(instance)
@@ -222,7 +224,7 @@ class Pool:
             if instance.is_up:
                 waiting.ready.set_result(None)
             elif instance.status == UNLOADED and instance.failure is not None:
-                del self._queue[instance.model.name]
+                del self._queue[instance]
                 waiting.fail(instance.load_error())
         self._tell(instance, event)
         if instance.status == UNLOADED:

@@ -51,9 +51,9 @@ class Forwarded(Response):
     A stream that waits long for its model is begun and pinged, because clients and proxies give up on silent ones.
     """
 
-    def __init__(self, pool: Pool, name: str, incoming: IncomingRequest) -> None:
+    def __init__(self, pool: Pool, instance: Instance, incoming: IncomingRequest) -> None:
         super().__init__()
-        self._pool, self._name, self._incoming = pool, name, incoming
+        self._pool, self._instance, self._incoming = pool, instance, incoming
         self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,16 +64,17 @@ class Forwarded(Response):
         async with AsyncExitStack() as stack:
             try:
                 async with self._pinged(scope, send):
-                    use = self._pool.use(self._name, is_work=scope["method"] != "GET")
-                    instance = await stack.enter_async_context(use)
+                    use = self._pool.use(self._instance, is_work=scope["method"] != "GET")
+                    await stack.enter_async_context(use)
             except DFlashError as error:
                 if not self._begun:
                     raise
                 await self._fail(scope, send, error)
                 return
-            await self._forward(scope, send, instance)
+            await self._forward(scope, send)
 
-    async def _forward(self, scope: Scope, send: Send, instance: Instance) -> None:
+    async def _forward(self, scope: Scope, send: Send) -> None:
+        instance = self._instance
         request = instance.client.build_request(
             scope["method"], _url(scope), headers=_sent(scope["headers"]), content=self._incoming.body
         )
@@ -139,10 +140,8 @@ class Forwarded(Response):
     def _sign(self, path: str) -> bytes:
         """That it is still loading, as a comment; Ollama's streams have none, but parts without text."""
         if path.startswith(OLLAMA):
-            return encode(empty_part(path, self._name)) + b"\n"
-        instance = self._pool.find(self._name)
-        progress = instance.progress if instance else 0
-        return f": loading {100 * progress:.0f} %\n\n".encode()
+            return encode(empty_part(path, self._instance.model.name)) + b"\n"
+        return f": loading {100 * self._instance.progress:.0f} %\n\n".encode()
 
 
 def _url(scope: Scope) -> httpx.URL:

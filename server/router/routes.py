@@ -174,7 +174,7 @@ async def forward(router: Router, request: Request) -> Response:
         stream=ollama.streams(path, body),
         ping_interval=interval if isinstance(interval, int) else settings.defaults.ping_interval,
     )
-    return Forwarded(router.pool, instance.model.name, incoming)
+    return Forwarded(router.pool, instance, incoming)
 
 
 def _chosen(router: Router, name: Any, status: int) -> Instance:

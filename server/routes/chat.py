@@ -11,9 +11,7 @@ from dflash_local.generation import Generation
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.chat import ChatReply
-from dflash_local.server.formats.details import details_of
-from dflash_local.server.formats.passes import choice_passes
-from dflash_local.server.formats.probs import choice_probs
+from dflash_local.server.formats.reply_extras import extras_of
 from dflash_local.server.response import respond
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -38,11 +36,5 @@ def add_routes(app: FastAPI, service: Service) -> None:
 def _start(service: Service, body: ChatRequest, fields: RequestFields) -> tuple[list[Generation], ChatReply]:
     engine, model = service.engine, service.settings.alias
     generations, parsers = start_chat(service, body, fields)
-    return generations, ChatReply(
-        model,
-        parsers,
-        [partial(engine.tokens_through, generation=generation) for generation in generations],
-        choice_probs(engine, fields.probs, generations),
-        choice_passes(engine, generations),
-        details_of(engine, model, fields, generations).whole if fields.verbose else None,
-    )
+    counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
+    return generations, ChatReply(model, extras_of(engine, model, fields, generations), parsers, counts)

@@ -15,10 +15,8 @@ from dflash_local.media.media_list import blamed, media_of
 from dflash_local.server.fields.completion import CompletionRequest, NativeRequest
 from dflash_local.server.fields.prompt import MarkedText, Prompt, parse_prompts
 from dflash_local.server.fields.request import RequestFields, parse_fields
-from dflash_local.server.formats.details import details_of
 from dflash_local.server.formats.native import NativeReply, native_reply
-from dflash_local.server.formats.passes import choice_passes
-from dflash_local.server.formats.probs import choice_probs
+from dflash_local.server.formats.reply_extras import extras_of
 from dflash_local.server.formats.text import Echoed, TextReply
 from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond
@@ -46,16 +44,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 raise RequestError(f"{name}: not for a prompt with images or audio", param=name)
 
         def start() -> tuple[list[Generation], TextReply]:
-            engine = service.engine
+            engine, model = service.engine, settings.alias
             tokens = [_tokens(service, prompt, body.suffix, fields) for prompt in prompts]
             generations = start_completion(service, body, fields, tokens)
-            return generations, TextReply(
-                settings.alias,
-                _echoed(engine, fields, prompts, generations) if fields.probs.echo else [],
-                choice_probs(engine, fields.probs, generations),
-                choice_passes(engine, generations),
-                details_of(engine, settings.alias, fields, generations).whole if fields.verbose else None,
-            )
+            echoed = _echoed(engine, fields, prompts, generations) if fields.probs.echo else []
+            return generations, TextReply(model, extras_of(engine, model, fields, generations), echoed)
 
         generations, reply = await _run(service, prompts, start)
         return await respond(request, fields, reply, generations)

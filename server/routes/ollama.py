@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats import ollama_models as models
 from dflash_local.server.formats.ollama import Clock, OllamaChatReply, OllamaTextReply, PlainText, empty_part, tag
 from dflash_local.server.formats.ollama_models import UNKNOWN, ModelFacts, engine_facts, file_facts
-from dflash_local.server.formats.probs import choice_probs
+from dflash_local.server.formats.reply_extras import ReplyExtras, extras_of
 from dflash_local.server.http_errors import HTTPError, not_supported
 from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond
@@ -77,8 +78,8 @@ class Ollama:
 
         def start() -> tuple[list[Generation], OllamaChatReply]:
             generations, parsers = start_chat(self._service, chat, fields, of=body)
-            probs = choice_probs(self._service.engine, fields.probs, generations)
-            return generations, OllamaChatReply(self._answering(body), parsers[0], clock, probs)
+            extras = self._extras(fields, generations)
+            return generations, OllamaChatReply(self._answering(body), extras, parsers[0], clock)
 
         generations, reply = await self._service.media_gate.run(chat.messages, start)
         return await respond(request, fields, reply, generations)
@@ -103,13 +104,12 @@ class Ollama:
         self, body: OllamaGenerateRequest, chat: ChatRequest, fields: RequestFields, clock: Clock
     ) -> tuple[list[Generation], OllamaTextReply]:
         """With the chat template."""
-        engine = self._service.engine
-        before = _before(engine, body.context or [])
+        before = _before(self._service.engine, body.context or [])
         generations, parsers = start_chat(self._service, chat, fields, of=body, before=before)
-        # What rows of media mean is forgotten with the answer.
+        # Without media rows: they mean nothing once this prompt is gone.
         context = text_tokens(generations[0].request.prompt_tokens)
-        probs = choice_probs(engine, fields.probs, generations)
-        return generations, OllamaTextReply(self._answering(body), parsers[0], clock, probs, context)
+        extras = self._extras(fields, generations)
+        return generations, OllamaTextReply(self._answering(body), extras, parsers[0], clock, context)
 
     def _start_plain(
         self, body: OllamaGenerateRequest, completion: CompletionRequest, fields: RequestFields, clock: Clock
@@ -125,8 +125,13 @@ class Ollama:
             _before(engine, context)  # for its refusals
             tokens = engine.tokenize_prompt([*context, prompt])
         generations = start_completion(service, completion, fields, [tokens])
-        probs = choice_probs(engine, fields.probs, generations)
-        return generations, OllamaTextReply(self._answering(body), PlainText(), clock, probs)
+        extras = self._extras(fields, generations)
+        return generations, OllamaTextReply(self._answering(body), extras, PlainText(), clock)
+
+    def _extras(self, fields: RequestFields, generations: list[Generation]) -> ReplyExtras:
+        """Without `__verbose`, for which the format has no place, whatever -v says."""
+        service = self._service
+        return extras_of(service.engine, service.settings.alias, replace(fields, verbose=False), generations)
 
     async def _without_prompt(
         self, request: Request, body: OllamaChatRequest | OllamaGenerateRequest, clock: Clock

@@ -51,7 +51,7 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
     async def page(request: Request) -> Response:
         """A page to chat with the model."""
         path: bytes = request.scope["raw_path"]
-        if not path.endswith(b"/"):  # the root path alone, which the page's relative addresses would miss
+        if not path.endswith(b"/"):  # from here, the page's relative addresses would not lie below the root path
             return RedirectResponse(path.rpartition(b"/")[2].decode() + "/", 308)
         return await serve(request, INDEX)
 

@@ -81,7 +81,7 @@ class Connection(H11Protocol):
         self.app = self._run
         self._n_requests = 0  # a second one may begin before the first one's handler has returned
         self._head_since: float | None = self.loop.time()  # since when a head is due; None: none is
-        self._has_bytes = False  # of that head
+        self._has_bytes = False  # whether a part of that head has come
         self._full_since: float | None = None  # the client does not read
         self._closing_since: float | None = None
 

@@ -306,7 +306,8 @@ def test_bias_decides(engine: NativeEngine) -> None:
     assert generate(engine, temperature=0, logit_bias=[[token, 1e6]]) == b""  # control tokens have no text
     greedy = generate(engine, temperature=0)
     banned = engine.tokenize(greedy.decode(), False, False)[0]
-    assert generate(engine, temperature=0, logit_bias={str(banned): False})[:3] != greedy[:3]
+    for key in (f"{banned}", f"+{banned}", f" \t{banned}", f"00{banned}"):
+        assert generate(engine, temperature=0, logit_bias={key: False})[:3] != greedy[:3]
 
 
 def test_nothing_left_to_sample_fails_the_request(engine: NativeEngine) -> None:

@@ -19,6 +19,7 @@ from dflash_local.errors import (
     RequestError,
     ResultTimeoutError,
 )
+from dflash_local.text_stream import TextStream
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
 from tests.patience import PATIENCE, wait_until
 
@@ -153,6 +154,22 @@ def test_stop_string_cuts_tokens_of_the_same_pass() -> None:
         assert bytes(done.tokens) == b"hello wo"  # the fake's pass brought " wor"
         assert native.cancelled == [0]
         assert engine.generate("again").text == "hello world, and more"  # the slot is free
+
+
+def test_nothing_after_a_stop_string_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first stop string counts, and what its pass brought after it is not even decoded."""
+    read: list[bytes] = []
+    push = TextStream.push
+
+    def counted(stream: TextStream, data: bytes) -> str:
+        read.append(data)
+        return push(stream, data)
+
+    monkeypatch.setattr(TextStream, "push", counted)
+    with Engine.over(FakeNative(lambda _: bytes_in_blocks(b"hello world", 64))) as engine:
+        done = engine.generate("hi", stop=["o", "wor"])
+    assert (done.text, done.stopped_by, bytes(done.tokens)) == ("hell", "o", b"hello")
+    assert b"".join(read) == b"hello"
 
 
 def test_stop_string_in_the_last_pass_needs_no_cancel() -> None:

@@ -168,6 +168,20 @@ def test_engine_options(name: str) -> None:
         assert caught.value.param == name
 
 
+def test_integers_of_engine_options() -> None:
+    """Both bounds are named where the upper one is passed."""
+    for name, value, message in (
+        ("n_ctx", -1, "n_ctx must be at least 0, got -1"),
+        ("n_ctx", 2**31, "n_ctx must be between 0 and 2147483647, got 2147483648"),
+        ("n_batch", 2**32, "n_batch must be between 1 and 2147483647, got 4294967296"),
+        ("cache_ram", 2**31, "cache_ram must be between -1 and 2147483647, got 2147483648"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            EngineOptions(**cast(Any, {"model": "x", name: value}))
+        assert (caught.value.message, caught.value.param) == (message, name)
+    assert EngineOptions("x", n_ctx=2**31 - 1).n_ctx == 2**31 - 1
+
+
 @pytest.mark.parametrize(
     "prompt", [b"\1\2\3\4", bytearray(4), memoryview(b"abcd"), {1: 2}, {1, 2}, iter([1]), [1.0], ["x"], [True], [None],
                np.zeros((2, 2), np.int32), np.zeros(2), [2**40]],

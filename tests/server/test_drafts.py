@@ -9,6 +9,7 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.generation import Chunk, Step
 from dflash_local.server.formats.passes import ChoicePasses
+from dflash_local.server.formats.reply_extras import ReplyExtras
 from dflash_local.server.formats.text import TextReply
 from dflash_local.server.settings import Settings
 from dflash_local.server.streaming import chunk_bodies
@@ -70,7 +71,7 @@ def test_every_event_has_timings(server: Live) -> None:
 
 
 def test_a_pass_needs_no_timings() -> None:
-    reply = TextReply("model", passes=[ChoicePasses(0, {ord("h"): b"h"})])
+    reply = TextReply("model", ReplyExtras(passes=[ChoicePasses(0, {ord("h"): b"h"})]))
     step = Step(1, 1, 0, 0, 0, "", 0.0, 0.0)
     (event,) = chunk_bodies(reply, 0, Chunk("h", [ord("h")], 0, step=step), is_first=True)
     assert "timings" not in event

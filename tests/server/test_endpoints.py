@@ -246,6 +246,15 @@ def test_biases_are_told_by_token(server: Live, biases: Any) -> None:
     assert told["logit_bias"] == [{"token": 5, "bias": -1}, {"token": 6, "bias": 0}]
 
 
+def test_keys_of_biases_are_told_as_the_sampler_reads_them(server: Live) -> None:
+    """By C's strtoll(); tests/engine/test_sampling_fields.py has the sampler's side."""
+    keys: dict[str, int | str] = {"+5": 5, " \t6": 6, "007": 7, "-0": 0, "0" * 5000 + "8": 8}
+    keys |= {text: text for text in ("9 ", "+", "\u0665", "\u00a05", "0x5", "")}
+    asked = {"prompt": "hi", "logit_bias": dict.fromkeys(keys, 1)}
+    told = server.http.post("/completion", json=asked).json()["generation_settings"]
+    assert told["logit_bias"] == [{"token": token, "bias": 1} for token in keys.values()]
+
+
 def test_a_banned_token_has_no_bias(server: Live) -> None:
     """A flag may ban one by -inf, which is no JSON."""
     defaults = replace(server.service.settings.defaults, sampling=SamplingParams(logit_bias=[(7, float("-inf"))]))

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,11 @@ import httpx
 import ollama
 import psutil
 import pytest
+from starlette.types import Receive
 
 from dflash_local.errors import RequestError
+from dflash_local.server.connected import while_connected
+from dflash_local.server.router import proxy
 from dflash_local.server.router.catalog import Catalog
 from dflash_local.server.router.instance import Launch
 from dflash_local.server.router.model import Model
@@ -482,6 +485,42 @@ def test_what_there_is_is_looked_up_again(folder: Path) -> None:
         assert ask(server, "b").json()["pid"] != pids["b"]
         assert ask(server, "c").status_code == 404
         wait_until(lambda: not any(psutil.pid_exists(pids[name]) for name in "bc"))
+
+
+def test_a_model_that_goes_when_it_has_just_been_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waited for it learns of both at once, and nothing of it stays in the queue."""
+    with routing(folder, *map(model, "ab"), models_max=1) as server:
+        router = router_of(server)
+        publish = router.events.publish
+
+        def published(event: str, name: str, data: dict[str, Any] | None = None) -> None:
+            publish(event, name, data)
+            if name == "a" and data and data["status"] == "loaded":
+                router.pool.set_models({"b": model("b")})
+
+        monkeypatch.setattr(router.events, "publish", published)
+        answer = ask(server, "a")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unloaded")
+        assert pool(server).n_waiting == 0
+        assert ask(server, "b").json()["by"] == "b"
+        assert ask(server, "a").status_code == 404
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_model_that_goes_after_it_was_found(folder: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another one has its name by then."""
+    with routing(folder, model("a")) as server:
+        models = pool(server)
+
+        async def changed(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+            models.set_models({})
+            models.set_models({"a": model("a")} if is_replaced else {})
+            await while_connected(receive, work)
+
+        monkeypatch.setattr(proxy, "while_connected", changed)
+        answer = ask(server, "a")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unloaded")
+        assert pool(server).n_waiting == 0
 
 
 def test_events_are_told(folder: Path) -> None:

@@ -161,15 +161,16 @@ def _fetching() -> list[str]:
 def _slow_router() -> None:
     """As llama-server's router is with that variable: each request keeps its model busy for two seconds before it is
     forwarded. The tests of its queue rely on that."""
+    from dflash_local.server.router.instance import Instance
     from dflash_local.server.router.pool import Pool
 
     use = Pool.use
 
     @asynccontextmanager
-    async def slow(self: Pool, name: str, **more: Any) -> AsyncIterator[Any]:
-        async with use(self, name, **more) as instance:
+    async def slow(self: Pool, instance: Instance, **more: Any) -> AsyncIterator[None]:
+        async with use(self, instance, **more):
             await asyncio.sleep(2)
-            yield instance
+            yield
 
     Pool.use = slow  # type: ignore[method-assign]
 
