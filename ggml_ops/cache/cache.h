@@ -35,8 +35,9 @@ class cache {
         media_table & media);
 
     const std::vector<sequence> & sequences() const { return sequences_; }
-    const sequence &              at(int32_t id) const;     // throws DFLASH_ERROR_ARG
-    const sequence &              idle(int32_t id) const;   // throws DFLASH_ERROR_BUSY, too
+    void                          check_id(int32_t id) const;     // throws DFLASH_ERROR_ARG
+    void                          check_idle(int32_t id) const;   // throws DFLASH_ERROR_BUSY, too
+    const sequence &              at(int32_t id) const;           // throws as check_id()
     const host_cache &            host() const { return host_; }
     const move_counts &           moved() const { return moved_; }
 

@@ -86,15 +86,26 @@ media_prompt engine::prompt(
 }
 
 void engine::submit(int32_t id, dflash_request & given) {
-    cache_.idle(id);
+    cache_.check_idle(id);
     refuse_if(given.owner != this, "request belongs to another engine: make it with this one");
     slot & s = slots_[id];
     s.begin(std::move(given));
     controller_.begin_answer(s);
-    const request & r = s.request;
-    s.stats.n_cached  = cache_.begin(id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);
-    drafts_.count_text(r.prompt, s.stats.n_cached);
     s.request.media.begin(encoder_.get());
+    try {
+        start(s);
+    } catch (...) {   // half of it may be done: the slot must be ready for another request
+        finish(s, DFLASH_IDLE);
+        cache_.forget(id);
+        throw;
+    }
+}
+
+// Takes over what is cached of the prompt. From now on steps read the rest.
+void engine::start(slot & s) {
+    const request & r = s.request;
+    s.stats.n_cached  = cache_.begin(s.id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);
+    drafts_.count_text(r.prompt, s.stats.n_cached);
     s.t_submit_us = llama_time_us();
     s.state       = DFLASH_READING;
     cache_.leave_idle();
@@ -130,7 +141,7 @@ bool engine::end_reasoning(int32_t id) {
 
 void engine::set_corpus(dflash::corpus && texts) {
     for (const slot & s : slots_) {
-        cache_.idle(s.id);
+        cache_.check_idle(s.id);
     }
     corpus_ = std::move(texts);
 }
@@ -178,7 +189,7 @@ void engine::end_early(slot & s, const std::string & why) {
 }
 
 dflash_slot_counters engine::stats_of(int32_t id) const {
-    cache_.at(id);
+    cache_.check_id(id);
     const slot &         s     = slots_[id];
     dflash_slot_counters stats = s.stats;
     if (s.running() && s.t_first_us) {
