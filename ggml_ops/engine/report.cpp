@@ -404,7 +404,7 @@ std::string stats_json(const engine & e) {
             j[key] = value;
         }
     }
-    return j.dump();
+    return j.dump_safe();
 }
 
 }   // namespace dflash
