@@ -3,10 +3,10 @@
 
 #pragma once
 
+#include "base/rope_position.h"
 #include "draft/draft_context.h"
 #include "draft/growth.h"
 #include "llama/drafter_kind.h"
-#include "llama/rope_position.h"
 #include "llama/tap_cell.h"
 
 #include "ggml-backend.h"

@@ -167,7 +167,7 @@ void engine::plan(int32_t room) {
     pass_.trees_only = rows.n_rows() == n_tree_rows;
     rows.pad(std::min(limits_.n_rows, cache_.free_cells()));
     pass_.n_rows = rows.n_rows();
-    choose_best_logits();
+    choose_needed_logits();
 }
 
 // sizes: [slots], with padding.
@@ -202,17 +202,18 @@ void engine::add_prompts() {
     }
 }
 
-// What suffices for all slots that sample in this pass; a pass that does not sample changes nothing.
-void engine::choose_best_logits() {
+// Asks for the cheapest form of logits that is enough for every slot that samples in this pass. Without such a slot the
+// last choice stays, so the graph can be reused.
+void engine::choose_needed_logits() {
     if (!target_.logits()) {
         return;
     }
-    bool        samples = false;
-    best_logits wanted  = best_logits::largest;
+    bool          samples = false;
+    needed_logits wanted  = needed_logits::largest;
     for (const slot & s : slots_) {
         if (s.pass.samples) {
             const bool whole = s.request.n_probs > 0 || s.request.block_accept;
-            wanted           = std::max(wanted, whole ? best_logits::none : s.request.sampler->needs());
+            wanted           = std::max(wanted, whole ? needed_logits::whole_row : s.request.sampler->needs());
             samples          = true;
         }
     }
@@ -290,7 +291,7 @@ void engine::count_pass() {
 // the wait belongs to this phase.
 void engine::await_logits() {
     logit_store * logits = target_.logits();
-    if (!logits || logits->wanted != best_logits::none) {
+    if (!logits || logits->wanted != needed_logits::whole_row) {
         return;
     }
     for (const slot & s : slots_) {
