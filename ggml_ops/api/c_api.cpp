@@ -12,6 +12,7 @@
 #include "base/ignored_fields.h"
 #include "base/log.h"
 #include "base/tokenize.h"
+#include "engine/dry_load.h"
 #include "engine/engine.h"
 #include "engine/report.h"
 #include "files/chat_template.h"

@@ -13,7 +13,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
+
+struct llama_model;
 
 namespace dflash {
 
@@ -36,6 +39,17 @@ struct draft_job {
 // What a drafter reads of the target's passes.
 enum class tap_source { layers, final_state };
 
+// The layers that draft, for reports.
+struct drafter_layers {
+    const llama_model *    model;                   // that has them: the target, or a file's of its own
+    int32_t                block_size;              // rows of the longest block
+    int64_t                n_logits;                // tokens that may be proposed
+    bool                   anchor_first  = false;   // drafter_model has the meaning of these
+    bool                   keeps_block   = false;
+    std::vector<int32_t>   target_layers = {};   // of the target, whose inputs are the taps
+    std::optional<int32_t> mask_token    = {};   // nothing: blocks have none
+};
+
 class drafter {
   public:
     drafter()                = default;
@@ -49,6 +63,7 @@ class drafter {
     virtual int32_t              max_length() const = 0;   // the anchor and the tokens of the longest draft
     virtual int32_t              top_k() const      = 0;   // candidates of a position
     virtual bool                 on_device() const  = 0;
+    virtual drafter_layers       layers() const     = 0;
     // Whether its passes attend to the target's K and V: what comes before an anchor must be there.
     virtual bool reads_target() const { return false; }
     // Whether it must be told where rows stand: those of images have sections of their own, as in the target (M-RoPE).

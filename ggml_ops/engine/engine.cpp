@@ -51,9 +51,6 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
     encoder_(load_encoder(target_)), cache_(target_.params(), models_, target_, drafts_, media_),
     limits_(target_.limits()), answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
-    if (given_.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafts_.drafters());
-    }
     controller_.set_drafters(traits_of(drafts_));
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].id   = (int32_t) i;

@@ -126,6 +126,7 @@ struct reader_of_taps : drafter {
     int32_t                                      max_length() const override { return 1; }
     int32_t                                      top_k() const override { return 1; }
     bool                                         on_device() const override { return false; }
+    drafter_layers                               layers() const override { std::abort(); }
     bool                                         has_sections() const override { return true; }
     draft_context &                              context() override { std::abort(); }
     const draft_context &                        context() const override { std::abort(); }
