@@ -31,7 +31,7 @@ struct draft_job {
     int32_t               pos      = 0;       // must be the slot's next position
     bool                  denoise  = false;   // also draft what follows `anchor`, which is at position pos + n_inject
     int32_t               anchor   = -1;
-    int32_t               anchor_rope = -1;          // where it stands, if rows are told where they do
+    int32_t               anchor_rope = -1;          // where the anchor stands, if `rope` says so of the rows
     int32_t               window      = INT32_MAX;   // positions before the anchor that its block sees, as far as held
     bool                  whole       = false;       // draft all positions, however unlikely
 };
@@ -66,7 +66,7 @@ class drafter {
     virtual drafter_layers       layers() const     = 0;
     // Whether its passes attend to the target's K and V: what comes before an anchor must be there.
     virtual bool reads_target() const { return false; }
-    // Whether it must be told where rows stand: those of images have sections of their own, as in the target (M-RoPE).
+    // Whether it needs draft_job::rope: with M-RoPE rows of images have several sections, as in the target.
     virtual bool has_sections() const { return false; }
     // Whether blocks may look back less far than it holds.
     virtual bool has_windows() const { return false; }
@@ -84,8 +84,8 @@ class drafter {
     // same for all slots. Throws std::runtime_error when a backend fails.
     virtual void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts) = 0;
 
-    // Tokens of a text, from the first-th on: what the drafter may propose follows the texts. The second call lets it,
-    // where too much of the newest ones is missing; it takes as long as reading the head's rows.
+    // The first call counts tokens of a text, from index `first` on. The second one changes which tokens the drafter
+    // may propose, if too many of the newest texts' are not among them; that takes as long as reading the head's rows.
     virtual void count_text(const std::vector<int32_t> & /* tokens */, size_t /* first */) {}
     virtual void follow_texts() {}
 

@@ -118,7 +118,8 @@ void engine::cancel(int32_t id) {
     }
 }
 
-// From the next sample on. The tree of the next pass is walked as any other: what it does not hold was not drafted.
+// Takes effect with the next sample. The tree of the next pass, which was grown without knowing, is walked as usual:
+// where it lacks the forced tokens, the walk ends.
 bool engine::end_reasoning(int32_t id) {
     const std::vector<int32_t> & tokens = cache_.at(id).tokens;
     slot &                       s      = slots_[id];

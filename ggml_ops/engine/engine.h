@@ -38,7 +38,7 @@ struct engine_totals {
     int64_t         n_steps = 0, n_passes = 0, n_rows = 0, n_tokens = 0;
     int64_t         n_quoted[N_QUOTE_SOURCES] = {}, n_quoted_accepted[N_QUOTE_SOURCES] = {};
     int64_t         n_reused   = 0;                          // passes whose graph was there
-    int64_t         n_decoding = 0, n_decoding_reused = 0;   // the same of passes without prompts after such
+    int64_t         n_decoding = 0, n_decoding_reused = 0;   // passes without prompts that follow such; reused as above
     transfer_counts moved{};                                 // by steps
 
     void add(const transfer_counts & before, const transfer_counts & after);

@@ -180,7 +180,7 @@ static json policy_json(const engine & e) {
     };
 }
 
-// Where the texts of the slots and of earlier requests lie.
+// How much of the cache and of the host's memory the texts of slots and earlier requests take.
 static json cache_json(const cache & cache) {
     const host_cache &         host  = cache.host();
     const cache::move_counts & moved = cache.moved();
