@@ -14,6 +14,8 @@
 #include "media/projector_memory.h"
 #include "plan/planned_buffer.h"
 
+#include "llama-ext.h"
+
 namespace dflash {
 
 static json describe_devices(const llama_model * model) {
