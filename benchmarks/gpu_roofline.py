@@ -31,7 +31,7 @@ BLOCK = 16  # nodes of a tree and tokens of the drafter's block
 UPSTREAM_N_MAX = (3, 7, 15)
 ATTENTION_EVERY = 4  # of a hybrid's layers
 AL = 8.0  # acceptance length assumed in comparisons
-GDN_COLUMNS, GDN_CHANNELS = 16, 8  # gdn_tree_gpu.h
+GDN_COLUMNS, GDN_CHANNELS = 16, 8  # gdn_geometry.h
 
 
 @dataclass(frozen=True)

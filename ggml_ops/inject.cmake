@@ -32,6 +32,7 @@ endif()
 # Metal compiles its kernels on the user's machine, from single files in its own folder, so ours has to be put there
 # (patches/0006).
 if(APPLE)
+    file(READ ${DFLASH_DIR}/gdn/gdn_geometry.h GDN_GEOMETRY)
     file(READ ${DFLASH_DIR}/gdn/gdn_tree_gpu.h GDN_TREE_GPU)
     configure_file(${DFLASH_DIR}/gdn/metal/gdn_tree.metal
         ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-metal/kernels/gdn_tree.metal @ONLY)
@@ -39,9 +40,10 @@ endif()
 
 # The same for Vulkan's shader generator, which compiles the shaders of one folder (patches/0016).
 if(GGML_VULKAN)
-    foreach(shader gdn_tree gdn_commit)
-        configure_file(${DFLASH_DIR}/gdn/vulkan/${shader}.comp
-            ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-vulkan/vulkan-shaders/${shader}.comp COPYONLY)
+    foreach(file gdn_geometry.h vulkan/gdn_tree.comp vulkan/gdn_commit.comp)
+        get_filename_component(name ${file} NAME)
+        configure_file(${DFLASH_DIR}/gdn/${file}
+            ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-vulkan/vulkan-shaders/${name} COPYONLY)
     endforeach()
 endif()
 

@@ -1,9 +1,9 @@
 // Block verification (arXiv 2403.10444, Algorithm 2): acceptance of a chain that was drawn from a known distribution.
 // Pure functions, no llama.cpp types.
 //
-// Sample-and-match (walk.h) needs no probabilities from the drafter and gives the text of plain decoding. This rule
-// uses both models' probabilities over the whole block. The text has the target's distribution but differs for the same
-// seed; the expected number of accepted tokens is the highest of any rule for a chain drawn from q.
+// Sample-and-match (sample_and_match.h) needs no probabilities from the drafter and gives the text of plain decoding.
+// This rule uses both models' probabilities over the whole block. The text has the target's distribution but differs
+// for the same seed; the expected number of accepted tokens is the highest of any rule for a chain drawn from q.
 
 #pragma once
 

@@ -151,11 +151,11 @@ llama_token sampler::sample(llama_context * ctx, int32_t i) {
     return constraints_.allows(token) ? token : sample_all(logits_of(ctx, i), true);
 }
 
-best_logits sampler::needs() const {
+needed_logits sampler::needs() const {
     switch (shortcut_) {
-        case shortcut::greedy: return banned_.empty() ? best_logits::largest : best_logits::top;
-        case shortcut::top_k: return top_k_ < TOP_LOGITS ? best_logits::top : best_logits::none;
-        default: return best_logits::none;
+        case shortcut::greedy: return banned_.empty() ? needed_logits::largest : needed_logits::top;
+        case shortcut::top_k: return top_k_ < TOP_LOGITS ? needed_logits::top : needed_logits::whole_row;
+        default: return needed_logits::whole_row;
     }
 }
 

@@ -4,7 +4,7 @@
 
 #include "accept/block_accept.h"
 #include "accept/logits_row.h"
-#include "accept/walk.h"
+#include "accept/sample_and_match.h"
 #include "grammar/token_constraints.h"
 #include "llama/logit_store.h"
 
@@ -33,7 +33,7 @@ class sampler {
     llama_token sample(llama_context * ctx, int32_t i);
 
     // What a pass should find in a row so that the row itself need not be read.
-    best_logits needs() const;
+    needed_logits needs() const;
 
     void accept(llama_token token);          // adds a generated token; throws std::runtime_error if the grammar forbids
                                              // it

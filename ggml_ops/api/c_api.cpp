@@ -12,6 +12,7 @@
 #include "base/ignored_fields.h"
 #include "base/log.h"
 #include "base/tokenize.h"
+#include "engine/dry_load.h"
 #include "engine/engine.h"
 #include "engine/report.h"
 #include "files/chat_template.h"
@@ -278,8 +279,9 @@ dflash_status dflash_slot_end_reasoning(dflash_engine * e, int32_t slot, bool * 
 
 dflash_status dflash_slot_clear(dflash_engine * e, int32_t slot, int32_t * out) {
     return attempt(out, [&] {
-        cache &       held = given(e, "engine").cache();
-        const int32_t n    = held.idle(slot).n_past();
+        cache & held = given(e, "engine").cache();
+        held.check_idle(slot);
+        const int32_t n = held.at(slot).n_past();
         held.forget(slot);
         return n;
     });

@@ -1,4 +1,4 @@
-// What a chat template makes of a request.
+// A request as its chat template renders it.
 
 #pragma once
 

@@ -25,15 +25,18 @@ cache::cache(const dflash_engine_params & p, const model_pair & models, target &
     }
 }
 
-const sequence & cache::at(int32_t id) const {
+void cache::check_id(int32_t id) const {
     refuse_if(id < 0 || id >= (int32_t) sequences_.size(), "slot is ", id, ", must be 0..", sequences_.size() - 1);
-    return sequences_[id];
 }
 
-const sequence & cache::idle(int32_t id) const {
+void cache::check_idle(int32_t id) const {
     if (at(id).running) {
         throw status_error(DFLASH_ERROR_BUSY, "slot ", id, " is running: wait for its end or cancel it");
     }
+}
+
+const sequence & cache::at(int32_t id) const {
+    check_id(id);
     return sequences_[id];
 }
 

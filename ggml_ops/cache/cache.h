@@ -35,14 +35,15 @@ class cache {
         media_table & media);
 
     const std::vector<sequence> & sequences() const { return sequences_; }
-    const sequence &              at(int32_t id) const;     // throws DFLASH_ERROR_ARG
-    const sequence &              idle(int32_t id) const;   // throws DFLASH_ERROR_BUSY, too
+    void                          check_id(int32_t id) const;     // throws DFLASH_ERROR_ARG
+    void                          check_idle(int32_t id) const;   // throws DFLASH_ERROR_BUSY, too
+    const sequence &              at(int32_t id) const;           // throws as check_id()
     const host_cache &            host() const { return host_; }
     const move_counts &           moved() const { return moved_; }
 
     // ---- the beginning of a prompt (prefix.cpp) ----
 
-    // The idle sequence, of these, on which a prompt should run.
+    // On which of these idle sequences a prompt should run.
     int32_t choose(const std::vector<int32_t> & prompt, const int32_t * candidates, int32_t n) const;
     // Lets an idle sequence hold as much of the prompt as can be had without reading; returns how many tokens. From now
     // on it runs. `prompt` must live until end(); `reusable`: its beginning that need not be read (reusable_part).
@@ -59,7 +60,7 @@ class cache {
     void add_prompt(int32_t id, int32_t n);   // the next n tokens of it were read
     // A path of a tree; open: see batch::tree_form. False: the memory cannot be rolled back.
     bool keep_path(int32_t id, const tree & t, const std::vector<int32_t> & path, bool open);
-    // Adds what follows the sequence's text + [anchor] by the text itself, at most `length` tokens of each place.
+    // Adds what followed earlier places of its text that end like its text + [anchor], at most `length` tokens of each.
     void find_quotations(int32_t id, int32_t anchor, int32_t length, continuations & found);
     void end(int32_t id);      // the request no longer runs
     void forget(int32_t id);   // everything that the sequence holds

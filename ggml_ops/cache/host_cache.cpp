@@ -73,7 +73,7 @@ conversation host_cache::take(const conversation * entry) {
 }
 
 void host_cache::shrink() {
-    // without a limit of its own it has one from now on
+    // an unlimited cache becomes limited from here on
     limit_ = std::max<size_t>(1, bytes_ / 10 * 4);
     make_room(0);
 }

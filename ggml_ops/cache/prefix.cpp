@@ -146,7 +146,7 @@ int32_t cache::take_over(sequence & s, const std::vector<int32_t> & reusable, bo
         keep_on_host(s);
     }
     switch (best.place) {
-        // the memory may be able to keep more than is certain
+        // ask for all common tokens: the memory may keep more than own_prefix() promises
         case source::OWN: return cut_back(s, caches ? common_tokens(s.tokens, reusable) : 0);
         case source::OTHER: return share(sequences_[best.id], s, best.n_tokens);
         case source::LEADER:

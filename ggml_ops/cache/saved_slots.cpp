@@ -50,7 +50,8 @@ static media_layout adopt_media(slot_file & file, media_table & table) {
 }
 
 dflash_slot_file cache::save(int32_t id, const std::string & path) const {
-    const sequence & s = idle(id);
+    check_idle(id);
+    const sequence & s = sequences_[id];
     refuse_if(s.tokens.empty(), "slot ", id, " holds nothing that could be saved");
     if (const std::string why = target_memory().uncheckable(); !why.empty()) {
         throw status_error(DFLASH_ERROR_ARG, "slots of this model cannot be saved: ", why);
@@ -68,7 +69,7 @@ dflash_slot_file cache::save(int32_t id, const std::string & path) const {
 }
 
 dflash_slot_file cache::load(int32_t id, const std::string & path) {
-    idle(id);
+    check_idle(id);
     sequence &            s     = sequences_[id];
     const slot_file_owner owner = owner_of(model_path_, drafter_path_, projector_path_);
     slot_file             file;

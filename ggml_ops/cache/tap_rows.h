@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "llama/rope_position.h"
+#include "base/rope_position.h"
 #include "llama/tap_cell.h"
 
 #include <algorithm>

@@ -119,7 +119,7 @@ std::vector<ggml_backend_ptr> init_backends(
 }   // namespace
 
 block_drafter::block_drafter(const llama_model * model, const llama_model * target, const drafter_params & params) :
-    model_(access_drafter(model)), params_(params) {
+    loaded_(model), model_(access_drafter(model)), params_(params) {
     check_pair(model_, target);
     check_vocabulary(model, target);
     const bool shares = share_heads(model_, target);
@@ -188,6 +188,11 @@ void block_drafter::set_target_ids() {
     if (model_.output->data) {   // else a memory plan
         target_ids_->set(d2t_);
     }
+}
+
+drafter_layers block_drafter::layers() const {
+    return { loaded_, model_.block_size, model_.n_logits(), model_.anchor_first, model_.keeps_block(),
+        model_.target_layers, llama_vocab_mask(llama_model_get_vocab(loaded_)) };
 }
 
 void block_drafter::count_text(const std::vector<int32_t> & tokens, size_t first) {

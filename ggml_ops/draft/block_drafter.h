@@ -51,6 +51,7 @@ class block_drafter : public drafter {
     int32_t               n_ctx() const override { return params_.n_ctx; }
     bool                  on_device() const override { return on_device_; }
     int32_t               top_k() const override { return selector_->top_k(); }
+    drafter_layers        layers() const override;
     bool                  has_sections() const override { return model_.has_sections(); }
     // Throws std::runtime_error for an invalid id: a device or a server may return anything.
     int32_t         target_token(int32_t id) const;
@@ -89,6 +90,7 @@ class block_drafter : public drafter {
     void read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
         draft_probe * probe) const;
 
+    const llama_model *  loaded_;   // of the drafter's file
     drafter_model        model_;
     drafter_params       params_;
     int32_t              mask_token_;

@@ -3,17 +3,20 @@
 
 #pragma once
 
+#include "base/rope_position.h"
 #include "draft/draft_context.h"
 #include "draft/growth.h"
 #include "llama/drafter_kind.h"
-#include "llama/rope_position.h"
 #include "llama/tap_cell.h"
 
 #include "ggml-backend.h"
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
+
+struct llama_model;
 
 namespace dflash {
 
@@ -28,13 +31,24 @@ struct draft_job {
     int32_t               pos      = 0;       // must be the slot's next position
     bool                  denoise  = false;   // also draft what follows `anchor`, which is at position pos + n_inject
     int32_t               anchor   = -1;
-    int32_t               anchor_rope = -1;          // where it stands, if rows are told where they do
+    int32_t               anchor_rope = -1;          // where the anchor stands, if `rope` says so of the rows
     int32_t               window      = INT32_MAX;   // positions before the anchor that its block sees, as far as held
     bool                  whole       = false;       // draft all positions, however unlikely
 };
 
 // What a drafter reads of the target's passes.
 enum class tap_source { layers, final_state };
+
+// The layers that draft, for reports.
+struct drafter_layers {
+    const llama_model *    model;                   // that has them: the target, or a file's of its own
+    int32_t                block_size;              // rows of the longest block
+    int64_t                n_logits;                // tokens that may be proposed
+    bool                   anchor_first  = false;   // drafter_model has the meaning of these
+    bool                   keeps_block   = false;
+    std::vector<int32_t>   target_layers = {};   // of the target, whose inputs are the taps
+    std::optional<int32_t> mask_token    = {};   // nothing: blocks have none
+};
 
 class drafter {
   public:
@@ -49,9 +63,10 @@ class drafter {
     virtual int32_t              max_length() const = 0;   // the anchor and the tokens of the longest draft
     virtual int32_t              top_k() const      = 0;   // candidates of a position
     virtual bool                 on_device() const  = 0;
+    virtual drafter_layers       layers() const     = 0;
     // Whether its passes attend to the target's K and V: what comes before an anchor must be there.
     virtual bool reads_target() const { return false; }
-    // Whether it must be told where rows stand: those of images have sections of their own, as in the target (M-RoPE).
+    // Whether it needs draft_job::rope: with M-RoPE rows of images have several sections, as in the target.
     virtual bool has_sections() const { return false; }
     // Whether blocks may look back less far than it holds.
     virtual bool has_windows() const { return false; }
@@ -69,8 +84,8 @@ class drafter {
     // same for all slots. Throws std::runtime_error when a backend fails.
     virtual void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts) = 0;
 
-    // Tokens of a text, from the first-th on: what the drafter may propose follows the texts. The second call lets it,
-    // where too much of the newest ones is missing; it takes as long as reading the head's rows.
+    // The first call counts tokens of a text, from index `first` on. The second one changes which tokens the drafter
+    // may propose, if too many of the newest texts' are not among them; that takes as long as reading the head's rows.
     virtual void count_text(const std::vector<int32_t> & /* tokens */, size_t /* first */) {}
     virtual void follow_texts() {}
 

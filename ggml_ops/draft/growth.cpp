@@ -52,8 +52,8 @@ struct less_likely {
     }
 };
 
-// Drafter and quotation propose different tokens, so they cannot both be right. Each one's probability is multiplied by
-// its factor, which takes the two as independent apart from that.
+// At most one of the two is right when drafter and quotation propose different tokens. Both probabilities are rescaled
+// under that condition, as if they were otherwise independent.
 struct prob_factors {
     float drafter = 1, quotation = 1;
 

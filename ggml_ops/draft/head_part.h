@@ -27,7 +27,8 @@ struct whole_head {
 
 class head_part {
   public:
-    // How many tokens a part has. draft_vocab: as in dflash_engine_params. 0: all are used, or `stored` is not it.
+    // How many tokens a part has. draft_vocab: as in dflash_engine_params. 0: all are used, or the file's tensor is not
+    // the loaded one.
     static int32_t size(const whole_head & whole, uint32_t draft_vocab);
 
     // Always has the tokens that end a text. Throws std::runtime_error.
@@ -38,8 +39,8 @@ class head_part {
     std::map<ggml_backend_buffer_type_t, size_t> memory() const;                      // bytes by buffer type
 
     void count_text(const std::vector<int32_t> & tokens, size_t first) { vocabulary_.count(tokens, first); }
-    // Lets the tokens follow the texts where too much of the newest ones is missing; returns whether they are others
-    // now. If the file is gone, they stay.
+    // Chooses other tokens if too many of the newest texts' are not among them; returns whether it did. If the file is
+    // gone, they stay.
     bool follow_texts();
 
   private:

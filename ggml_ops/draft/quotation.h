@@ -47,8 +47,8 @@ class continuations {
 
 // How a continuation stands among those of its source that follow the same tokens.
 enum class quote_rank : uint8_t {
-    alone,     // there is no other one
-    again,     // nor here, and several places have it
+    alone,     // the only continuation, found in one place
+    again,     // the only continuation, found in several places
     leading,   // it agrees with more tokens than all others, or most of the places that do have it
     tied,      // others agree with as many
     behind,    // others agree with more
@@ -102,7 +102,7 @@ struct quotation {
     std::vector<float> values(bool path_only) const;
 };
 
-// The prefix tree of what was found, at most `length` tokens deep, without what is all too unlikely.
+// The prefix tree of what was found, at most `length` tokens deep, without tokens that are too unlikely.
 quotation quote(int32_t anchor, const continuations & found, const quote_priors & priors, int32_t length);
 
 // What the text's next tokens say of a quotation: each of its tokens that was to be the next one was right or wrong,

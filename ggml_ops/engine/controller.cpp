@@ -169,8 +169,8 @@ length_choice controller::best_of(int32_t drafter, const drafting_slots & drafti
     return best;
 }
 
-// The drafter and its best length. Without slots that leave this to the controller, the first drafter that can. One
-// can: block verification is refused where no drafter has a lattice (require_lattice()).
+// The drafter and its best length. If no slot leaves this to the controller, the first drafter that may draft. There is
+// one, because block verification is refused where no drafter has a lattice (require_lattice()).
 length_choice controller::choose_drafter(
     const std::vector<slot> & slots, const drafting_slots & drafting, const step_choice & choice) {
     std::vector<length_choice> best;
@@ -196,8 +196,8 @@ int32_t controller::wanted_length(
     return auto_length(best, plain_rate((int32_t) drafting.all.size(), choice.n_attended));
 }
 
-// Whether quotations alone yield more tokens per ms than with blocks of the drafter's best length beside them. On a
-// path, drafter and quotation mostly propose the same: a slot counts with the better of the two.
+// Whether quotations alone yield more tokens per ms than together with blocks of the drafter's best length. Drafter and
+// quotation mostly propose the same path, so only the better of the two counts for a slot.
 bool controller::quotes_suffice(
     const drafting_slots & drafting, const length_choice & best, const step_choice & choice) const {
     if (best.rate == 0) {
@@ -268,7 +268,8 @@ reason controller::reason_of(const slot & s, const pass_record & next) const {
     return reason_ == reason::fixed ? reason::pays : reason_;   // the others' budget is fixed
 }
 
-// Trees with a fixed budget must leave every other slot its anchor: cuts the last ones. Returns their nodes.
+// Cuts trees with a fixed budget, the last ones first, so that every other slot has room for its anchor. Returns how
+// many nodes they keep.
 static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
     int32_t n_nodes = 0;
     for (const slot * s : fixed) {
@@ -292,8 +293,8 @@ static std::vector<float> values_of(const tree & t) {
     return values;
 }
 
-// Cuts trees with an automatic budget to the nodes that pay best beside n_fixed nodes of n_others other slots. Returns
-// the tokens that they are expected to yield.
+// Cuts trees with an automatic budget to the nodes that pay best beside n_fixed nodes of n_others slots with a fixed
+// budget. Returns the tokens that they are expected to yield.
 double controller::cut_automatic(
     const std::vector<slot *> & automatic, int32_t n_others, int32_t n_fixed, const pass_record & next) const {
     if (automatic.empty()) {
@@ -303,7 +304,7 @@ double controller::cut_automatic(
     for (const slot * s : automatic) {
         values.push_back(values_of(s->drafts.tree));
     }
-    // The others carry their share of the drafter's pass.
+    // Slots with a fixed budget pay for their share of the drafter's pass; only the rest is charged here.
     const double      share    = (double) automatic.size() / (double) (automatic.size() + n_others);
     const double      fixed_ms = next.draft_ms.value_or(0) * share + costs_.other_ms;
     const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };

@@ -2,6 +2,7 @@
 
 #include "base/abort_guard.h"
 #include "draft/block_drafter.h"
+#include "engine/request.h"
 #include "mtp/mtp_drafter.h"
 #include "target/cache_type.h"
 
@@ -74,7 +75,18 @@ std::vector<std::unique_ptr<drafter>> load_drafters(const model_pair & models, t
             }
         }
     });
+    if (target.params().accept == DFLASH_ACCEPT_BLOCK) {
+        require_lattice(list_of(loaded));
+    }
     return loaded;
+}
+
+drafter_list list_of(const std::vector<std::unique_ptr<drafter>> & drafters) {
+    drafter_list list;
+    for (const auto & drafter : drafters) {
+        list.push_back(drafter.get());
+    }
+    return list;
 }
 
 }   // namespace dflash

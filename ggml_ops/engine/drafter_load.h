@@ -11,7 +11,9 @@
 namespace dflash {
 
 // Also creates the target's tap store, and has it leave the taps that they read. `models` must outlive what is
-// returned. Throws status_error: a wrong pair, or no memory.
+// returned. Throws status_error: a wrong pair, no memory, or none of them can do what accept=block needs.
 std::vector<std::unique_ptr<drafter>> load_drafters(const model_pair & models, target & target);
+
+drafter_list list_of(const std::vector<std::unique_ptr<drafter>> & drafters);
 
 }   // namespace dflash

@@ -51,9 +51,6 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
     encoder_(load_encoder(target_)), cache_(target_.params(), models_, target_, drafts_, media_),
     limits_(target_.limits()), answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
-    if (given_.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafts_.drafters());
-    }
     controller_.set_drafters(traits_of(drafts_));
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].id   = (int32_t) i;
@@ -86,15 +83,26 @@ media_prompt engine::prompt(
 }
 
 void engine::submit(int32_t id, dflash_request & given) {
-    cache_.idle(id);
+    cache_.check_idle(id);
     refuse_if(given.owner != this, "request belongs to another engine: make it with this one");
     slot & s = slots_[id];
     s.begin(std::move(given));
     controller_.begin_answer(s);
-    const request & r = s.request;
-    s.stats.n_cached  = cache_.begin(id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);
-    drafts_.count_text(r.prompt, s.stats.n_cached);
     s.request.media.begin(encoder_.get());
+    try {
+        start(s);
+    } catch (...) {   // half of it may be done: the slot must be ready for another request
+        finish(s, DFLASH_IDLE);
+        cache_.forget(id);
+        throw;
+    }
+}
+
+// Takes over what is cached of the prompt. From now on steps read the rest.
+void engine::start(slot & s) {
+    const request & r = s.request;
+    s.stats.n_cached  = cache_.begin(s.id, r.prompt, reusable_part(r.prompt, r.probs_from), r.cache_prompt);
+    drafts_.count_text(r.prompt, s.stats.n_cached);
     s.t_submit_us = llama_time_us();
     s.state       = DFLASH_READING;
     cache_.leave_idle();
@@ -110,7 +118,8 @@ void engine::cancel(int32_t id) {
     }
 }
 
-// From the next sample on. The tree of the next pass is walked as any other: what it does not hold was not drafted.
+// Takes effect with the next sample. The tree of the next pass, which was grown without knowing, is walked as usual:
+// where it lacks the forced tokens, the walk ends.
 bool engine::end_reasoning(int32_t id) {
     const std::vector<int32_t> & tokens = cache_.at(id).tokens;
     slot &                       s      = slots_[id];
@@ -130,7 +139,7 @@ bool engine::end_reasoning(int32_t id) {
 
 void engine::set_corpus(dflash::corpus && texts) {
     for (const slot & s : slots_) {
-        cache_.idle(s.id);
+        cache_.check_idle(s.id);
     }
     corpus_ = std::move(texts);
 }
@@ -178,7 +187,7 @@ void engine::end_early(slot & s, const std::string & why) {
 }
 
 dflash_slot_counters engine::stats_of(int32_t id) const {
-    cache_.at(id);
+    cache_.check_id(id);
     const slot &         s     = slots_[id];
     dflash_slot_counters stats = s.stats;
     if (s.running() && s.t_first_us) {

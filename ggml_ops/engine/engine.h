@@ -38,7 +38,7 @@ struct engine_totals {
     int64_t         n_steps = 0, n_passes = 0, n_rows = 0, n_tokens = 0;
     int64_t         n_quoted[N_QUOTE_SOURCES] = {}, n_quoted_accepted[N_QUOTE_SOURCES] = {};
     int64_t         n_reused   = 0;                          // passes whose graph was there
-    int64_t         n_decoding = 0, n_decoding_reused = 0;   // the same of passes without prompts after such
+    int64_t         n_decoding = 0, n_decoding_reused = 0;   // passes without prompts that follow such; reused as above
     transfer_counts moved{};                                 // by steps
 
     void add(const transfer_counts & before, const transfer_counts & after);
@@ -101,6 +101,13 @@ class engine {
     void    draft();
     void    grow();
 
+    // parts of a request's life
+    void start(slot & s);
+    void remember(const slot & s);
+    void finish(slot & s, int32_t state);
+    void fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
+    void end_early(slot & s, const std::string & why);
+
     // parts of the phases
     slot * next_medium();
     void   read_medium(slot & s);
@@ -108,7 +115,7 @@ class engine {
     void   add_trees(const std::vector<int32_t> & sizes);
     void   add_prompts();
     void   add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs);
-    void   choose_best_logits();
+    void   choose_needed_logits();
     void   await_logits();
     void   count_pass();
     void   count_walk(slot & s);
@@ -120,10 +127,6 @@ class engine {
     void   draft_with(
           draft_memory & drafts, const std::vector<draft_memory::part> & parts, int32_t n_denoised, int32_t n_injected);
     void grow_tree(slot & s, int32_t max_nodes);
-    void remember(const slot & s);
-    void finish(slot & s, int32_t state);
-    void fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
-    void end_early(slot & s, const std::string & why);
 
     dflash_engine_params           given_;        // checked; the texts that it points to live only during load
     std::string                    cost_cache_;   // path, empty: none

@@ -91,7 +91,7 @@ static void refuse_media_from(const char * field, int32_t first, const prompt_me
 }
 
 void inspector::score(int32_t id, const dflash_score_params & p) {
-    cache_.idle(id);
+    cache_.check_idle(id);
     const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_, live_);
     check_range("first", p.first, 1, p.n_tokens);
     refuse_media_from("first", p.first - 1, media, p.n_tokens);
@@ -130,7 +130,7 @@ void inspector::spread_logits(
 }
 
 void inspector::probe(int32_t id, const dflash_probe_params & p) {
-    cache_.idle(id);
+    cache_.check_idle(id);
     auto * drafter = drafts_.empty() ? nullptr : dynamic_cast<block_drafter *>(&drafts_[0].drafter());
     refuse_if(!drafter, "draft_probe needs a drafter with layers of its own");
     const media_layout    layout = check_tokens(p.tokens, p.n_tokens, target_, media_, live_).layout;
@@ -201,7 +201,7 @@ static void copy_taps(const target & target, const std::vector<int32_t> & layers
 }
 
 void inspector::tap(int32_t id, const dflash_tap_params & p) {
-    cache_.idle(id);
+    cache_.check_idle(id);
     refuse_if(
         !drafts_.empty(), "tap needs an engine without a drafter (draft_kind lookup): its layers are tapped already");
     const prompt_media media = check_tokens(p.tokens, p.n_tokens, target_, media_, live_);
@@ -278,7 +278,8 @@ static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
 
 // A tree that the slot and the target's memory can take.
 tree inspector::check_tree(const dflash_tree_rows & rows, int32_t index) {
-    const int32_t n_past = cache_.idle(rows.slot).n_past();
+    cache_.check_idle(rows.slot);
+    const int32_t n_past = cache_.at(rows.slot).n_past();
     const tree    t      = make_tree(rows, index);
     check_text(rows.tokens, rows.n_nodes, target_);
     refuse_tree_if(n_past + rows.n_nodes > target_.limits().n_ctx_slot, index, n_past, " tokens and ", rows.n_nodes,

@@ -1,6 +1,6 @@
-// Open looks at a target and a drafter, for tests and for training: teacher-forced scores, one drafter pass with all of
-// its outputs, taps and distributions of a text, passes over any trees, and the target's KV cells. dflash.h has the
-// contracts.
+// Runs single passes and exposes their intermediate values, for tests and training: teacher-forced scores, one drafter
+// pass with all of its outputs, taps and distributions of a text, passes over any trees, and the target's KV cells.
+// dflash.h has the contracts.
 
 #pragma once
 

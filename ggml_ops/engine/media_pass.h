@@ -15,7 +15,7 @@ namespace dflash {
 int process_media(target & target, draft_memories & drafts, int32_t seq, const medium & m, const float * rows,
     int32_t pos, int32_t from, int32_t n);
 
-// How many of a medium's rows the next pass may read, when `from` were: all of one that needs them all.
+// How many rows of a medium the next pass may read after the first `from`: all of them, if one pass must read them all.
 int32_t media_pass_rows(const pass_limits & limits, const medium & m, int32_t from);
 
 }   // namespace dflash

@@ -1,61 +1,18 @@
 #include "engine/report.h"
 
-#include "base/abort_guard.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "draft/block_drafter.h"
-#include "engine/drafter_load.h"
-#include "files/gguf_check.h"
-#include "files/projector_check.h"
+#include "engine/memory_use.h"
+#include "engine/model_description.h"
 #include "llama/access.h"
-#include "llama/mtp_layers.h"
-#include "media/projector_memory.h"
-#include "mtp/mtp_drafter.h"
-#include "plan/planned_buffer.h"
-#include "target/memory_table.h"
 
 #include "common/chat.h"
-#include "llama-ext.h"
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 namespace dflash {
 
 namespace {
-
-json describe(const llama_model * m) {
-    char desc[256] = {};
-    llama_model_desc(m, desc, sizeof(desc));
-    return {
-        { "arch", access_arch(m) },
-        { "description", desc },
-        { "ftype", llama_ftype_name(llama_model_ftype(m)) },
-        { "vocab_type", (int) llama_vocab_type(llama_model_get_vocab(m)) },
-        { "n_params", llama_model_n_params(m) },
-        { "size", llama_model_size(m) },
-        { "n_vocab", llama_vocab_n_tokens(llama_model_get_vocab(m)) },
-        { "n_embd", llama_model_n_embd(m) },
-        { "n_layer", llama_model_n_layer(m) },
-        { "n_ctx_train", llama_model_n_ctx_train(m) },
-    };
-}
-
-json by_device(const memory_table & table) {
-    json j = json::object();
-    for (const memory_table::row & row : table.rows()) {
-        for (const auto & [part, bytes] : row.parts) {
-            j[row.device][part] = bytes;
-        }
-    }
-    return j;
-}
-
-size_t total(const buffer_bytes & bytes) {
-    return std::accumulate(
-        bytes.begin(), bytes.end(), (size_t) 0, [](size_t sum, const auto & part) { return sum + part.second; });
-}
 
 std::string name_of(int32_t n) { return std::to_string(n); }
 std::string name_of(reason why) { return text_of(why); }
@@ -66,112 +23,6 @@ template <class Map> json map_json(const Map & counts) {
         j[name_of(key)] = n;
     }
     return j;
-}
-
-struct memory_use {
-    buffer_bytes context, compute;
-};
-memory_use used_memory(const target & target) {
-    memory_use use;
-    for (const auto & [type, data] : llama_get_memory_breakdown(target.context())) {
-        use.context[type] += data.context;
-        use.compute[type] += data.compute;
-    }
-    return use;
-}
-
-memory_table allocated(const model_pair & models, const target & target, const drafter_list & drafters) {
-    memory_table table;
-    auto [context, compute]  = used_memory(target);
-    const buffer_bytes tapes = access_tapes(target.context());
-    for (const auto & [type, bytes] : tapes) {
-        context[type] -= std::min(bytes, context[type]);
-    }
-    table.add("target", models.target_weights());
-    table.add("context", context);
-    table.add("tapes", tapes);
-    table.add("compute", compute);
-    table.add("drafter", models.drafter_weights());
-    for (const drafter * drafter : drafters) {
-        table.add("drafter", drafter->copied_memory());
-        table.add("drafter_context", drafter->context().memory());
-        table.add("drafter_compute", drafter->compute_memory());
-    }
-    if (const tap_store * taps = target.taps()) {
-        table.add("taps", { { ggml_backend_dev_buffer_type(taps->device()), taps->memory_bytes() } });
-    }
-    return table;
-}
-
-// MTP layers in the target's own file.
-json describe_own_layers(const llama_model * target) {
-    const mtp_size size = access_mtp_size(target);
-    json           d    = describe(target);
-    d["n_params"]       = size.n_params;
-    d["size"]           = size.bytes;
-    d["n_layer"]        = access_mtp_heads(target);
-    return d;
-}
-
-// What differs between drafters with layers of their own and a target's MTP layers.
-json describe_layers(const drafter & drafter, const model_pair & models) {
-    if (const auto * block = dynamic_cast<const block_drafter *>(&drafter)) {
-        const drafter_model & model = block->model();
-        json                  d     = describe(models.drafter());
-        d["block_size"]             = model.block_size;
-        d["anchor_first"]           = model.anchor_first;
-        d["keeps_block"]            = model.keeps_block();
-        d["n_vocab_draft"]          = model.n_logits();
-        d["target_layers"]          = model.target_layers;
-        d["mask_token"]             = llama_vocab_mask(llama_model_get_vocab(models.drafter()));
-        return d;
-    }
-    const bool own     = models.mtp() == models.target();
-    json       d       = own ? describe_own_layers(models.mtp()) : describe(models.mtp());
-    d["block_size"]    = drafter.max_length();
-    d["anchor_first"]  = false;
-    d["keeps_block"]   = false;
-    d["n_vocab_draft"] = static_cast<const mtp_drafter &>(drafter).n_logits();
-    d["target_layers"] = json::array();
-    d["mask_token"]    = nullptr;
-    return d;
-}
-
-// Positions of a text that a drafter's pass attends to; MTP layers have cells for drafts beyond it, too.
-int32_t draft_ctx(const drafter & drafter, const target & target) {
-    return std::min(drafter.n_ctx(), (int32_t) target.limits().n_ctx_slot);
-}
-
-json describe_drafter(const drafter & drafter, const model_pair & models, const target & target) {
-    json d         = describe_layers(drafter, models);
-    d["kind"]      = drafter.kind().name;
-    d["top_k"]     = drafter.top_k();
-    d["lattice"]   = drafter.kind().lattice;
-    d["draft_ctx"] = draft_ctx(drafter, target);
-    d["no_draft"]  = target.no_draft();
-    d["taps_on"]   = target.taps() ? json(ggml_backend_dev_name(target.taps()->device())) : json(nullptr);
-    return d;
-}
-
-// Of all drafters, the first as "drafter", too.
-void add_drafters(json & j, const drafter_list & drafters, const model_pair & models, const target & target) {
-    json all = json::array();
-    for (const drafter * drafter : drafters) {
-        all.push_back(describe_drafter(*drafter, models, target));
-    }
-    j["drafter"]  = all.empty() ? json(nullptr) : all.at(0);
-    j["drafters"] = all;
-}
-
-json describe_devices(const llama_model * model) {
-    json devices = json::array();
-    for (const ggml_backend_dev_t device : access_devices(model)) {
-        size_t free = 0, total = 0;
-        ggml_backend_dev_memory(device, &free, &total);
-        devices.push_back({ { "name", ggml_backend_dev_name(device) },
-            { "description", ggml_backend_dev_description(device) }, { "free", free }, { "total", total } });
-    }
-    return devices;
 }
 
 }   // namespace
@@ -241,48 +92,6 @@ std::string info_json(const engine & e) {
         table.add("projector", e.encoder()->projector().memory());
     }
     j["placement"] = by_device(table);
-    return j.dump_safe();
-}
-
-std::string plan_json(const dflash_engine_params & given, const std::vector<ggml_backend_dev_t> & stand_ins) {
-    const log_silence            silence;
-    const plan_scope             scope;
-    const dflash_engine_params   checked = resolve_params(given);
-    const model_pair             models(checked, { nullptr, nullptr, true, stand_ins });
-    target                       target(checked, models);
-    const dflash_engine_params & params = target.params();
-    const auto                   loaded = load_drafters(models, target);
-    drafter_list                 drafters;
-    for (const auto & drafter : loaded) {
-        drafters.push_back(drafter.get());
-    }
-    if (params.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafters);
-    }
-    {
-        const abort_guard guard(abort_guard::phase::load);
-        models.rpc().blame([&] { access_reserve(target.context()); });
-    }
-    memory_table table = allocated(models, target, drafters);
-    if (is_set(params.mmproj)) {
-        const projector_traits traits = traits_of(check_gguf(params.mmproj, gguf_use::project));
-        table.add("projector", projector_memory(params, traits, models.target()));
-    }
-    table.add("output", { { ggml_backend_cpu_buffer_type(), target.output_bytes() } });
-    json j = {
-        { "target", describe(models.target()) },
-        { "n_expert", llama_model_n_expert(models.target()) },
-        { "n_ctx", params.n_ctx },
-        { "n_ctx_slot", target.limits().n_ctx_slot },
-        { "ctx_shared", params.share_ctx },
-        { "ctx_limit", target.ctx_limit() },
-        { "n_slots", params.n_slots },
-        { "draft_ctx", drafters.empty() ? 0 : draft_ctx(*drafters[0], target) },
-        { "tape_rows", target.memory().tape_rows() },
-        { "devices", describe_devices(models.target()) },
-        { "placement", by_device(table) },
-    };
-    add_drafters(j, drafters, models, target);
     return j.dump_safe();
 }
 
@@ -371,7 +180,7 @@ static json policy_json(const engine & e) {
     };
 }
 
-// Where the texts of the slots and of earlier requests lie.
+// How much of the cache and of the host's memory the texts of slots and earlier requests take.
 static json cache_json(const cache & cache) {
     const host_cache &         host  = cache.host();
     const cache::move_counts & moved = cache.moved();
@@ -404,7 +213,7 @@ std::string stats_json(const engine & e) {
             j[key] = value;
         }
     }
-    return j.dump();
+    return j.dump_safe();
 }
 
 }   // namespace dflash

@@ -116,7 +116,7 @@ static std::shared_ptr<sampler> make_sampler(
     return s;
 }
 
-// How it drafts. What a text or a prediction says next needs no drafter, but memory that rolls back.
+// Sets how the request drafts. Quotations and predictions need no drafter, but a memory that can be rolled back.
 static void set_drafting(request & p, const dflash_request_params & r, const dflash_engine_params & params,
     const target & target, bool has_drafters) {
     const pass_limits & limits = target.limits();

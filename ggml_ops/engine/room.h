@@ -1,5 +1,5 @@
-// Room for the next pass in the cache that all slots share: where idle slots leaving is not enough, the newest answer
-// waits on the host until there is room again.
+// Makes room in the shared KV cache for the next pass: it evicts idle slots first, then moves the newest running
+// request to host memory until there is room again.
 
 #pragma once
 
@@ -25,8 +25,9 @@ class room {
 
     // Whether a request may begin now, without taking what running ones were promised.
     bool has(const request & r) const;
-    // Before a pass: gets cells for every anchor and for the rest of every prompt; for want of them idle slots leave,
-    // and the newest requests are set aside or end. Returns how many all trees together may have.
+    // Before a pass: finds cells for every anchor and for the rest of every prompt. Where too few are free, idle slots
+    // leave; where that is not enough, the newest requests are set aside, or end. Returns how many cells all trees
+    // together may have.
     int32_t claim(const end_request & end);
     // Cells for the next pass's trees, if idle slots left.
     int32_t for_trees() const;

@@ -3,9 +3,8 @@
 #pragma once
 
 #include "accept/block_accept.h"
+#include "accept/sample_and_match.h"
 #include "accept/token_probs.h"
-#include "accept/verified_tree.h"
-#include "accept/walk.h"
 #include "cache/sequence.h"
 #include "dflash.h"
 #include "draft/calibration.h"
@@ -15,6 +14,7 @@
 #include "draft/quotation.h"
 #include "engine/reason.h"
 #include "engine/request.h"
+#include "engine/verified_tree.h"
 #include "target/pass_limits.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where a slot meets what the target says: the walk over its rows, and the probabilities that its request wants.
+// Samples along a slot's rows after a target pass, and collects the probabilities that its request asked for.
 
 #pragma once
 

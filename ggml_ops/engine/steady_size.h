@@ -1,4 +1,4 @@
-// Sizes of passes on devices, where another size makes a new graph (docs/placement.md, "Graphs are used again").
+// Sizes of passes on devices, where another size makes a new graph (docs/placement.md, "Graphs are reused").
 
 #pragma once
 

@@ -18,7 +18,8 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     return n_updates;
 }
 
-// The encoder of media computes between steps. If a slot can do nothing but wait for it, so does this.
+// The media encoder computes between steps. If a slot waits for it and there is nothing else to compute, this waits,
+// too.
 int32_t engine::step_in_turn(dflash_update * updates) {
     constexpr int32_t WAIT_MS   = 20;   // then commands of the caller may come
     int32_t           n_updates = 0;
@@ -94,7 +95,8 @@ int32_t engine::begin_step() {
     return room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
 }
 
-// What another slot was to read may be there by now, or never come.
+// If this slot waits for another one to read their shared prefix: takes it over once it is there, or stops waiting if
+// it never will be.
 void engine::follow(slot & s) {
     if (s.held->follows() && s.reading()) {
         const auto n_cached = cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from));
@@ -114,7 +116,8 @@ void engine::read_media() {
     }
 }
 
-// The oldest slot whose next row is of a medium that is ready, null: none is. From now on all others are being encoded.
+// Has the media of all prompts that are being read encoded, and returns the oldest slot whose next medium is ready;
+// null: none is.
 slot * engine::next_medium() {
     slot * next = nullptr;
     for (slot & s : slots_) {
@@ -167,7 +170,7 @@ void engine::plan(int32_t room) {
     pass_.trees_only = rows.n_rows() == n_tree_rows;
     rows.pad(std::min(limits_.n_rows, cache_.free_cells()));
     pass_.n_rows = rows.n_rows();
-    choose_best_logits();
+    choose_needed_logits();
 }
 
 // sizes: [slots], with padding.
@@ -202,17 +205,18 @@ void engine::add_prompts() {
     }
 }
 
-// What suffices for all slots that sample in this pass; a pass that does not sample changes nothing.
-void engine::choose_best_logits() {
+// Asks for the cheapest form of logits that is enough for every slot that samples in this pass. Without such a slot the
+// last choice stays, so the graph can be reused.
+void engine::choose_needed_logits() {
     if (!target_.logits()) {
         return;
     }
-    bool        samples = false;
-    best_logits wanted  = best_logits::largest;
+    bool          samples = false;
+    needed_logits wanted  = needed_logits::largest;
     for (const slot & s : slots_) {
         if (s.pass.samples) {
             const bool whole = s.request.n_probs > 0 || s.request.block_accept;
-            wanted           = std::max(wanted, whole ? best_logits::none : s.request.sampler->needs());
+            wanted           = std::max(wanted, whole ? needed_logits::whole_row : s.request.sampler->needs());
             samples          = true;
         }
     }
@@ -221,7 +225,8 @@ void engine::choose_best_logits() {
     }
 }
 
-// As much of the prompt as fits the pass, up to where a checkpoint is to be made. n_outputs: most rows with logits.
+// Adds as much of the prompt as fits the pass, up to where a checkpoint is to be made. n_outputs: most rows with
+// logits.
 void engine::add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs) {
     batch &       rows     = target_.rows();
     const int32_t n_prompt = (int32_t) s.request.prompt.size();
@@ -286,11 +291,11 @@ void engine::count_pass() {
     totals_.n_rows += rows.n_rows() - rows.n_padding();
 }
 
-// The walk would look at these rows first. A pass on an RPC server is over only when something of it has been read, and
-// the wait belongs to this phase.
+// Reads the rows that the walk looks at first. A pass on an RPC server is over only when something of it has been read,
+// and that wait belongs to this phase.
 void engine::await_logits() {
     logit_store * logits = target_.logits();
-    if (!logits || logits->wanted != best_logits::none) {
+    if (!logits || logits->wanted != needed_logits::whole_row) {
         return;
     }
     for (const slot & s : slots_) {
@@ -412,7 +417,7 @@ void engine::choose() {
     next_.choice = controller_.choose_length(slots_, room_.for_trees());
 }
 
-// What followed the same tokens before, or is predicted: known before the drafter runs, which it may spare.
+// Looks up quotations and predictions. This comes before the drafter runs, because they may make its pass unnecessary.
 void engine::quote() {
     continuations found;
     for (slot & s : slots_) {
@@ -434,8 +439,9 @@ void engine::quote() {
 
 // ---- 7. draft: one drafter forward for all slots that continue ----
 
-// Whether a drafter reads a slot's pending taps even if the slot does not draft. Few may wait, so that the tap store
-// has cells, and a slot that drafts again has little to catch up with; on the host a prompt's wait for a wider pass.
+// Whether a drafter reads a slot's pending taps even if the slot does not draft. Only few may wait, so that the tap
+// store keeps free cells, and a slot that drafts again has little to catch up with. On the host more of a prompt's taps
+// may wait, so that a wider pass reads them.
 static bool must_flush(const slot & s, const pending_taps & taps) {
     constexpr int32_t MAX_READING = 256;
     return taps.of(s.id).rows >= (s.reading() && !taps.store() ? MAX_READING : target::MAX_STORED_TAPS);

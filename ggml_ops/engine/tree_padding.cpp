@@ -49,7 +49,7 @@ void tree_padding::pad_to_equal(const std::vector<slot> & slots, int32_t room, s
     }
 }
 
-// Where passes are padded and trees of different sizes share them.
+// Where trees of different sizes share a pass: pads the last one, if passes are padded.
 void tree_padding::pad_last(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const {
     const auto last = std::find_if(sizes.rbegin(), sizes.rend(), [](int32_t n) { return n > 0; });
     if (!costs_.verify.padded() || last == sizes.rend() || any_reads(slots)) {

@@ -96,7 +96,7 @@ void warm_up(const dflash_engine_params & params, const std::string & cost_cache
         });
     }
     if (target.logits()) {   // as greedy passes do; a pass on an RPC server is over when something of it has been read
-        target.logits()->wanted = best_logits::largest;
+        target.logits()->wanted = needed_logits::largest;
     }
     passes.verify(std::min(2, shapes.n_rows_max));   // first touch of the weights
     for (int32_t i = 0; i < drafts.size(); ++i) {

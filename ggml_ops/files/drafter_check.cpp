@@ -200,7 +200,7 @@ class drafter_check : header_check {
         check_correlator_factors(width);
     }
 
-    // What makes a row of each candidate.
+    // The layers that turn each candidate into a row.
     void check_correlator_rows(int64_t width, int64_t top_k) const {
         check_affine("lilicorr_hidden", n_embd_, width);
         if (width != n_embd_ || has("lilicorr_token.weight")) {
@@ -213,7 +213,7 @@ class drafter_check : header_check {
         check_floats("lilicorr_rank_embd", width, top_k);
     }
 
-    // What makes of rows the vectors that are compared.
+    // The projections from rows to the vectors that are compared.
     void check_correlator_factors(int64_t width) const {
         check_affine("lilicorr_context", n_embd_, width);
         check_floats("lilicorr_output_norm.weight", width, 1);

@@ -8,20 +8,17 @@
 #ifndef GDN_TREE_GPU_H
 #define GDN_TREE_GPU_H
 
-#define GDN_THREADS  128   // per group
-#define GDN_COLUMNS  16
-#define GDN_CHANNELS 8
-#define GDN_PADDING  (-2)   // GGML_GDN_PADDING, which Metal cannot include
-
-#if defined(__METAL_VERSION__)
+#if defined(__METAL_VERSION__)   // gdn_geometry.h is inserted before
 #define GDN_FN     static inline
 #define GDN_GLOBAL device
 #define GDN_SHARED threadgroup
 #define GDN_REF    thread
 #else
+#include "gdn/gdn_geometry.h"
 #include "gdn/gdn_tree.h"
 #include <math.h>
 #include <stdint.h>
+static_assert(GDN_PADDING == GGML_GDN_PADDING, "one number");
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define GDN_FN static __device__ __forceinline__
 #else
@@ -277,10 +274,6 @@ static inline struct gdn_commit_args gdn_commit_args_of(const ggml_tensor * stat
         (int32_t) path->ne[0], g->ne[0] > 1, gdn_stride(k, 1), gdn_stride(k, 2), gdn_stride(k, 3), gdn_stride(delta, 1),
         gdn_stride(delta, 2), gdn_stride(delta, 3), gdn_stride(g, 1), gdn_stride(g, 2), gdn_stride(g, 3),
         gdn_stride(state, 3) };
-}
-
-static inline int gdn_tree_shared_floats(int T) {
-    return 3 * T + 3 * T * GDN_CHANNELS + GDN_COLUMNS * (GDN_CHANNELS + 1) + 2 * T * GDN_COLUMNS + T * (T + 1);
 }
 
 #endif

@@ -625,7 +625,7 @@ typedef struct dflash_tap_params {
                              // needed unless k is 0
 } dflash_tap_params;
 
-// What the target makes of a text, from which drafters are trained: hidden states, and what each row expects next. The
+// The data of one text that drafters are trained on: the target's hidden states, and what each row expects next. The
 // engine must have no drafter (draft_kind lookup).
 DFLASH_API dflash_status dflash_tap(dflash_engine * engine, int32_t slot, const dflash_tap_params * params);
 

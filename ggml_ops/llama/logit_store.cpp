@@ -14,11 +14,11 @@ namespace dflash {
 namespace {
 
 // Finds the best of the logits [n_vocab, rows].
-best_logits_tensors find_best(ggml_context * ctx, ggml_tensor * logits, best_logits what) {
+best_logits_tensors find_best(ggml_context * ctx, ggml_tensor * logits, needed_logits what) {
     best_logits_tensors found;
-    if (what == best_logits::largest) {
+    if (what == needed_logits::largest) {
         found.ids = ggml_argmax(ctx, logits);
-    } else if (what == best_logits::top) {
+    } else if (what == needed_logits::top) {
         found.ids          = ggml_top_k(ctx, logits, (int) std::min<int64_t>(TOP_LOGITS, logits->ne[0]));
         ggml_tensor * rows = ggml_reshape_3d(ctx, logits, 1, logits->ne[0], logits->ne[1]);
         found.values       = ggml_get_rows(ctx, rows, found.ids);
@@ -29,7 +29,7 @@ best_logits_tensors find_best(ggml_context * ctx, ggml_tensor * logits, best_log
 // Stores what a graph finds, so that another graph is built if something else is wanted.
 class input_best_logits : public llm_graph_input_i {
   public:
-    explicit input_best_logits(best_logits what) : what_(what) {}
+    explicit input_best_logits(needed_logits what) : what_(what) {}
 
     void set_input(const llama_ubatch *) override {}
     bool can_reuse(const llm_graph_params & params) override {
@@ -37,7 +37,7 @@ class input_best_logits : public llm_graph_input_i {
     }
 
   private:
-    best_logits what_;
+    needed_logits what_;
 };
 
 // Starts reading a whole tensor; the end of the pass waits for it.
@@ -54,7 +54,7 @@ template <class T> void read_async(ggml_backend_sched_t sched, ggml_tensor * ten
 bool logit_store::can_find(ggml_backend_dev_t device, int32_t n_vocab) {
     const ggml_context_ptr ctx(ggml_init({ 32 * ggml_tensor_overhead(), nullptr, true }));
     ggml_tensor *          logits = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, n_vocab, 4);
-    for (const best_logits what : { best_logits::largest, best_logits::top }) {
+    for (const needed_logits what : { needed_logits::largest, needed_logits::top }) {
         const best_logits_tensors found = find_best(ctx.get(), logits, what);
         for (const ggml_tensor * tensor : { found.ids, found.values }) {
             if (tensor && !ggml_backend_dev_supports_op(device, tensor)) {
@@ -77,7 +77,7 @@ bool logit_store::keep(const llm_graph_result & res, const llama_ubatch & ubatch
         rows_[idxs[i]] = ubatch.output[i] ? n++ : -1;
     }
     logits_ = res.t_logits;
-    found_  = res.best.values ? best_logits::top : res.best.ids ? best_logits::largest : best_logits::none;
+    found_  = res.best.values ? needed_logits::top : res.best.ids ? needed_logits::largest : needed_logits::whole_row;
     fetched_.assign(n_outputs, {});
     read_async(sched, res.best.ids, ids_);
     read_async(sched, res.best.values, values_);
@@ -99,7 +99,7 @@ const float * logit_store::row(int32_t i) {
 
 bool logit_store::largest(int32_t i, int32_t & token) const {
     const int32_t row = index(i);
-    if (row < 0 || found_ != best_logits::largest) {
+    if (row < 0 || found_ != needed_logits::largest) {
         return false;
     }
     token = ids_[row];
@@ -108,7 +108,7 @@ bool logit_store::largest(int32_t i, int32_t & token) const {
 
 bool logit_store::top(int32_t i, std::vector<llama_token_data> & out) const {
     const int32_t row = index(i), k = std::min(TOP_LOGITS, n_vocab_);
-    if (row < 0 || found_ != best_logits::top) {
+    if (row < 0 || found_ != needed_logits::top) {
         return false;
     }
     out.clear();

@@ -18,11 +18,11 @@ class llm_graph_result;
 
 namespace dflash {
 
-// What a pass finds in each row of logits. Where one suffices, those after it do, too.
-enum class best_logits {
-    largest,   // the token with the largest logit
-    top,       // the TOP_LOGITS largest logits
-    none,      // nothing: rows are read whole
+// What sampling needs of each row of logits, the least first: where one is enough, so are those after it.
+enum class needed_logits {
+    largest,     // the token with the largest logit
+    top,         // the TOP_LOGITS largest logits
+    whole_row,   // all of them: the pass looks for nothing, and whole rows are read
 };
 constexpr int32_t TOP_LOGITS = 64;
 
@@ -40,7 +40,7 @@ class LLAMA_API logit_store {
     explicit logit_store(int32_t n_vocab) : n_vocab_(n_vocab) {}
     logit_store(const logit_store &) = delete;
 
-    best_logits wanted = best_logits::none;   // in all later passes
+    needed_logits wanted = needed_logits::whole_row;   // in all later passes
 
     // For the batch's row i, after a pass. Null or false: the host has all rows of this pass (llama_get_logits_ith).
     const float * row(int32_t i);
@@ -56,7 +56,7 @@ class LLAMA_API logit_store {
     int32_t index(int32_t i) const { return i >= 0 && i < (int32_t) rows_.size() ? rows_[i] : -1; }
 
     int32_t              n_vocab_;
-    best_logits          found_  = best_logits::none;
+    needed_logits        found_  = needed_logits::whole_row;
     const ggml_tensor *  logits_ = nullptr;
     std::vector<int32_t> rows_;   // per row of the batch, its row of logits, -1: none. empty: all on the host
     std::vector<int32_t> ids_;    // as in best_logits_tensors

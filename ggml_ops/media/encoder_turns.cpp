@@ -26,8 +26,8 @@ void encoder_turns::begin_step() {
     begin_ = clock::now();
 }
 
-// The encoder pauses while steps compute, and what is between them, except here: its threads are out of the way when
-// those of a step wake.
+// The encoder pauses during steps, and from the end of one to the beginning of the next. Its time is here, so that its
+// threads are out of the way when those of the step wake.
 void encoder_turns::wait_for_encoder(std::unique_lock<std::mutex> & lock) {
     const clock::time_point now = clock::now();
     if (encodes_ && now < end_ + BETWEEN_STEPS) {   // else it had all the time since

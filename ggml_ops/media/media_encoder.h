@@ -15,12 +15,12 @@ namespace dflash {
 
 class media_encoder {
   public:
-    // As projector's.
+    // Parameters and errors: as of projector's constructor.
     media_encoder(const dflash_engine_params & params, const llama_model * model, int32_t n_rows);
     ~media_encoder();
 
     const dflash::projector & projector() const { return projector_; }
-    // Between the encoder and steps.
+    // Who computes when: the encoder or a step.
     encoder_turns & turns() { return projector_.turns(); }
 
     // Encodes it, unless that was done or is about to be. A request that will read it counts as its reader.

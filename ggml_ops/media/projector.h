@@ -38,7 +38,7 @@ class projector {
     std::vector<float> encode(const medium & m);
     // Ends the encoding that runs, and all later ones. Any thread.
     void cancel() { cancelled_ = true; }
-    // Between steps and this.
+    // Who computes when: this or a step.
     encoder_turns & turns() { return turns_; }
 
   private:

@@ -83,6 +83,8 @@ mtp_drafter::mtp_drafter(const model_pair & models, dflash::target & target) :
     target.tap_final_state();
 }
 
+drafter_layers mtp_drafter::layers() const { return { llama_get_model(context_.ctx()), max_length_, n_logits() }; }
+
 std::map<ggml_backend_buffer_type_t, size_t> mtp_drafter::compute_memory() const {
     std::map<ggml_backend_buffer_type_t, size_t> bytes;
     for (const auto & [type, data] : llama_get_memory_breakdown(context_.ctx())) {

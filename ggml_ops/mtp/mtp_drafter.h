@@ -42,8 +42,7 @@ class mtp_drafter : public drafter {
     const mtp_context &  context() const override { return context_; }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override;
     std::map<ggml_backend_buffer_type_t, size_t> copied_memory() const override;
-    // Tokens that it may propose.
-    int32_t n_logits() const { return head_ ? head_->n_logits() : n_vocab_; }
+    drafter_layers                               layers() const override;
 
     void count_text(const std::vector<int32_t> & tokens, size_t first) override;
     void follow_texts() override;
@@ -73,6 +72,9 @@ class mtp_drafter : public drafter {
     struct head_range {
         int32_t first, last;
     };
+
+    // Tokens that it may propose.
+    int32_t n_logits() const { return head_ ? head_->n_logits() : n_vocab_; }
 
     void start(const draft_job & job, draft & drafted);
     void add_rows(int32_t i_path);

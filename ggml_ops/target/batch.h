@@ -2,8 +2,8 @@
 
 #pragma once
 
+#include "base/rope_position.h"
 #include "base/tree.h"
-#include "llama/rope_position.h"
 
 #include "llama-cpp.h"
 

@@ -35,7 +35,7 @@ class memory {
     std::string no_tree() const;
     // Whether it, or a copy of it, cannot go back to any token: checkpoints say where to.
     bool needs_checkpoints() const { return recurrent_ || n_swa_ > 0; }
-    // Whether it cannot even where nothing was copied.
+    // Whether it cannot go back even where nothing was copied: it is recurrent, or drops cells that left a window.
     bool drops_cells() const { return drops_cells_; }
     // Whether passes read the cells of sequences that have no row in them, too.
     bool reads_all_cells() const { return reads_all_cells_; }

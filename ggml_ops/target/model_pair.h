@@ -15,7 +15,7 @@
 
 namespace dflash {
 
-// What goes wrong with a loaded drafter is about the pair.
+// Errors of a loaded drafter are reported as errors of the pair.
 template <class F> auto pair_error(F && f) {
     try {
         return f();

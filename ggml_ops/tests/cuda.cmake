@@ -34,7 +34,7 @@ while(at GREATER_EQUAL 0)
     string(APPEND head "${before}${barrier}")
     string(FIND "${tail}" ${barrier} at)
 endwhile()
-string(REPLACE "gdn_tree_shared_floats(args.T)" "(gdn_tree_shared_floats(args.T) - 1)" short "${kernels}")
+string(REPLACE "GDN_SHARED_FLOATS(args.T)" "(GDN_SHARED_FLOATS(args.T) - 1)" short "${kernels}")
 string(APPEND mutants "namespace short_shared {\n${short}}\n")
 string(APPEND list "{ \"short-shared\", short_shared::dflash_cuda_gdn_tree },\n")
 file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/cuda/gdn_tree_cuda_mutants.inc

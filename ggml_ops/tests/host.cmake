@@ -41,11 +41,11 @@ endif()
 # reports missing ones. A static library links only what a test uses, so these tests show that the code needs no
 # llama.cpp.
 dflash_named(sources
-    accept block_accept logits_row token_probs verified_tree
+    accept block_accept logits_row token_probs
     cpu/threads background team_size waiting
     draft calibration choice corpus cost_curve draft_vocabulary draft_window earlier_answers growth kv_history lookup prediction quotation
     cache conversation host_cache sequence slot_file
-    engine controller slot steady_size tree_padding
+    engine controller slot steady_size tree_padding verified_tree
     files charsmap drafter_check embedding_check gguf_check gguf_file projector_check
     grammar gbnf trigger_search
     media encoder_turns media_table media_text

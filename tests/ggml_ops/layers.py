@@ -28,8 +28,9 @@ LAYERS = (
     ("files", "schema"),
     ("base",),
     ("llama", "modules"),
-    ("cpu", "rpc", "thin_common"),
+    ("rpc", "thin_common"),
     ("gdn", "gemm", "plan", "top_k", "transfers"),
+    ("cpu",),
     ("glibc", "include"),
 )
 # C functions that one file alone may call, beside libllama itself (llama/).

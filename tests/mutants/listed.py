@@ -85,8 +85,8 @@ ENGINE = [
             "if (!cache_.keep_path(s.id, s.drafts.tree, { 0 }, s.pass.open)) {",
         ),
         (
-            "= std::max(wanted, whole ? best_logits::none : s.request.sampler->needs());",
-            "= whole ? best_logits::none : s.request.sampler->needs();",
+            "= std::max(wanted, whole ? needed_logits::whole_row : s.request.sampler->needs());",
+            "= whole ? needed_logits::whole_row : s.request.sampler->needs();",
         ),
         tests=(
             "tests/lossless/test_tokens.py",
@@ -287,10 +287,10 @@ DRAFT = [
 
 ACCEPT = [
     *mutants_of(
-        "ggml_ops/accept/walk.h",
+        "ggml_ops/accept/sample_and_match.h",
         ("            r.stopped = true;", "            ;"),
         ("at = t.child(at, token);", "at = t.child(0, token);"),
-        tests=("native walk",),
+        tests=("native sample_and_match",),
     ),
     *mutants_of(
         "ggml_ops/accept/block_accept.cpp",
@@ -304,7 +304,7 @@ ACCEPT = [
         tests=("native block_accept",),
     ),
     *mutants_of(
-        "ggml_ops/accept/verified_tree.cpp",
+        "ggml_ops/engine/verified_tree.cpp",
         ("probs_.push_back(n.prob);", "probs_.push_back(n.value);"),
         (": n.candidate >= 0 ? drafted_by", ": n.candidate > 0 ? drafted_by"),
         tests=("native verified_tree",),

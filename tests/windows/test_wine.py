@@ -19,7 +19,9 @@ pytestmark = [
     pytest.mark.skipif(bool(wine.missing()), reason=wine.missing() or "all is here"),
 ]
 # Of each kind of test some: sanitizers and hours of kernels are for Linux, here the system's part can differ.
-NATIVE = "^(request|gdn_ops.*|products|slot_file|tree|verified_tree|walk|controller|lookup|host_cache|gbnf|budget)$"
+NATIVE = (
+    "^(request|gdn_ops.*|products|slot_file|tree|verified_tree|sample_and_match|controller|lookup|host_cache|gbnf)$"
+)
 
 
 def test_native_tests() -> None:

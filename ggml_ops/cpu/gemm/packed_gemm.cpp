@@ -36,31 +36,48 @@ size_t rows_size(const ggml_tensor * op) {
 // The rows of gate and up come before the rows that are quantized from their SWIGLU.
 size_t swiglu_rows_size(const ggml_tensor * glu) { return (rows_size(glu->src[0]) + 63) / 64 * 64; }
 
-// Multiplies panels [begin, end) of a matrix with n rows. out: of panel `begin`.
-void multiply_panels(const ggml_tensor * w, const char * matrix, int64_t begin, int64_t end, const char * rows,
-    int64_t n, float * out, size_t out_stride) {
-    packed_gemm_call call;
-    call.panels     = matrix + begin * panel_bytes(w);
+// Panels [begin, end) of a matrix.
+struct panel_range {
+    const ggml_tensor * w;        // its type and shape
+    const char *        matrix;   // w's data, or those of one of its experts
+    int64_t             begin, end;
+
+    panel_range part(int64_t from, int64_t to) const { return { w, matrix, from, to }; }
+};
+panel_range panels_of(const ggml_tensor * w, int64_t begin, int64_t end) {
+    return { w, (const char *) w->data, begin, end };
+}
+
+// Quantized rows, at most MAX_GEMM_ROWS.
+struct row_range {
+    const char * first;
+    int64_t      n;
+};
+
+// out: of the first panel.
+void multiply_panels(const panel_range & panels, const row_range & rows, float * out, size_t out_stride) {
+    const ggml_tensor * w = panels.w;
+    packed_gemm_call    call;
+    call.panels     = panels.matrix + panels.begin * panel_bytes(w);
     call.n_blocks   = n_blocks_of(w);
-    call.n_panels   = end - begin;
-    call.rows       = rows;
+    call.n_panels   = panels.end - panels.begin;
+    call.rows       = rows.first;
     call.row_stride = quantized_row_size(w->type, w->ne[0]);
-    call.n_rows     = (int) n;
+    call.n_rows     = (int) rows.n;
     call.out        = out;
     call.out_stride = out_stride;
     choose_packed_gemm(w->type)(call);
 }
 
-// The same; results go to output(i).
-template <class F>
-void multiply_to(const ggml_tensor * w, const char * matrix, int64_t begin, int64_t end, const char * rows, int64_t n,
-    const F & output) {
-    for (int64_t p = begin; p < end; p += MAX_PANELS) {
+// The same; results go to output(i), of panel 0.
+template <class F> void multiply_to(const panel_range & panels, const row_range & rows, const F & output) {
+    for (int64_t p = panels.begin; p < panels.end; p += MAX_PANELS) {
         alignas(64) float out[MAX_GEMM_ROWS * MAX_PANELS * PANEL];
-        const int64_t     p_end = std::min(end, p + MAX_PANELS), width = (p_end - p) * PANEL;
-        multiply_panels(w, matrix, p, p_end, rows, n, out, width);
-        for (int64_t i = 0; i < n; ++i) {
-            std::memcpy(output(i) + p * PANEL, out + i * width, std::min(width, w->ne[1] - p * PANEL) * sizeof(float));
+        const int64_t     p_end = std::min(panels.end, p + MAX_PANELS), width = (p_end - p) * PANEL;
+        const size_t      bytes = std::min(width, panels.w->ne[1] - p * PANEL) * sizeof(float);
+        multiply_panels(panels.part(p, p_end), rows, out, width);
+        for (int64_t i = 0; i < rows.n; ++i) {
+            std::memcpy(output(i) + p * PANEL, out + i * width, bytes);
         }
     }
 }
@@ -72,18 +89,15 @@ void quantize(const ggml_tensor * op, char * rows, int64_t i, const float * x, i
 
 // Panels [begin, end) of an op's matrix.
 void multiply_rows(ggml_tensor * op, const char * rows, int64_t begin, int64_t end) {
-    const ggml_tensor * w        = op->src[0];
-    const char *        matrix   = (const char *) w->data;
-    const int64_t       n_rows   = ggml_nrows(op->src[1]);
-    const bool          is_whole = op->ne[2] * op->ne[3] == 1 && end * PANEL <= w->ne[1];
+    const panel_range panels   = panels_of(op->src[0], begin, end);
+    const int64_t     n_rows   = ggml_nrows(op->src[1]);
+    const bool        is_whole = op->ne[2] * op->ne[3] == 1 && end * PANEL <= panels.w->ne[1];
     for (int64_t i = 0; i < n_rows; i += MAX_GEMM_ROWS) {
-        const int64_t n     = std::min<int64_t>(MAX_GEMM_ROWS, n_rows - i);
-        const char *  first = rows + i * row_size_of(op);
+        const row_range some = { rows + i * row_size_of(op), std::min<int64_t>(MAX_GEMM_ROWS, n_rows - i) };
         if (is_whole) {
-            float * const out = (float *) row_of(op, i) + begin * PANEL;
-            multiply_panels(w, matrix, begin, end, first, n, out, op->nb[1] / sizeof(float));
+            multiply_panels(panels, some, (float *) row_of(op, i) + begin * PANEL, op->nb[1] / sizeof(float));
         } else {   // scattered rows, or a last panel with missing columns
-            multiply_to(w, matrix, begin, end, first, n, [&](int64_t j) { return (float *) row_of(op, i + j); });
+            multiply_to(panels, some, [&](int64_t j) { return (float *) row_of(op, i + j); });
         }
     }
 }
@@ -126,35 +140,44 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
     }
     const panel_tasks all(n_panels, params->nth, panel_bytes(w));
     for_each_task(params, all.count() * w->ne[2], [&](int64_t c) {
-        const int64_t expert = c / all.count(), task = c % all.count(), end = sorted.first[expert + 1];
+        const int64_t     expert = c / all.count(), task = c % all.count(), end = sorted.first[expert + 1];
+        const panel_range panels = { w, (const char *) w->data + expert * expert_bytes, all.begin(task),
+            all.begin(task + 1) };
         for (int64_t i = sorted.first[expert]; i < end; i += MAX_GEMM_ROWS) {
-            multiply_to(w, (const char *) w->data + expert * expert_bytes, all.begin(task), all.begin(task + 1),
-                rows + i * row_size, std::min<int64_t>(MAX_GEMM_ROWS, end - i),
+            multiply_to(panels, { rows + i * row_size, std::min<int64_t>(MAX_GEMM_ROWS, end - i) },
                 [&](int64_t j) { return expert_rows::output(op, sorted.pairs[i + j]); });
         }
     });
 }
 
-// Panels [begin, end) of gate and of up, and their SWIGLU, which is quantized into glu_rows for `product`.
-void multiply_swiglu(const ggml_tensor * glu, bool write_glu, const ggml_tensor * product, const char * rows,
-    char * glu_rows, int64_t begin, int64_t end) {
+// Gate, up and their SWIGLU, whose rows are quantized for a product.
+struct swiglu_product {
+    const ggml_tensor * glu;
+    bool                writes_glu;   // something else reads it, too
+    const ggml_tensor * product;
+    const char *        rows;       // of gate and up
+    char *              glu_rows;   // of `product`
+};
+
+// Panels [begin, end) of gate and of up.
+void multiply_swiglu(const swiglu_product & op, int64_t begin, int64_t end) {
     static thread_local std::vector<float> results(2 * SWIGLU_VALUES);   // are read back while they are in L1 or L2
     float *const gate_out = results.data(), *const up_out = gate_out + SWIGLU_VALUES;
-    const ggml_tensor *gate = glu->src[0]->src[0], *up = glu->src[1]->src[0];   // of the same type and shape
-    const int64_t      n_rows = ggml_nrows(glu);
+    const ggml_tensor *gate = op.glu->src[0]->src[0], *up = op.glu->src[1]->src[0];   // of the same type and shape
+    const int64_t      n_rows = ggml_nrows(op.glu);
     for (int64_t i = 0; i < n_rows; i += MAX_GEMM_ROWS) {
-        const char *  first      = rows + i * row_size_of(glu->src[0]);
-        const int64_t n          = std::min<int64_t>(MAX_GEMM_ROWS, n_rows - i),
-                      max_panels = (SWIGLU_VALUES / n - PANEL) / PANEL / QK_K_PANELS * QK_K_PANELS;
+        const row_range rows       = { op.rows + i * row_size_of(op.glu->src[0]),
+                  std::min<int64_t>(MAX_GEMM_ROWS, n_rows - i) };
+        const int64_t   max_panels = (SWIGLU_VALUES / rows.n - PANEL) / PANEL / QK_K_PANELS * QK_K_PANELS;
         for (int64_t p = begin; p < end; p += max_panels) {
             const int64_t p_end = std::min(end, p + max_panels), width = (p_end - p) * PANEL;
             const int64_t stride = width + PANEL;   // rows a power of two apart would share few cache sets
-            multiply_panels(gate, (const char *) gate->data, p, p_end, first, n, gate_out, stride);
-            multiply_panels(up, (const char *) up->data, p, p_end, first, n, up_out, stride);
-            for (int64_t r = 0; r < n; ++r) {
-                float * out = write_glu ? (float *) row_of(glu, i + r) + p * PANEL : gate_out + r * stride;
+            multiply_panels(panels_of(gate, p, p_end), rows, gate_out, stride);
+            multiply_panels(panels_of(up, p, p_end), rows, up_out, stride);
+            for (int64_t r = 0; r < rows.n; ++r) {
+                float * out = op.writes_glu ? (float *) row_of(op.glu, i + r) + p * PANEL : gate_out + r * stride;
                 ggml_vec_swiglu_f32((int) width, out, gate_out + r * stride, up_out + r * stride);
-                quantize(product, glu_rows, i + r, out, p * PANEL, p * PANEL + width);
+                quantize(op.product, op.glu_rows, i + r, out, p * PANEL, p * PANEL + width);
             }
         }
     }
@@ -222,15 +245,14 @@ void packed_gemm_multiply(const ggml_compute_params * params, ggml_tensor * cons
 
 void packed_gemm_multiply_swiglu(
     const ggml_compute_params * params, const ggml_tensor * glu, bool write_glu, ggml_tensor * const * ops, int n_ops) {
-    const ggml_tensor * gate     = glu->src[0]->src[0];
-    const char *        rows     = aligned_work(params);
-    char *              glu_rows = aligned_work(params) + swiglu_rows_size(glu);
+    const ggml_tensor *  gate = glu->src[0]->src[0];
+    char *               rows = aligned_work(params), *glu_rows = rows + swiglu_rows_size(glu);
+    const swiglu_product op = { glu, write_glu, ops[0], rows, glu_rows };
     // a task has to be whole blocks of the type that it is quantized to
     const int         grain = std::max(4, panel_block_size(ops[0]->src[0]->type) / PANEL);
     const panel_tasks all(n_panels_of(gate), params->nth, 2 * panel_bytes(gate), grain);
-    for_each_task(params, all.count(), [&](int64_t task) {
-        multiply_swiglu(glu, write_glu, ops[0], rows, glu_rows, all.begin(task), all.begin(task + 1));
-    });
+    for_each_task(
+        params, all.count(), [&](int64_t task) { multiply_swiglu(op, all.begin(task), all.begin(task + 1)); });
     multiply(params, ops, n_ops, glu_rows, all.count());
 }
 

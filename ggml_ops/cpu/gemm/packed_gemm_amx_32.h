@@ -115,11 +115,19 @@ ISA_FUNCTION void sort_scales(
 // ---- the product ----
 
 // The tiles of a call, in the order of its chunks: CHUNK quads (of four blocks) of a panel. A group of rows computes a
-// chunk before the next group does, so that its totals stay in registers (CHUNK is 1 if there is only one group). For
-// each block its tile is multiplied, the previous block's is stored (a store that waits for its product holds up all
-// later stores), the block three before is scaled (reading it back earlier would stall), and in the last group a block
-// of the next chunk is unpacked in place of this one. Never referred to: its members are registers, the rest is
-// scratch.
+// chunk before the next group does, so that its totals stay in registers (CHUNK is 1 if there is only one group).
+//
+// A quad takes four steps. Block b has tile b, and its sums go through m_.sums[b]. In the last group, weights of the
+// next chunk replace those whose tile was loaded. ': of the quad before, which may be another group's.
+//
+//   step        0          1          2          3
+//   multiply    block 0    block 1    block 2    block 3
+//   scale       block 1'   block 2'   block 3'   block 0     three before: reading its sums back earlier would stall
+//   store       block 3'   block 0    block 1    block 2     one before: while it waits, no later store gets through
+//   unpack      block 0    block 1    block 2    block 3     of the next chunk
+//
+// Between steps 2 and 3 of a group's first quad, its totals take the place of the previous group's, whose last block
+// has been scaled then. Never referred to: its members are registers, the rest is scratch.
 template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
     using panel                = typename T::panel;
     static constexpr int TERMS = HAS_MINIMA_OF_32<T> ? 2 : 1;   // 1: scales, 2: minima after them
@@ -280,12 +288,17 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
         }
     }
 
-    // Scales block b - 3 of a quad (at b = 3 block 0 of this quad, otherwise block b + 1 of the previous one).
+    // The blocks that were multiplied one and three steps before block b, each in its own quad.
+    static constexpr int one_before(int b) { return (b + 3) % 4; }
+    static constexpr int three_before(int b) { return (b + 1) % 4; }
+
+    // Scales what was multiplied three steps before block b of the quad `now`.
     ISA_INLINE_MEMBER void scale_earlier_block(const quad_product & now, int b) {
+        const int earlier = three_before(b);
         if (b == 3) {
-            scale(now, 0);
-        } else if (__builtin_expect(b + 1 < before_.n_blocks, 1)) {
-            scale(before_, b + 1);
+            scale(now, earlier);
+        } else if (__builtin_expect(earlier < before_.n_blocks, 1)) {
+            scale(before_, earlier);
         }
     }
 
@@ -310,7 +323,7 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
                 compiler_barrier(&m_);
                 scale_earlier_block(now, b);
                 compiler_barrier(&m_);
-                store_tile((b + 3) % 4, m_.sums[(b + 3) % 4]);
+                store_tile(one_before(b), m_.sums[one_before(b)]);
                 if (prefetches >> b & 1) {
                     prefetch_ahead<CACHE>(&x[b], sizeof(panel));
                 }

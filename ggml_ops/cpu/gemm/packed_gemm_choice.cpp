@@ -49,7 +49,11 @@ int packed_gemm_tile_rows(ggml_type type) {
 }
 
 void set_packed_gemm_tile_rows(ggml_type type, int n_rows) {
-    with_weight_type(type, 0, [n_rows](auto t) { return choice<decltype(t)>::get().tile_rows = n_rows; });
+    for_each_weight_type([&](auto record) {
+        if (record.TYPE == type) {
+            choice<decltype(record)>::get().tile_rows = n_rows;
+        }
+    });
 }
 
 }   // namespace dflash

@@ -38,10 +38,10 @@ ISA_INLINE const scale_q8_K & scale_of_256(const int8_t * row, int64_t n_blocks,
 
 // ---- types with a scale per 32 positions ----
 
-// By how much stored weights, or the values of nibbles, are too large.
+// The offset that was added to stored weights, or to the values of nibbles, to make them unsigned.
 template <class T> constexpr int OFFSET = T::FULL_BYTES && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
 
-// Lines of nibbles: those of the high ones come 4 * LINES inner positions after those of the low ones.
+// Multiplies LINES lines of nibbles. High nibbles hold the inner positions 4 * LINES after those of the low nibbles.
 template <class T, int R, int LINES>
 ISA_INLINE void multiply_nibbles(
     const uint8_t (&q)[LINES][64], int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {

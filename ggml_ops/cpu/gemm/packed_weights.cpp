@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-// A second time, after what other files need of it: the codebooks.
+// weight_types.h has included this for its declarations; include it again for the codebook tables.
 #define GGML_COMMON_IMPL_CPP
 #include "ggml-common.h"
 

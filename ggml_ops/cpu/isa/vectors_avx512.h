@@ -167,3 +167,5 @@ template <int R> struct dot_products {
 #endif
     }
 };
+
+#include "cpu/isa/vectors_interface.h"

@@ -74,8 +74,9 @@ struct simd {
     ISA_INLINE u8                  low_nibbles(u8 v) { return vandq_u8(v, vdupq_n_u8(15)); }
     ISA_INLINE u8                  high_nibbles(u8 v) { return vshrq_n_u8(v, 4); }
     ISA_INLINE u8                  bit_or(u8 v, u8 w) { return vorrq_u8(v, w); }
-    template <int N> ISA_INLINE u8 shift_and_mask(u8 v, uint8_t mask) {
-        return vandq_u8(N < 0 ? vshrq_n_u8(v, N < 0 ? -N : 1) : vshlq_n_u8(v, N < 0 ? 0 : N), vdupq_n_u8(mask));
+    template <int N> ISA_INLINE u8 shift_and_mask(u8 v, char mask) {
+        return vandq_u8(
+            N < 0 ? vshrq_n_u8(v, N < 0 ? -N : 1) : vshlq_n_u8(v, N < 0 ? 0 : N), vdupq_n_u8((uint8_t) mask));
     }
     ISA_INLINE u8 lookup(const int8_t * t, u8 v) { return vreinterpretq_u8_s8(vqtbl1q_s8(vld1q_s8(t), v)); }
 
@@ -154,3 +155,5 @@ template <int R> struct dot_products {
     }
 };
 #endif
+
+#include "cpu/isa/vectors_interface.h"

@@ -1,6 +1,6 @@
-// Threads in the background, which others go before wherever they want the same core (base/thread_priority.h): the
-// encoder of media. They pause while a step computes and where one is about to, between two ops, or two tasks of one of
-// ours: a thread that wakes on a core where one of them computes would come late.
+// Low-priority threads (the media encoder's, base/thread_priority.h). They pause while a step computes or is about to
+// start, since a thread of the step that wakes on a core where one of them computes would come late. They check for
+// that between ops, and between tasks of our own ops.
 
 #pragma once
 
@@ -13,8 +13,8 @@ using background_clock = std::chrono::steady_clock;
 
 extern std::atomic<bool> background_has_pause;
 
-// Whether the calling thread is one: on Linux those whose policy says so, which threads that it starts inherit. Asked
-// of the system once.
+// Whether the calling thread is one. On Linux its scheduling policy says so, which it hands on to threads that it
+// starts; the system is asked once.
 bool is_in_background();
 // Their next pause, in place of the one before: none, if it ends as it begins. Nothing, if the caller is one of them.
 void pause_background(background_clock::time_point begin, background_clock::time_point end);

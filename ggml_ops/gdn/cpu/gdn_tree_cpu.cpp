@@ -7,6 +7,8 @@
 
 #include "gdn/cpu/gdn_tree_cpu.h"
 
+#include "cpu/threads/tasks.h"
+
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 #include "vec.h"
@@ -171,7 +173,7 @@ template <int S, bool CHANNELS, int N> inline void update_columns(const row_of_h
     }
 }
 
-const float * row_of(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
+const float * row_at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
     return (const float *) ((const char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3]);
 }
 
@@ -185,7 +187,7 @@ void fill_gates(
             continue;
         }
         for (int64_t h = 0; h < H; ++h) {
-            const float * from = row_of(g, h, t, seq);
+            const float * from = row_at(g, h, t, seq);
             float *       to   = gates + ((seq * T + t) * H + h) * g0;
             for (int64_t c = 0; c < g0; ++c) {
                 to[c] = expf(from[c]);
@@ -194,22 +196,17 @@ void fill_gates(
     }
 }
 
-// What a thread takes at once: COLUMNS of a head's state.
+// A task: COLUMNS of a head's state, from this one on.
 struct task {
-    int64_t seq, head, column;   // the first
+    int64_t seq, head, column;
 };
 
-// Threads take the tasks for H heads of n sequences dynamically. Also serves as the barrier after fill_gates.
+// Threads take the tasks for H heads of n sequences, once all have filled their gates.
 template <int S, class F>
 void for_each_task(const ggml_compute_params * params, int64_t H, int64_t n, const F & compute) {
     constexpr int64_t OF_HEAD = S / COLUMNS;
-    if (params->ith == 0) {
-        ggml_threadpool_chunk_set(params->threadpool, params->nth);
-    }
-    ggml_barrier(params->threadpool);
-    for (int64_t i = params->ith; i < n * H * OF_HEAD; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-        compute(task{ i / (H * OF_HEAD), i / OF_HEAD % H, i % OF_HEAD * COLUMNS });
-    }
+    dflash::for_each_task(params, n * H * OF_HEAD,
+        [&](int64_t i) { compute(task{ i / (H * OF_HEAD), i / OF_HEAD % H, i % OF_HEAD * COLUMNS }); });
 }
 
 // stack: [STACK_MAX][COLUMNS][S]
@@ -217,17 +214,17 @@ template <int S, bool CHANNELS>
 void compute_tree(ggml_tensor * op, const task & at, const visit_order & tree, const float * gates, float * stack) {
     const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *beta = op->src[4];
     const int64_t      H = v->ne[1], T = v->ne[2], n = v->ne[3], head_of_k = at.head % k->ne[1];
-    const float *      committed = row_of(op->src[5], at.column, at.head, at.seq);
+    const float *      committed = row_at(op->src[5], at.column, at.head, at.seq);
     float *out = (float *) op->data + (at.seq * T * H + at.head) * S + at.column, *delta = out + n * T * H * S;
     for (int i = 0; i < tree.n; ++i) {
         const visit &     now  = tree.visits[i];
         const int64_t     t    = now.row;
         const row_of_head row  = { gates + ((at.seq * T + t) * H + at.head) * (CHANNELS ? S : 1),
-             row_of(k, head_of_k, t, at.seq), row_of(q, head_of_k, t, at.seq), *row_of(beta, at.head, t, at.seq),
+             row_at(k, head_of_k, t, at.seq), row_at(q, head_of_k, t, at.seq), *row_at(beta, at.head, t, at.seq),
              1.0f / sqrtf((float) S) };
         const float *     from = now.from < 0 ? committed : stack + now.from * COLUMNS * S;
         float *           to   = now.to < 0 ? nullptr : stack + now.to * COLUMNS * S;
-        const float *     v_t  = row_of(v, at.head, t, at.seq) + at.column;
+        const float *     v_t  = row_at(v, at.head, t, at.seq) + at.column;
         for (int c = 0; c < COLUMNS; c += COLUMNS_AT_ONCE) {
             update_columns<S, CHANNELS, COLUMNS_AT_ONCE>(
                 row, { from + c * S, to ? to + c * S : nullptr, v_t + c, out + t * H * S + c, delta + t * H * S + c });
@@ -270,10 +267,10 @@ template <int S, bool CHANNELS> void run_commit(const ggml_compute_params * para
     for_each_task<S>(params, H, n, [&](const task & at) {
         const auto [seq, h, j0] = at;
         float * to              = (float *) op->data + ((seq * H + h) * S + j0) * S;
-        memcpy(to, row_of(state, j0, h, seq), sizeof(float) * COLUMNS * S);
+        memcpy(to, row_at(state, j0, h, seq), sizeof(float) * COLUMNS * S);
         for (int64_t p = 0; p < P && rows[seq * P + p] >= 0; ++p) {
             const int64_t t   = rows[seq * P + p];
-            const float * k_t = row_of(k, h % H_k, t, seq), *d = row_of(delta, h, t, seq) + j0,
+            const float * k_t = row_at(k, h % H_k, t, seq), *d = row_at(delta, h, t, seq) + j0,
                         *gate = gates + ((seq * T + t) * H + h) * g0;
             for (int c = 0; c < COLUMNS; ++c) {
                 decay<S, CHANNELS>(to + c * S, gate);

@@ -38,7 +38,7 @@ void dflash_cuda_gdn_tree(ggml_backend_cuda_context & ctx, ggml_tensor * op) {
     const gdn_tree_data data   = { (const float *) src[0]->data, (const float *) src[1]->data,
           (const float *) src[2]->data, (const float *) src[3]->data, (const float *) src[4]->data,
           (const float *) src[5]->data, (const int32_t *) src[6]->data, (float *) op->data };
-    const size_t        shared = gdn_tree_shared_floats(args.T) * sizeof(float);   // at most 32 KiB
+    const size_t        shared = GDN_SHARED_FLOATS(args.T) * sizeof(float);   // at most 32 KiB
     gdn_tree_kernel<<<dim3(args.S / GDN_COLUMNS, args.H, args.n), GDN_THREADS, shared, ctx.stream()>>>(args, data);
     CUDA_CHECK(cudaGetLastError());
 }

@@ -1,8 +1,9 @@
 // Delta-net trees on Metal: one threadgroup per head, sequence and GDN_COLUMNS columns. inject.cmake inserts
-// gdn_tree_gpu.h here.
+// gdn_geometry.h and gdn_tree_gpu.h here.
 
 #include "common.h"
 
+@GDN_GEOMETRY@
 @GDN_TREE_GPU@
 
 kernel void kernel_gdn_tree(

@@ -28,8 +28,7 @@ void dflash_metal_gdn(ggml_metal_library_t lib, ggml_metal_encoder_t enc, const 
     if (tree) {
         gdn_tree_args args = gdn_tree_args_of(src[0], src[1], src[2], src[3], src[4], src[5]);
         ggml_metal_encoder_set_bytes(enc, &args, sizeof args, 0);
-        ggml_metal_encoder_set_threadgroup_memory_size(
-            enc, GGML_PAD(gdn_tree_shared_floats(args.T) * sizeof(float), 16), 0);
+        ggml_metal_encoder_set_threadgroup_memory_size(enc, GGML_PAD(GDN_SHARED_FLOATS(args.T) * sizeof(float), 16), 0);
         ggml_metal_encoder_dispatch_threadgroups(enc, args.S / GDN_COLUMNS, args.H, args.n, GDN_THREADS, 1, 1);
     } else {
         gdn_commit_args args = gdn_commit_args_of(src[0], src[1], src[2], src[3], src[4]);

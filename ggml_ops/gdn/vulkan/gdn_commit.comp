@@ -2,9 +2,9 @@
 
 // The states after the accepted paths, one element per thread: gdn_commit_element() of gdn_tree_gpu.h.
 
-#define THREADS 128
+#include "gdn_geometry.h"
 
-layout(local_size_x = THREADS, local_size_y = 1, local_size_z = 1) in;
+layout(local_size_x = GDN_THREADS, local_size_y = 1, local_size_z = 1) in;
 
 // Strides and offsets in floats; strides `1`, `2`, `3`: per head, row, sequence.
 layout(push_constant) uniform parameter {

@@ -1,14 +1,11 @@
 #version 450
 
-// Delta-net trees in closed form: the phases of gdn_tree_gpu.h, with a barrier after each. A workgroup computes COLUMNS
-// columns of one head's state for one sequence. Within a phase no thread reads what another one writes.
+// Delta-net trees in closed form: the phases of gdn_tree_gpu.h, with a barrier after each. A workgroup computes
+// GDN_COLUMNS columns of one head's state for one sequence. Within a phase no thread reads what another one writes.
 
-#define THREADS  128
-#define COLUMNS  16
-#define CHANNELS 8
-#define PADDING  (-2)   // GGML_GDN_PADDING
+#include "gdn_geometry.h"
 
-layout(local_size_x = THREADS, local_size_y = 1, local_size_z = 1) in;
+layout(local_size_x = GDN_THREADS, local_size_y = 1, local_size_z = 1) in;
 
 layout(constant_id = 0) const int ROWS = 64;   // max. rows of a sequence
 
@@ -32,12 +29,12 @@ layout(binding = 7) writeonly buffer O { float result[]; };   // outputs, then d
 // Pairs: row t and a row a <= t are at t * (t + 1) / 2 + a.
 shared int   up[ROWS];           // parent
 shared uvec2 above[ROWS];        // bits of the ancestors and the row itself; empty in padding rows
-shared float sk[ROWS * CHANNELS];
-shared float sq[ROWS * CHANNELS];
-shared float sg[ROWS * CHANNELS];   // log-gates summed from the root to the row; scalar: the row's own
-shared float ss[COLUMNS * (CHANNELS + 1)];
-shared float state_k[ROWS * COLUMNS];   // the decayed committed state times k; after solve: delta
-shared float state_q[ROWS * COLUMNS];
+shared float sk[ROWS * GDN_CHANNELS];
+shared float sq[ROWS * GDN_CHANNELS];
+shared float sg[ROWS * GDN_CHANNELS];   // log-gates summed from the root to the row; scalar: the row's own
+shared float ss[GDN_COLUMNS * (GDN_CHANNELS + 1)];
+shared float state_k[ROWS * GDN_COLUMNS];   // the decayed committed state times k; after solve: delta
+shared float state_q[ROWS * GDN_COLUMNS];
 shared float k_k[ROWS * (ROWS + 1) / 2];   // decay from a to t times k_a . k_t, zero unless a is an ancestor
 shared float q_k[ROWS * (ROWS + 1) / 2];   // the same with q_t, including t itself
 
@@ -47,26 +44,26 @@ bool is_above(int a, int t) { return (above[t][a / 32] >> (a % 32) & 1u) != 0u; 
 
 void begin() {
     const int first = x.p0 + sequence * x.T;
-    for (int t = id; t < x.T; t += THREADS) {
+    for (int t = id; t < x.T; t += GDN_THREADS) {
         uvec2 bits = uvec2(0);
-        for (int a = t; a >= 0 && parent[first + t] != PADDING; a = parent[first + a]) {
+        for (int a = t; a >= 0 && parent[first + t] != GDN_PADDING; a = parent[first + a]) {
             bits[a / 32] |= 1u << (a % 32);
         }
         up[t]    = parent[first + t];
         above[t] = bits;
     }
-    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
+    for (int e = id; e < x.T * GDN_COLUMNS; e += GDN_THREADS) {
         state_k[e] = state_q[e] = 0.0;
     }
-    for (int p = id; p < x.T * (x.T + 1) / 2; p += THREADS) {
+    for (int p = id; p < x.T * (x.T + 1) / 2; p += GDN_THREADS) {
         k_k[p] = q_k[p] = 0.0;
     }
 }
 
 void load(int channel) {
     const int head_k = head % x.H_k, gates = x.g0 + sequence * x.g3 + head * x.g1;
-    for (int e = id; e < x.T * CHANNELS; e += THREADS) {
-        const int t = e / CHANNELS, i = channel + e % CHANNELS;
+    for (int e = id; e < x.T * GDN_CHANNELS; e += GDN_THREADS) {
+        const int t = e / GDN_CHANNELS, i = channel + e % GDN_CHANNELS;
         sk[e]     = k[x.k0 + sequence * x.k3 + t * x.k2 + head_k * x.k1 + i];
         sq[e]     = q[x.q0 + sequence * x.q3 + t * x.q2 + head_k * x.q1 + i];
         float sum = g[gates + t * x.g2 + (x.channels != 0 ? i : 0)];
@@ -75,27 +72,27 @@ void load(int channel) {
         }
         sg[e] = sum;
     }
-    for (int e = id; e < COLUMNS * CHANNELS; e += THREADS) {
-        const int c = e / CHANNELS, i = e % CHANNELS;
-        ss[c * (CHANNELS + 1) + i] =
+    for (int e = id; e < GDN_COLUMNS * GDN_CHANNELS; e += GDN_THREADS) {
+        const int c = e / GDN_CHANNELS, i = e % GDN_CHANNELS;
+        ss[c * (GDN_CHANNELS + 1) + i] =
             state[x.s0 + sequence * x.s3 + (head * x.S + column + c) * x.S + channel + i];
     }
 }
 
 void multiply() {
-    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
-        const int t = e / COLUMNS, c = e % COLUMNS;
+    for (int e = id; e < x.T * GDN_COLUMNS; e += GDN_THREADS) {
+        const int t = e / GDN_COLUMNS, c = e % GDN_COLUMNS;
         float     of_k = 0.0, of_q = 0.0;
-        for (int i = 0; i < CHANNELS; ++i) {
-            const float s = ss[c * (CHANNELS + 1) + i] * (x.channels != 0 ? exp(sg[t * CHANNELS + i]) : 1.0);
-            of_k += s * sk[t * CHANNELS + i];
-            of_q += s * sq[t * CHANNELS + i];
+        for (int i = 0; i < GDN_CHANNELS; ++i) {
+            const float s = ss[c * (GDN_CHANNELS + 1) + i] * (x.channels != 0 ? exp(sg[t * GDN_CHANNELS + i]) : 1.0);
+            of_k += s * sk[t * GDN_CHANNELS + i];
+            of_q += s * sq[t * GDN_CHANNELS + i];
         }
         state_k[e] += of_k;
         state_q[e] += of_q;
     }
     int t = 0;
-    for (int p = id; p < x.T * (x.T + 1) / 2; p += THREADS) {
+    for (int p = id; p < x.T * (x.T + 1) / 2; p += GDN_THREADS) {
         while ((t + 1) * (t + 2) / 2 <= p) {
             ++t;
         }
@@ -104,11 +101,11 @@ void multiply() {
             continue;
         }
         float of_k = 0.0, of_q = 0.0;
-        for (int i = 0; i < CHANNELS; ++i) {
-            const float decayed =
-                sk[a * CHANNELS + i] * (x.channels != 0 ? exp(sg[t * CHANNELS + i] - sg[a * CHANNELS + i]) : 1.0);
-            of_k += decayed * sk[t * CHANNELS + i];
-            of_q += decayed * sq[t * CHANNELS + i];
+        for (int i = 0; i < GDN_CHANNELS; ++i) {
+            const float gate    = sg[t * GDN_CHANNELS + i] - sg[a * GDN_CHANNELS + i];
+            const float decayed = sk[a * GDN_CHANNELS + i] * (x.channels != 0 ? exp(gate) : 1.0);
+            of_k += decayed * sk[t * GDN_CHANNELS + i];
+            of_q += decayed * sq[t * GDN_CHANNELS + i];
         }
         k_k[p] += of_k;
         q_k[p] += of_q;
@@ -120,23 +117,23 @@ void decay() {
     if (x.channels != 0) {
         return;
     }
-    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
+    for (int e = id; e < x.T * GDN_COLUMNS; e += GDN_THREADS) {
         float sum = 0.0;
-        for (int a = e / COLUMNS; a >= 0; a = up[a]) {
-            sum += sg[a * CHANNELS];
+        for (int a = e / GDN_COLUMNS; a >= 0; a = up[a]) {
+            sum += sg[a * GDN_CHANNELS];
         }
         state_k[e] *= exp(sum);
         state_q[e] *= exp(sum);
     }
     int t = 0;
-    for (int p = id; p < x.T * (x.T + 1) / 2; p += THREADS) {
+    for (int p = id; p < x.T * (x.T + 1) / 2; p += GDN_THREADS) {
         while ((t + 1) * (t + 2) / 2 <= p) {
             ++t;
         }
         const int a   = p - t * (t + 1) / 2;
         float     sum = 0.0;
         for (int b = t; b > a; b = up[b]) {
-            sum += sg[b * CHANNELS];
+            sum += sg[b * GDN_CHANNELS];
         }
         k_k[p] *= exp(sum);
         q_k[p] *= exp(sum);
@@ -145,42 +142,42 @@ void decay() {
 
 // Forward substitution, one thread per column.
 void solve() {
-    if (id >= COLUMNS) {
+    if (id >= GDN_COLUMNS) {
         return;
     }
     for (int t = 0; t < x.T; ++t) {
-        float sum = state_k[t * COLUMNS + id];
+        float sum = state_k[t * GDN_COLUMNS + id];
         for (int a = 0; a < t; ++a) {
-            sum += k_k[t * (t + 1) / 2 + a] * state_k[a * COLUMNS + id];
+            sum += k_k[t * (t + 1) / 2 + a] * state_k[a * GDN_COLUMNS + id];
         }
         const float value         = v[x.v0 + sequence * x.v3 + t * x.v2 + head * x.v1 + column + id];
         const float gate          = beta[x.b0 + sequence * x.b3 + t * x.b2 + head * x.b1];
-        state_k[t * COLUMNS + id] = up[t] == PADDING ? 0.0 : gate * (value - sum);
+        state_k[t * GDN_COLUMNS + id] = up[t] == GDN_PADDING ? 0.0 : gate * (value - sum);
     }
 }
 
 void write() {
-    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
-        const int t = e / COLUMNS, c = e % COLUMNS;
+    for (int e = id; e < x.T * GDN_COLUMNS; e += GDN_THREADS) {
+        const int t = e / GDN_COLUMNS, c = e % GDN_COLUMNS;
         float     sum = state_q[e];
         for (int a = 0; a <= t; ++a) {
-            sum += q_k[t * (t + 1) / 2 + a] * state_k[a * COLUMNS + c];
+            sum += q_k[t * (t + 1) / 2 + a] * state_k[a * GDN_COLUMNS + c];
         }
         const int to = x.o0 + ((sequence * x.T + t) * x.H + head) * x.S + column + c;
-        result[to]                           = up[t] == PADDING ? 0.0 : sum * x.scale;
+        result[to]                           = up[t] == GDN_PADDING ? 0.0 : sum * x.scale;
         result[to + x.n * x.T * x.H * x.S] = state_k[e];
     }
 }
 
 void main() {
     id       = int(gl_LocalInvocationID.x);
-    column   = int(gl_WorkGroupID.x) * COLUMNS;
+    column   = int(gl_WorkGroupID.x) * GDN_COLUMNS;
     head     = int(gl_WorkGroupID.y);
     sequence = int(gl_WorkGroupID.z);
 
     begin();
     barrier();
-    for (int channel = 0; channel < x.S; channel += CHANNELS) {
+    for (int channel = 0; channel < x.S; channel += GDN_CHANNELS) {
         load(channel);
         barrier();
         multiply();

@@ -2,14 +2,15 @@
 
 #include "gdn/vulkan/gdn_tree_vulkan.h"
 
+#include "gdn/gdn_geometry.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 namespace {
 
-constexpr uint32_t THREADS = 128, COLUMNS = 16, CHANNELS = 8;   // as in the shaders
-constexpr uint32_t ROWS[] = { 16, 32, 64 };                     // one pipeline each, for trees of up to this many rows
+constexpr uint32_t ROWS[] = { 16, 32, 64 };   // one pipeline each, for trees of up to this many rows
 
 // Push constants; the shaders use the same field names.
 struct tree_args {
@@ -37,10 +38,7 @@ int32_t first(ggml_backend_vk_context * ctx, const ggml_tensor * t) {
 // The shaders use 32-bit indices.
 bool is_small(const ggml_tensor * t) { return ggml_nbytes(t) / sizeof(float) <= INT32_MAX; }
 
-uint32_t shared_bytes(uint32_t rows) {
-    return sizeof(float) *
-           (3 * rows + 3 * rows * CHANNELS + COLUMNS * (CHANNELS + 1) + 2 * rows * COLUMNS + rows * (rows + 1));
-}
+uint32_t shared_bytes(uint32_t rows) { return sizeof(float) * GDN_SHARED_FLOATS(rows); }
 
 void tree(ggml_backend_vk_context * ctx, vk_context & subctx, ggml_tensor * op) {
     ggml_tensor * const * src = op->src;
@@ -85,10 +83,10 @@ void dflash_vk_gdn_create(vk_device & device, const dflash_vk_create & create) {
     const char * names[] = { "gdn_tree_f32_16", "gdn_tree_f32_32", "gdn_tree_f32_64" };
     for (size_t i = 0; i < std::size(ROWS); ++i) {
         create(device->pipeline_gdn_tree[i], names[i], gdn_tree_f32_len, gdn_tree_f32_data, 8, sizeof(tree_args),
-            { COLUMNS, 1, 1 }, { ROWS[i] });
+            { GDN_COLUMNS, 1, 1 }, { ROWS[i] });
     }
     create(device->pipeline_gdn_commit, "gdn_commit_f32", gdn_commit_f32_len, gdn_commit_f32_data, 6,
-        sizeof(commit_args), { THREADS, 1, 1 }, {});
+        sizeof(commit_args), { GDN_THREADS, 1, 1 }, {});
 }
 
 bool dflash_vk_gdn_supported(const vk_device & device, const ggml_tensor * op) {

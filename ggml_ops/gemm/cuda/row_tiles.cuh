@@ -57,7 +57,7 @@ class row_tiles {
         reached_ = i - 1;
     }
 
-    // Only of a graph whose nodes are told.
+    // Never outside a graph whose nodes are announced by reach().
     bool has(const ggml_tensor * rows, k_order order) const { return graph_ && rows_[(int) order] == rows; }
 
     // The tiles of an order are now those of rows, which have been computed.

@@ -1,6 +1,6 @@
 // A verified tree as reported to the caller: every node, who proposed it, and the path.
 
-#include "accept/verified_tree.h"
+#include "engine/verified_tree.h"
 
 #include "check.h"
 #include "quotations.h"

@@ -56,8 +56,8 @@ static void a_sequence_waits_for_another_that_reads(pocket_parts & r) {
     r.cache.add_prompt(0, 100);
     CHECK(r.cache.held_by_running(after(counted(20, 80), 20)) == 80);
     CHECK(r.cache.follow(1, second) == 100 && !r.cache.at(1).follows());
-    CHECK(status_of([&] { r.cache.idle(1); }) == DFLASH_ERROR_BUSY);
-    CHECK(status_of([&] { r.cache.at(3); }) == DFLASH_ERROR_ARG);
+    CHECK(status_of([&] { r.cache.check_idle(1); }) == DFLASH_ERROR_BUSY);
+    CHECK(status_of([&] { r.cache.check_id(3); }) == DFLASH_ERROR_ARG);
     r.cache.end(0);
     r.cache.end(1);
     clear(r);
@@ -126,6 +126,7 @@ struct reader_of_taps : drafter {
     int32_t                                      max_length() const override { return 1; }
     int32_t                                      top_k() const override { return 1; }
     bool                                         on_device() const override { return false; }
+    drafter_layers                               layers() const override { std::abort(); }
     bool                                         has_sections() const override { return true; }
     draft_context &                              context() override { std::abort(); }
     const draft_context &                        context() const override { std::abort(); }

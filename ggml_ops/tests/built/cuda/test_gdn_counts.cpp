@@ -125,7 +125,7 @@ int main() {
     for (const int T : { 1, 2, 4, 8, 16, 32, 64 }) {
         const shape s = { 128, 1, 1, T, 1, false };
         inputs      in(s, make_parents(s, 1, 0));   // a chain
-        shared_size         = (size_t) on_counted::gdn_tree_shared_floats(T) * sizeof(float);
+        shared_size         = (size_t) GDN_SHARED_FLOATS(T) * sizeof(float);
         ggml_tensor * tree  = ggml_gdn_tree(in.ctx, in.q, in.k, in.v, in.g, in.beta, in.state, in.parent);
         const counts  a     = count(on_counted::dflash_cuda_gdn_tree, in.ctx, tree);
         ggml_tensor * delta = ggml_gdn_tree_delta(in.ctx, tree);

@@ -69,7 +69,7 @@ using namespace gdn_trees;
 void run_gpu_phases(const inputs & in, float * out) {
     const shape &       s = in.s;
     const gdn_tree_args a = gdn_tree_args_of(in.q, in.k, in.v, in.g, in.beta, in.state);
-    std::vector<float>  shared(gdn_tree_shared_floats(s.T));
+    std::vector<float>  shared(GDN_SHARED_FLOATS(s.T));
     const gdn_tree_data d   = { (const float *) in.q->data, (const float *) in.k->data, (const float *) in.v->data,
           (const float *) in.g->data, (const float *) in.beta->data, (const float *) in.state->data,
           (const int32_t *) in.parent->data, out };
@@ -219,7 +219,7 @@ void test_metal(bool channels) {
     std::memcpy(&ma, &a, sizeof a);
     std::memcpy(&mc, &c, sizeof c);
     const auto               f = [](const ggml_tensor * t) { return (const float *) t->data; };
-    std::vector<float>       shared(gdn_tree_shared_floats(s.T)), state(ggml_nelements(in.state));
+    std::vector<float>       shared(GDN_SHARED_FLOATS(s.T)), state(ggml_nelements(in.state));
     std::vector<std::thread> threads;
     for (uint32_t id = 0; id < GDN_THREADS; ++id) {
         threads.emplace_back([&, id] {

@@ -1,4 +1,4 @@
-#include "accept/verified_tree.h"
+#include "engine/verified_tree.h"
 
 namespace dflash {
 

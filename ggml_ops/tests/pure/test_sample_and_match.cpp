@@ -1,6 +1,6 @@
 // walk(): follows samples, stops at the first one that no child carries, samples at every visited node exactly once.
 
-#include "accept/walk.h"
+#include "accept/sample_and_match.h"
 
 #include "check.h"
 
