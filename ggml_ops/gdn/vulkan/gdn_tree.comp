@@ -102,8 +102,8 @@ void multiply() {
         }
         float of_k = 0.0, of_q = 0.0;
         for (int i = 0; i < GDN_CHANNELS; ++i) {
-            const float gate    = sg[t * GDN_CHANNELS + i] - sg[a * GDN_CHANNELS + i];
-            const float decayed = sk[a * GDN_CHANNELS + i] * (x.channels != 0 ? exp(gate) : 1.0);
+            const float decayed = sk[a * GDN_CHANNELS + i] *
+                (x.channels != 0 ? exp(sg[t * GDN_CHANNELS + i] - sg[a * GDN_CHANNELS + i]) : 1.0);
             of_k += decayed * sk[t * GDN_CHANNELS + i];
             of_q += decayed * sq[t * GDN_CHANNELS + i];
         }
