@@ -4,7 +4,7 @@
 import { Cell } from "../cell";
 import { passOf } from "../drafts/pass";
 import type { Passes } from "../drafts/passes";
-import type { ChatCompletionChunk, Delta, DraftingAnswer, ErrorAnswer, ProgressAnswer } from "../server/shapes";
+import type { ChatCompletionChunk, Delta, DraftingAnswer, ErrorAnswer, ProgressAnswer } from "../server/answers";
 import { eventsOf } from "../server/events";
 import { post, Refusal, request } from "../server/requests";
 import type { ToolCall, Turn } from "./turn";

@@ -1,7 +1,7 @@
 // Turn: one message of a conversation. A conversation's turns form a tree: an edited question or a second answer is a
 // sibling of the first.
 
-import type { DraftingAnswer, TimingsAnswer } from "../server/shapes";
+import type { DraftingAnswer, TimingsAnswer } from "../server/answers";
 
 export interface TextFile {
   name: string;

@@ -1,7 +1,7 @@
 // Pass: what one pass of the target did, as it is kept: lists in place of objects, and shares in ten-thousandths,
 // the server's own precision.
 
-import type { NodeAnswer, PassAnswer } from "../server/shapes";
+import type { NodeAnswer, PassAnswer } from "../server/answers";
 
 /** Who proposed a token. Kept as an index into this list. */
 export const ORIGINS = ["target", "draft", "lookup", "prediction", "mtp"] as const satisfies NodeAnswer["by"][];

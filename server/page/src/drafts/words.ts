@@ -1,6 +1,6 @@
 // How tokens and shares are written.
 
-import type { NodeAnswer } from "../server/shapes";
+import type { NodeAnswer } from "../server/answers";
 import { guessed, ORIGINS, type Pass, UNKNOWN } from "./pass";
 
 const ORIGIN_WORDS: Record<NodeAnswer["by"], string> = {

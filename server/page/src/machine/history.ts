@@ -1,6 +1,6 @@
 // History: the seconds that the server reported, without gaps.
 
-import type { LastSeconds, ThroughputSecond } from "../server/shapes";
+import type { LastSeconds, ThroughputSecond } from "../server/answers";
 
 const LEAST_WINDOW = 120;
 const IDLE: Omit<ThroughputSecond, "t"> = {

@@ -5,7 +5,7 @@ import { props } from "../server/facts";
 import { chosen } from "../server/models";
 import { getJson, Refusal } from "../server/requests";
 import { History } from "./history";
-import type { Computer, Machine, RouterMachine } from "../server/shapes";
+import type { Computer, Machine, RouterMachine } from "../server/answers";
 
 export type Seen =
   | { state: "waiting" }

@@ -1,6 +1,6 @@
 // Numbers with their units, and what the roofline says in words.
 
-import type { Costs, Fitted } from "../server/shapes";
+import type { Costs, Fitted } from "../server/answers";
 
 const KIB = 1024;
 
