@@ -288,17 +288,12 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
         }
     }
 
-    // The blocks that were multiplied one and three steps before block b, each in its own quad.
-    static constexpr int one_before(int b) { return (b + 3) % 4; }
-    static constexpr int three_before(int b) { return (b + 1) % 4; }
-
-    // Scales what was multiplied three steps before block b of the quad `now`.
+    // Scales the block three before block b of the quad `now`: its block 0, or one of the quad before.
     ISA_INLINE_MEMBER void scale_earlier_block(const quad_product & now, int b) {
-        const int earlier = three_before(b);
         if (b == 3) {
-            scale(now, earlier);
-        } else if (__builtin_expect(earlier < before_.n_blocks, 1)) {
-            scale(before_, earlier);
+            scale(now, 0);
+        } else if (__builtin_expect(b + 1 < before_.n_blocks, 1)) {
+            scale(before_, b + 1);
         }
     }
 
@@ -313,6 +308,7 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
             const int          n_unpack = g == n_groups_ - 1 && s < next.count ? blocks_of(next.quad + s) : 0;
 #pragma GCC unroll 4
             for (int b = 0; b < 4; ++b) {
+                const int one_before = (b + 3) % 4;
                 if (b == 3 && __builtin_expect(s == 0, 0)) {
                     begin_group(c, g);
                 }
@@ -323,7 +319,7 @@ template <class T, int ROWS, int CHUNK> class pipeline_of_32 {
                 compiler_barrier(&m_);
                 scale_earlier_block(now, b);
                 compiler_barrier(&m_);
-                store_tile(one_before(b), m_.sums[one_before(b)]);
+                store_tile(one_before, m_.sums[one_before]);
                 if (prefetches >> b & 1) {
                     prefetch_ahead<CACHE>(&x[b], sizeof(panel));
                 }
