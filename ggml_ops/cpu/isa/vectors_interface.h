@@ -1,11 +1,9 @@
-// What a vector header defines (vectors.h), each of which includes this at its end: the compiler checks it. W: floats
-// in a vector. A part of the sets has floats and halves alone (ISA_DOTPROD is 0).
+// What each vector header defines (vectors.h). It includes this at its end, so that the compiler checks it. W: floats
+// in a vector. With ISA_DOTPROD 0 a set has floats and halves alone.
 
-#define ISA_DEFINES(RESULT, FUNCTION, ...)                                                                   \
-    static_assert(std::is_pointer_v<decltype(static_cast<RESULT (*)(__VA_ARGS__)>(simd::FUNCTION))>, "simd:" \
-                                                                                                     ":" #FUNCTION)
-#define ISA_DEFINES_MEMBER(SIGNATURE, FUNCTION) \
-    static_assert(std::is_member_function_pointer_v<decltype(static_cast<SIGNATURE>(&three_rows::FUNCTION))>, #FUNCTION)
+// The operand of noexcept is compiled and not evaluated, so no code comes from it.
+#define ISA_DEFINES(RESULT, FUNCTION, ...) \
+    static_assert(noexcept(static_cast<RESULT (*)(__VA_ARGS__)>(simd::FUNCTION)), "simd::" #FUNCTION)
 
 struct simd_interface {
     // ---- types: one vector each ----
@@ -99,14 +97,14 @@ struct simd_interface {
     // ---- dot_products<R>: int32 accumulators of R rows with W columns ----
 
     using three_rows = dot_products<3>;
-    ISA_DEFINES_MEMBER(void (three_rows::*)(int, int32_t), set);
-    ISA_DEFINES_MEMBER(i32 (three_rows::*)(int) const, row);
+    static_assert(noexcept(static_cast<void (three_rows::*)(int, int32_t)>(&three_rows::set)));
+    static_assert(noexcept(static_cast<i32 (three_rows::*)(int) const>(&three_rows::row)));
     // <FULL_BYTES>(w0, w1, a, at): 8 inner positions, two vectors of weights against a[r] + at. FULL_BYTES: weights use
     // all 8 bits.
-    ISA_DEFINES_MEMBER(void (three_rows::*)(u8, u8, const int8_t * const *, int64_t), add<true>);
+    static_assert(
+        noexcept(static_cast<void (three_rows::*)(u8, u8, const int8_t * const *, int64_t)>(&three_rows::add<true>)));
 
 #endif
 };
 
 #undef ISA_DEFINES
-#undef ISA_DEFINES_MEMBER
