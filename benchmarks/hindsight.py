@@ -5,7 +5,8 @@ Usage: python benchmarks/hindsight.py [--drafters dflash ...] [--types q4_0 ...]
 
 In one process, on inflated pairs or on two files: all settings answer each prompt in turn. Fixed settings are trees and
 chains of a number of nodes, and no drafts; prompt lookup is on in all of them. The best of them is known only
-afterwards, and has luck on its side: it is the fastest of many.
+afterwards, and has luck on its side: it is the fastest of many. Two files of a real model answer the prompts of
+lookup.py, without its long ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
-from benchmarks import pairs, record
+from benchmarks import pairs, real_models, record
 from benchmarks.answers import acceptance_length, answers
 from benchmarks.systems import order
 from dflash_local.demo.pocket import DRAFTERS
@@ -27,6 +28,7 @@ from dflash_local.engine import Completion, Engine
 
 DEFAULT, OFF = "default", "off"
 LIMIT = 0.97  # of the best fixed setting's speed
+SHORT = 2500  # letters of a prompt
 
 
 def settings(trees: Sequence[int], chains: Sequence[int]) -> dict[str, dict[str, Any]]:
@@ -91,6 +93,13 @@ def chosen_pairs(args: Any, files: Sequence[Path] | None) -> Iterator[tuple[str,
             yield f"{drafter} {ftype.upper()}", pairs.make(args.work, args.shape, ftype, drafter)
 
 
+def short_prompts(limit: int) -> list[dict[str, Any]]:
+    """Prompts for real models, at most `limit` of them, spread evenly."""
+    prompts = [{"messages": prompt["messages"]} for prompt in record.read_prompts(real_models.PROMPTS)]
+    short = [prompt for prompt in prompts if len(str(prompt)) < SHORT]
+    return [short[i * len(short) // limit] for i in range(min(limit, len(short)))]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "hindsight", n_predict=160, repeats=3, limit=8)
     record.add_pair_options(ap)
@@ -103,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = args.files
     args.files = [file.name for file in files] if files else None  # a record has no paths of this machine
     table = record.Table(ap, args, markdown)
-    prompts = record.read_prompts(args.prompts, args.limit)
+    prompts = short_prompts(args.limit) if files else record.read_prompts(args.prompts, args.limit)
     options = settings(args.trees, args.chains)
     for name, pair in chosen_pairs(args, files):
         with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
