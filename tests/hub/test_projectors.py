@@ -252,6 +252,7 @@ def test_what_cannot_be_had(
     endpoint.fault("mmproj", refuse(503), times=20)
     assert fetch_url(address(endpoint), hub) == path and path.read_bytes() == content
     assert "using the one that was downloaded before" in hub.__dict__["notes"][-1]
+    endpoint.faults.clear()
     endpoint.fault("mmproj", lambda handler: send(handler, 302, b"", {"Location": handler.path}), times=50)
     assert fetch_url(address(endpoint), hub) == path
     assert "redirects" in hub.__dict__["notes"][-1]
