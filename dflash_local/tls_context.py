@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """For connections to servers: the system's authorities with those of SSL_CERT_FILE, since a company adds its own
-    there; those that httpx brings where the system has none. Do not change it: it is the same for all callers."""
+    """For connections to servers: the system's authorities, where a company adds its own, or those of SSL_CERT_FILE;
+    those that httpx brings where there are none. Do not change it: it is the same for all callers."""
     import ssl
 
     context = ssl.create_default_context()

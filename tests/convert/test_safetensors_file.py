@@ -78,7 +78,7 @@ BAD_HEADERS: dict[str, tuple[Any, str | None, str]] = {
     "no dtype": ({"a": {"shape": [2, 3], "data_offsets": [0, 24]}}, "a", "lacks dtype, shape or data_offsets"),
     "unknown dtype": ({"a": {**ENTRY, "dtype": "F12"}}, "a", "unknown dtype 'F12'"),
     "dtype is a list": ({"a": {**ENTRY, "dtype": ["F32"]}}, "a", "is no text"),
-    "too few halves of bytes": ({"a": {"dtype": "F4", "shape": [46], "data_offsets": [0, 24]}}, "a", "but has 24 bytes"),
+    "half as many": ({"a": {"dtype": "F4", "shape": [46], "data_offsets": [0, 24]}}, "a", "but has 24 bytes"),
     "half a byte": ({"a": {"dtype": "F4", "shape": [47], "data_offsets": [0, 24]}}, "a", "but has 24 bytes"),
     "bits left over": ({"a": {"dtype": "F6_E2M3", "shape": [31], "data_offsets": [0, 24]}}, "a", "but has 24 bytes"),
     "negative size": ({"a": {**ENTRY, "shape": [-2, -3]}}, "a", "not a list of sizes"),
