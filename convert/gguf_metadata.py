@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -85,29 +85,43 @@ class StoredGgufTensor:
         return self.n_rows * self.row_bytes
 
     def rows(self, first: int, last: int) -> npt.NDArray[np.uint8]:
-        """Rows from `first` to before `last` as stored, `[n, row_bytes]`."""
-        with self.path.open("rb") as file:
-            file.seek(self.offset + first * self.row_bytes)
-            data = file.read((last - first) * self.row_bytes)
-        return np.frombuffer(data, np.uint8).reshape(last - first, self.row_bytes)
+        """Rows from `first` to before `last` as stored, `[n, row_bytes]`. Raises ModelError."""
+        with self._opened() as file:
+            return self._read(file, first, last - first)
 
     def picked_rows(self, indices: Sequence[int]) -> npt.NDArray[np.uint8]:
-        """These rows as stored, in this order, `[n, row_bytes]`."""
+        """These rows as stored, in this order, `[n, row_bytes]`. Raises ModelError."""
         rows = np.empty((len(indices), self.row_bytes), np.uint8)
-        with self.path.open("rb") as file:
+        with self._opened() as file:
             for row, index in zip(rows, indices, strict=True):
-                file.seek(self.offset + index * self.row_bytes)
-                row[:] = np.frombuffer(file.read(self.row_bytes), np.uint8)
+                row[:] = self._read(file, index, 1)
         return rows
 
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with self.path.open("rb") as file:
+                yield file
+        except OSError as error:
+            raise ModelError(f"cannot read {self.path.name}: {error.strerror}", field=self.name) from error
+
+    def _read(self, file: BinaryIO, first: int, count: int) -> npt.NDArray[np.uint8]:
+        file.seek(self.offset + first * self.row_bytes)
+        data = file.read(count * self.row_bytes)
+        if len(data) != count * self.row_bytes:  # it was longer when its header was read
+            raise ModelError(
+                f"{self.path.name} ends inside tensor {self.name!r}", field=self.name, hint="download the file again"
+            )
+        return np.frombuffer(data, np.uint8).reshape(count, self.row_bytes)
+
     def chunks(self, n_bytes: int = 1 << 22) -> Iterator[npt.NDArray[np.uint8]]:
-        """All rows, about `n_bytes` at a time."""
+        """All rows, about `n_bytes` at a time. Raises ModelError."""
         step = max(1, n_bytes // max(1, self.row_bytes))
         for first in range(0, self.n_rows, step):
             yield self.rows(first, min(first + step, self.n_rows))
 
     def numbers(self) -> npt.NDArray[np.float32]:
-        """The whole tensor as float32, in its shape."""
+        """The whole tensor as float32, in its shape. Raises ModelError."""
         return quants.dequantize(self.rows(0, self.n_rows), self.type).reshape(self.shape)
 
 
@@ -192,9 +206,9 @@ def _split_number(path: Path, metadata: Mapping[str, Value], key: str, default: 
     return number
 
 
-def alignment_of(metadata: Mapping[str, Value]) -> Any:
+def alignment_of(metadata: Mapping[str, Value]) -> int:
     """The alignment in bytes of tensor data in a file with these keys."""
-    return metadata.get("general.alignment", u32(GGUF_DEFAULT_ALIGNMENT)).data
+    return int(metadata.get("general.alignment", u32(GGUF_DEFAULT_ALIGNMENT)).data)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Upstream's `dflash` dialect: the keys and tensors of a drafter GGUF, and their sources in the checkpoint.
+"""The keys and tensors that a drafter GGUF has by upstream's names, architecture `dflash`, and the sources of the
+tensors in the checkpoint. Other projects' names for them are in dialects.py.
 
 Source: src/models/dflash.cpp (`load_arch_hparams`, `load_arch_tensors`) of the pinned llama.cpp.
 """

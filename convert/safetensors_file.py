@@ -28,9 +28,14 @@ from dflash_local.errors import ConvertError
 from .strict_json import DuplicateKeyError, strict_json
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
-ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
-               "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}  # fmt: skip
+# All dtypes of the format, as of 0.8.0 of the package; few are converted (READABLE).
+ITEM_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8,
+             "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
+             "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64}  # fmt: skip
+ITEM_BYTES = {dtype: bits // 8 for dtype, bits in ITEM_BITS.items() if bits % 8 == 0}
 _Bad = Callable[..., ConvertError]  # what is wrong, and of which tensor -> the error
+_SAVE = "save the checkpoint unquantized, as bfloat16"
+_UNKNOWN = f"it may be newer than this version of dflash-local: {_SAVE}"
 READABLE: dict[str, npt.DTypeLike] = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
@@ -56,7 +61,7 @@ class StoredTensor:
             raise ConvertError(
                 f"tensor {self.name!r} has dtype {self.dtype}, it must be one of {', '.join(readable)}",
                 field=self.name,
-                hint="save the checkpoint unquantized, as bfloat16",
+                hint=_SAVE,
             )
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -99,10 +104,8 @@ def read_header(path: Path) -> list[StoredTensor]:
     Raises ConvertError; `field` is the tensor to blame, or else the file's name.
     """
 
-    def bad(what: str, field: str = path.name) -> ConvertError:
-        return ConvertError(
-            f"{path.name} is not a valid safetensors file: {what}", field=field, hint="download the file again"
-        )
+    def bad(what: str, field: str = path.name, hint: str = "download the file again") -> ConvertError:
+        return ConvertError(f"{path.name} is not a valid safetensors file: {what}", field=field, hint=hint)
 
     text, size = _header_text(path, bad)
     start, end = 8 + len(text), 0
@@ -111,7 +114,7 @@ def read_header(path: Path) -> list[StoredTensor]:
         name, n_bytes = entry.name, entry.end - entry.begin
         if entry.begin != end:
             raise bad(f"tensor {name!r} starts at byte {entry.begin}, the one before it ends at {end}", name)
-        if n_bytes != math.prod(entry.shape) * ITEM_BYTES[entry.dtype]:
+        if n_bytes * 8 != math.prod(entry.shape) * ITEM_BITS[entry.dtype]:
             raise bad(f"tensor {name!r} is {entry.dtype} {list(entry.shape)} but has {n_bytes} bytes", name)
         end = entry.end
         if end > size - start:
@@ -164,8 +167,10 @@ def _entries(header: dict[str, Any], bad: _Bad) -> Iterator[_Entry]:
         if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
             raise bad(f"tensor {name!r} lacks dtype, shape or data_offsets", name)
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-            raise bad(f"tensor {name!r} has the unknown dtype {dtype!r}", name)
+        if not isinstance(dtype, str):
+            raise bad(f"the dtype of tensor {name!r} is no text", name)
+        if dtype not in ITEM_BITS:
+            raise bad(f"tensor {name!r} has the unknown dtype {dtype!r}", name, _UNKNOWN)
         if not _is_sizes(shape):
             raise bad(f"the shape of tensor {name!r} is not a list of sizes", name)
         if any(n >= 2**64 for n in accumulate(shape, mul)):  # even if another size is 0

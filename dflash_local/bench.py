@@ -369,8 +369,10 @@ class _Turn:
 
     @classmethod
     def of(cls, prompts: Sequence[dict[str, Any]], sampling: SamplingParams, n_predict: int) -> _Turn:
+        from dflash_local.sampling import seed_of
+
         seed = 1 if sampling.seed is None else sampling.seed
-        return cls(prompts, [replace(sampling, seed=seed + i) for i in range(len(prompts))], n_predict)
+        return cls(prompts, [replace(sampling, seed=seed_of(seed, i)) for i in range(len(prompts))], n_predict)
 
     def ours(self, engine: Engine, budget: Budget, trace: TextIO | None, repeat: int) -> Iterator[Run]:
         """The answers of our engine."""

@@ -227,6 +227,7 @@ class Engine(Inspection):
 
     # ---- generation ----
 
+    # Not @checked: RequestOptions checks all arguments.
     def submit(
         self, prompt_tokens: Sequence[int], sampling: SamplingParams | None = None, **options: Unpack[SubmitKeywords]
     ) -> Generation:
@@ -423,6 +424,8 @@ class Engine(Inspection):
         return AnswerParser(self._native, prompt)
 
     # ---- slots ----
+
+    # save_slot, restore_slot and erase_slot are not @checked, since the methods that they call are.
 
     @checked
     def save_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:

@@ -1,4 +1,8 @@
-"""SamplingParams: how the next token is chosen. Names and defaults are llama.cpp's (`common_params_sampling`)."""
+"""SamplingParams: how the next token is chosen. Names and defaults are llama.cpp's (`common_params_sampling`).
+
+A new field also needs dflash_local/keywords.py and ggml_ops/accept/sampling_params.cpp; the field of HTTP bodies is
+derived from it (server/fields/derived.py).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from dflash_local.errors import RequestError
 
 _INT32_MAX = 2**31 - 1
 _LARGE = 1e6  # keeps every product of parameters finite
+_RANDOM_SEED = 2**32 - 1  # llama.cpp's: another seed each time
 _MAX_HISTORY = 2**20  # tokens a penalty looks back; their memory is reserved at once
 
 
@@ -124,8 +129,7 @@ class SamplingParams:
         """The `sampling` string of dflash_request_params: only what differs from the defaults; no seed means random."""
         chosen = {spec.name: value for spec in fields(self) if (value := getattr(self, spec.name)) != spec.default}
         if self.seed is not None:
-            # 2**32 - 1, to which -1 wraps, means "random" in llama.cpp.
-            chosen["seed"] = self.seed & 0xFFFFFFFF
+            chosen["seed"] = _folded(self.seed)
         return to_json(chosen)
 
     def settings(self) -> dict[str, Any]:
@@ -133,8 +137,21 @@ class SamplingParams:
         numbers = {spec.name: getattr(self, spec.name) for spec in fields(self) if "range" in spec.metadata}
         samplers = DEFAULT_SAMPLERS if self.samplers is None else self.samplers
         names = [SAMPLERS.get(letter, letter) for letter in samplers] if isinstance(samplers, str) else [*samplers]
-        seed = 0xFFFFFFFF if self.seed is None else self.seed & 0xFFFFFFFF
+        seed = _RANDOM_SEED if self.seed is None else _folded(self.seed)
         return {**numbers, "seed": seed, "ignore_eos": self.ignore_eos, "samplers": names}
+
+
+def seed_of(seed: int | None, choice: int) -> int | None:
+    """The seed of an answer's choice, from 0 on, if `seed` is the first one's. They count on in 32 bits past 2**32 - 1,
+    with which one choice of a repeatable answer would be random; a random seed stays so."""
+    if seed is None or _folded(seed) == _RANDOM_SEED:
+        return seed
+    return (_folded(seed) + choice) % _RANDOM_SEED
+
+
+def _folded(seed: int) -> int:
+    """The seed in the 32 bits that llama.cpp has for it; -1 becomes its random one."""
+    return seed % 2**32
 
 
 SAMPLING_FIELDS = frozenset(spec.name for spec in fields(SamplingParams))

@@ -297,11 +297,11 @@ class Scheduler:
             else:
                 n_passes += 1
         return StepCounts(
-            sum(len(update.tokens) for update in updates),
-            n_read,
-            n_passes,
-            sum(update.n_drafted for update in updates),
-            sum(update.n_accepted for update in updates),
+            tokens=sum(len(update.tokens) for update in updates),
+            prompt_tokens=n_read,
+            passes=n_passes,
+            draft_tokens=sum(update.n_drafted for update in updates),
+            accepted=sum(update.n_accepted for update in updates),
         )
 
     def _deliver(self, update: StepUpdate) -> Iterator[Waiter | None]:

@@ -6,6 +6,7 @@ Importing this module does not import httpx, which takes a tenth of a second; ma
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
+from dflash_local.tls_context import tls_context
 
 if TYPE_CHECKING:
     import ssl
@@ -54,15 +56,19 @@ class ServerClient:
     Args:
         silence: seconds without a byte of an answer after which a request fails.
 
+    Attributes:
+        address: the URL as messages show it, without a user's name and password.
+
     Raises:
         RequestError: it is no URL of a server.
         ServerError: the environment names a proxy that cannot be used.
     """
 
     def __init__(self, url: str, api_key: str | None = None, silence: float = SILENCE_TIMEOUT) -> None:
-        self.address = server_address(url)
+        self._url = server_address(url)
+        self.address = shown_address(self._url)
         self._silence = silence
-        self._http = _http_client(self.address)
+        self._http = _http_client(self._url)
         # Bytes, since a key may have any letters.
         self._headers = {b"Content-Type": b"application/json"}
         if api_key:
@@ -82,8 +88,10 @@ class ServerClient:
         request.
 
         Raises:
-            ServerError: the server refuses, breaks off, or sends something else.
+            ServerError: the server refuses, breaks off, or sends something else; or its stream ends without [DONE],
+                and no choice said why it finished.
         """
+        is_finished = False
         with self._response(path, body) as response:
             if response.status_code != 200:
                 raise self._refusal(response)
@@ -98,7 +106,13 @@ class ServerClient:
                     data = line[5:].strip()
                     if data == b"[DONE]":
                         return
-                    yield self._event(data)
+                    event = self._event(data)
+                    is_finished = is_finished or _finishes(event)
+                    yield event
+        if not is_finished:  # some servers send no [DONE]
+            raise ServerError(
+                f"{self.address} ended its answer early", hint="it, or a proxy on the way, may say why in its log"
+            )
 
     @contextmanager
     def _response(self, path: str, body: Mapping[str, Any] | None) -> Iterator[httpx.Response]:
@@ -108,7 +122,7 @@ class ServerClient:
         has_begun = False
         method, data = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
         timeout = httpx.Timeout(self._silence, connect=CONNECT_TIMEOUT)
-        url = self.address + path
+        url = self._url + path
         try:
             with self._http.stream(method, url, content=data, headers=self._headers, timeout=timeout) as response:
                 has_begun = True
@@ -166,26 +180,30 @@ class ServerClient:
 
 def server_address(url: str) -> str:
     """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
-    address = url.rstrip("/").removesuffix("/v1")
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(url)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port, or the brackets of an IPv6 address
         is_url = False
     if not is_url:
-        raise RequestError(f"{url!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080")
-    return address
+        raise RequestError(
+            f"{shown_address(url)!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080"
+        )
+    return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
+
+
+def shown_address(url: str) -> str:
+    """A URL for messages: without a user's name and password."""
+    return re.sub(r"(?<=//)[^/?#]*@", "", url, count=1)
 
 
 def _http_client(address: str) -> httpx.Client:
     """With the proxies of the environment, unless the address is this machine's: 127.0.0.1 of a proxy is the proxy."""
-    import ssl
-
     import httpx
 
     try:
         return httpx.Client(
-            verify=ssl.create_default_context(),  # the system's authorities, not those that httpx brings
+            verify=tls_context(),
             limits=httpx.Limits(max_keepalive_connections=0),
             trust_env=not _is_here(urlsplit(address).hostname or ""),
         )
@@ -208,12 +226,20 @@ def _is_here(host: str) -> bool:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines that end with a line feed. httpx's own lines end at U+2028 and others, too, which JSON strings may have."""
+    """Lines that end with a line feed; a rest without one is cut off, and no line of an event stream. httpx's own lines
+    end at U+2028 and others, too, which JSON strings may have."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         yield from lines
-    yield rest
+
+
+def _finishes(event: Mapping[str, Any]) -> bool:
+    """Whether a choice of the event says why it has finished."""
+    choices = event.get("choices")
+    return isinstance(choices, list) and any(
+        isinstance(choice, dict) and choice.get("finish_reason") for choice in choices
+    )
 
 
 def _message(body: Mapping[str, Any]) -> str | None:

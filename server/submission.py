@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from dflash_local.conversation import AnswerParser
+from dflash_local.conversation import AnswerParser, ChatPrompt
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.keywords import SubmitKeywords
-from dflash_local.sampling import SamplingParams
+from dflash_local.sampling import SamplingParams, seed_of
 from dflash_local.server.chat_prompt import render_chat
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.fields import Fields
@@ -17,6 +18,8 @@ from dflash_local.server.fields.generation_fields import MAX_CHOICES, Generation
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.security.api_keys import key_number
 from dflash_local.server.service import Service
+
+Prompt = TypeVar("Prompt")
 
 
 def start_chat(
@@ -28,13 +31,11 @@ def start_chat(
     prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
     prompt = replace(prompt, prompt=before + prompt.prompt)
     tokens = engine.chat_tokens(prompt)
-    generations = _submit_all(
-        engine,
-        fields,
-        1,
-        options,
-        lambda _, sampling, options: engine.submit_chat(prompt, sampling, tokens=tokens, **options),
-    )
+
+    def submit(prompt: ChatPrompt, sampling: SamplingParams, options: SubmitKeywords) -> Generation:
+        return engine.submit_chat(prompt, sampling, tokens=tokens, **options)
+
+    generations = _submit_all(engine, fields, [prompt], options, submit)
     return generations, [engine.answer_parser(prompt) for _ in generations]
 
 
@@ -45,13 +46,11 @@ def start_completion(
     engine = service.engine
     ignored = body.sent_parts(Engine.ignored(fields.sampling))  # parts of a schema that its grammar cannot enforce
     body.ignore(ignored, strict=service.settings.strict_fields)
-    return _submit_all(
-        engine,
-        fields,
-        len(prompts),
-        _submit_options(engine, fields),
-        lambda index, sampling, options: engine.submit(prompts[index], sampling, **options),
-    )
+
+    def submit(prompt: Sequence[int], sampling: SamplingParams, options: SubmitKeywords) -> Generation:
+        return engine.submit(prompt, sampling, **options)
+
+    return _submit_all(engine, fields, prompts, _submit_options(engine, fields), submit)
 
 
 def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:
@@ -65,29 +64,26 @@ def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:
 def _submit_all(
     engine: Engine,
     fields: RequestFields,
-    n_prompts: int,
+    prompts: Sequence[Prompt],
     options: SubmitKeywords,
-    submit: Callable[[int, SamplingParams, SubmitKeywords], Generation],
+    submit: Callable[[Prompt, SamplingParams, SubmitKeywords], Generation],
 ) -> list[Generation]:
     """All choices of all prompts, or none. Each choice has a seed of its own.
 
     `id_slot` is that of each prompt's first choice, as in llama-server: the others need not wait for it.
     """
     most = min(MAX_CHOICES, engine.max_requests)
-    if fields.n * n_prompts > most:
+    if fields.n * len(prompts) > most:
         raise RequestError(
-            f"n times the number of prompts must be at most {most}, got {fields.n * n_prompts}",
-            param="n" if n_prompts == 1 or fields.n > 1 else "prompt",
+            f"n times the number of prompts must be at most {most}, got {fields.n * len(prompts)}",
+            param="n" if len(prompts) == 1 or fields.n > 1 else "prompt",
             hint=None if most == MAX_CHOICES else "ask several times, or start the server with a larger --max-queue",
         )
     seed = fields.sampling.seed
-    samplings = [
-        fields.sampling if seed in (None, -1) else replace(fields.sampling, seed=seed + choice)
-        for choice in range(fields.n)
-    ]
+    samplings = [replace(fields.sampling, seed=seed_of(seed, choice)) for choice in range(fields.n)]
     generations: list[Generation] = []
     try:
-        for prompt in range(n_prompts):
+        for prompt in prompts:
             for choice, sampling in enumerate(samplings):
                 generations.append(submit(prompt, sampling, {**options, "id_slot": None} if choice else options))
     except BaseException:

@@ -22,8 +22,7 @@ from dflash_local.errors import DFlashError
 # start at once.
 COMMANDS = (
     "serve", "launch", "chat", "demo", "models", "pull", "pairs", "convert", "quantize", "train", "bench", "plan",
-    "doctor",
-    "rpc-server", "build", "wheel", "patch", "completion",
+    "doctor", "rpc-server", "build", "wheel", "patch", "completion",
 )  # fmt: skip
 
 EPILOG = """\

@@ -1,4 +1,5 @@
-"""Retries of downloads, by one rule: after a broken connection, from a busy server and under a rate limit.
+"""Retries of downloads, by one rule: after a broken connection, from a busy server and under a rate limit. Every other
+fault of a request is a HubError at once.
 
 Importing this module imports no HTTP client.
 """
@@ -9,13 +10,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dflash_local.errors import HubError
 from dflash_local.retry_after import retry_after
 
 MOST_FAILURES = 5  # of a download, without a new byte in between
 LONGEST_WAIT = 60.0  # seconds that a server may demand
+_NO_NETWORK = "check the network; --offline uses what the cache has"
+_NO_FILE = "a proxy, or the login page of this network, may answer there; --offline uses what the cache has"
+_NO_ADDRESS = "check the address, which may come from HF_ENDPOINT or MODEL_ENDPOINT"
+_NO_PROXY = "correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY=* passes them all by"
 
 T = TypeVar("T")
 
@@ -26,6 +31,16 @@ class TemporaryFault(Exception):
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
         self.wait = wait
+
+
+def open_session() -> Any:
+    """The session of huggingface_hub. Raises HubError: none can be made, as with a proxy that cannot be used."""
+    from huggingface_hub import get_session
+
+    try:
+        return get_session()
+    except Exception as error:  # ImportError, ValueError, InvalidURL, or what a client factory of the user raises
+        raise HubError(f"cannot go online: {_reason(error)}", hint=_NO_PROXY, status=0) from None
 
 
 @dataclass(frozen=True)
@@ -50,22 +65,25 @@ class Retries:
             HubError: it failed that often, or as `action` raises it.
         """
         failures = 0
+        faults = _Faults.of(self.session)
         while True:
             before = progress()
             try:
                 return action()
-            except (_network_fault(self.session), TemporaryFault) as error:
+            except (faults.connection, TemporaryFault) as error:
                 failures = 0 if progress() > before else failures + 1
-                reason = str(error) or type(error).__name__
                 if failures > most:
-                    raise HubError(
-                        f"cannot get {what} from {self.source}: {reason}",
-                        hint="check the network; --offline uses what the cache has",
-                        status=0,
-                    ) from None
+                    raise self._failed(what, error, _NO_NETWORK) from None
                 demand = getattr(error, "wait", None)
-                self.note(f"{what}: {reason}; trying again")
+                self.note(f"{what}: {_reason(error)}; trying again")
                 time.sleep(min(2.0**failures, 8) / 2 if demand is None else demand)
+            except faults.request as error:
+                raise self._failed(what, error, _NO_FILE) from None
+            except (faults.address, UnicodeError) as error:  # UnicodeError: a host's name that no resolver takes
+                raise self._failed(what, error, _NO_ADDRESS) from None
+
+    def _failed(self, what: str, error: Exception, hint: str) -> HubError:
+        return HubError(f"cannot get {what} from {self.source}: {_reason(error)}", hint=hint, status=0)
 
 
 def temporary_refusal(response: Any, server: str, hint: str = "try again then") -> Exception | None:
@@ -81,9 +99,20 @@ def temporary_refusal(response: Any, server: str, hint: str = "try again then") 
     return TemporaryFault(f"{reason} for {wait:.0f} s" if status == 429 and wait else reason, wait)
 
 
-def _network_fault(session: Any) -> type[Exception]:
-    """A session's class of network faults: httpx's, or since huggingface_hub 2 httpx2's."""
-    modules = (base.__module__.partition(".")[0] for base in type(session).__mro__)
-    package = next(name for name in modules if name.startswith("httpx"))
-    error: type[Exception] = import_module(package).TransportError
-    return error
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+class _Faults(NamedTuple):
+    """A session's classes of faults, httpx's, or since huggingface_hub 2 httpx2's: of the connection, of any request
+    (endless redirects, an answer that cannot be decoded), and of an address."""
+
+    connection: type[Exception]
+    request: type[Exception]
+    address: type[Exception]
+
+    @classmethod
+    def of(cls, session: Any) -> _Faults:
+        modules = (base.__module__.partition(".")[0] for base in type(session).__mro__)
+        client = import_module(next(name for name in modules if name.startswith("httpx")))
+        return cls(client.TransportError, client.RequestError, client.InvalidURL)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile
-from dflash_local.hub.retries import Retries, TemporaryFault, temporary_refusal
+from dflash_local.hub.retries import Retries, TemporaryFault, open_session, temporary_refusal
 
 TIMEOUT = 30.0  # seconds without a byte
 MOST_REFUSALS = 3  # of a listing; fewer, because without a network the cache can be used
@@ -103,9 +103,7 @@ class Transport:
 
     @cached_property
     def _session(self) -> Any:
-        from huggingface_hub import get_session
-
-        return get_session()
+        return open_session()
 
     @cached_property
     def _retries(self) -> Retries:

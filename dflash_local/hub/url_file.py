@@ -17,7 +17,7 @@ from dflash_local.errors import HubError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.hub import cache_space
 from dflash_local.hub.client import GO_ONLINE, Hub
-from dflash_local.hub.retries import Retries, TemporaryFault, temporary_refusal
+from dflash_local.hub.retries import Retries, TemporaryFault, open_session, temporary_refusal
 from dflash_local.hub.transport import TIMEOUT
 
 _ELSEWHERE = "free some, or point DFLASH_CACHE at a larger disk"
@@ -32,9 +32,9 @@ def fetch_url(url: str, hub: Hub) -> Path:
         RequestError: it is no http(s) address of a file.
         HubError: it cannot be had, or the disk is full.
     """
+    path = _kept(url)
     if found := _of_hub(url, hub):
         return found
-    path = _kept(url)
     if path.is_file() and (hub.offline or not _etag(path)):
         return path
     if hub.offline:
@@ -65,9 +65,13 @@ def _of_hub(url: str, hub: Hub) -> Path | None:
 
 def _kept(url: str) -> Path:
     """Where the file of an address is kept. Raises RequestError."""
-    parts = urlsplit(url)
-    name = PurePosixPath(unquote(parts.path)).name
-    if parts.scheme not in ("http", "https") or not parts.hostname or not name or "\\" in name:
+    try:
+        parts = urlsplit(url)
+        name = PurePosixPath(unquote(parts.path)).name
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port, or the brackets of an IPv6 address
+        name, is_server = "", False
+    if not is_server or not name or "\\" in name:
         raise RequestError(
             f"{url!r} is no http(s) address of a file", param="--mmproj-url", hint="a file here goes to --mmproj"
         )
@@ -97,9 +101,7 @@ class _UrlFile:
 
     def update(self) -> None:
         """Download the file, unless it is there and has the server's ETag. Raises HubError or OSError."""
-        from huggingface_hub import get_session
-
-        session = get_session()
+        session = open_session()
         part = self.path.with_name(self.path.name + ".incomplete")
         retries = Retries(self.url, session, self.hub.note)
         with part.open("wb") as out:

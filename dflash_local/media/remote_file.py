@@ -11,7 +11,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import httpcore
@@ -20,6 +19,7 @@ import httpx
 from dflash_local.media.media_hosts import MediaHosts
 from dflash_local.media.media_limits import MAX_BYTES, MIB
 from dflash_local.media.public_address import is_public
+from dflash_local.tls_context import tls_context
 
 TIMEOUT = 10.0  # seconds for all of it, redirects included
 MAX_REDIRECTS = 3
@@ -89,7 +89,7 @@ class RemoteFiles:
         headers = [(b"Host", url.netloc), *_HEADERS]
         try:
             with (
-                httpcore.ConnectionPool(network_backend=backend, ssl_context=_tls()) as pool,
+                httpcore.ConnectionPool(network_backend=backend, ssl_context=tls_context()) as pool,
                 pool.stream("GET", target, headers=headers) as response,
             ):
                 if response.status in _REDIRECTS:
@@ -202,8 +202,3 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return httpx.create_ssl_context()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -51,6 +52,7 @@ key_number: ContextVar[int] = ContextVar("key_number", default=0)
 
 
 KEY_HEADER = b"x-dflash-key"  # the number of a request's key, from a router to its instances
+_NUMBER = re.compile(rb"[0-9]{1,9}")
 
 
 class KeyCheck(HTTPMiddleware):
@@ -83,8 +85,12 @@ class RoutersKey(HTTPMiddleware):
     """ASGI middleware of an instance: the router, which checked the key, says its number."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key_number.set(next((int(value) for name, value in scope["headers"] if name == KEY_HEADER), 0))
-        await self._app(scope, receive, send)
+        said = next((value for name, value in scope["headers"] if name == KEY_HEADER), b"0")
+        if not _NUMBER.fullmatch(said):
+            await error_response(UNAUTHORIZED)(scope, receive, send)
+        else:
+            key_number.set(int(said))
+            await self._app(scope, receive, send)
 
 
 def _is_public(path: str) -> bool:

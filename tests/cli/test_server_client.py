@@ -119,6 +119,9 @@ BUSY = answer("503 Service Unavailable", b'{"error": {"message": "Loading model"
 CLOSED = answer("401 Unauthorized", b'{"error": {"message": "Invalid API key"}}')
 PAGE = answer("200 OK", b"<html>", "Content-Type: text/html")
 BROKEN = STREAM + chunk(f"data: {delta('half')}\n\n".encode()) + b"ff\r\ndata: {"
+HALF = chunk(f"data: {delta('half')}\n\n".encode())
+EARLY = STREAM + HALF + chunk(b"")
+CUT = STREAM + HALF + chunk(f"data: {delta('cut off')}".encode()) + chunk(b"")
 
 
 # ---- chat ----
@@ -141,6 +144,8 @@ BROKEN = STREAM + chunk(f"data: {delta('half')}\n\n".encode()) + b"ff\r\ndata: {
         (events('{"choices": [{"text": "hi"}]}'), "does not answer as OpenAI's", "check the address"),
         (events('{"error": {"message": "a pass \\u001b[31mfailed"}}'), "a pass ␛[31mfailed", "its log"),
         (events('{"error": 7}'), "broke off its answer", "its log"),
+        (EARLY, "ended its answer early", "a proxy on the way"),
+        (CUT, "ended its answer early", "a proxy on the way"),
     ],
 )
 def test_chat_says_what_is_wrong(
@@ -152,7 +157,7 @@ def test_chat_says_what_is_wrong(
     output = capsys.readouterr()
     first, second = two_lines(output.err)
     assert message in first and hint in second
-    assert output.out.strip() == ("half" if data is BROKEN else "")
+    assert output.out.strip() == ("half" if data in (BROKEN, EARLY, CUT) else "")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -195,6 +200,14 @@ def test_a_text_may_have_any_line_separator() -> None:
     assert "".join(change.content for change in changes) == text
 
 
+def test_a_server_may_send_no_done() -> None:
+    last = json.dumps({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    data = STREAM + chunk(f"data: {delta('whole')}\n\ndata: {last}\n\n".encode()) + chunk(b"")
+    with raw_server(data) as server:
+        changes = [*ServerBackend(server.url).answer([], {})]
+    assert "".join(change.content for change in changes) == "whole"
+
+
 # ---- launch ----
 
 
@@ -229,6 +242,33 @@ def test_what_is_no_url(url: str, capsys: pytest.CaptureFixture[str]) -> None:
         server_address(url)
     assert cli.main(["chat", "--url", url]) == 1
     two_lines(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://v1", "http://v1"),
+        ("http://v1/v1/", "http://v1"),
+        ("https://[::1]:1/a/v1", "https://[::1]:1/a"),
+        ("http://x/", "http://x"),
+    ],
+)
+def test_an_address(url: str, address: str) -> None:
+    assert server_address(url) == address
+
+
+def test_a_password_is_sent_but_not_shown() -> None:
+    with raw_server(BUSY) as server:
+        client = ServerClient(server.url.replace("//", "//me:secret@"))
+        assert client.address == server.url
+        with pytest.raises(ServerError):
+            list(client.events("/v1/chat/completions", BODY))
+    assert b"Authorization: Basic bWU6c2VjcmV0" in server.requests[0]
+    with pytest.raises(ServerError) as closed:
+        client.ask("/props")
+    with pytest.raises(RequestError) as wrong:
+        server_address("http://me:secret@host:99999")
+    assert "secret" not in f"{closed.value}{wrong.value}"
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".invalid", "a..b", "bad host"])

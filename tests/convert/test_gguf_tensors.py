@@ -34,6 +34,22 @@ def test_rows_are_those_that_gguf_reads() -> None:
         np.testing.assert_array_equal(found.rows(found.n_rows - 1, found.n_rows)[0], data[-1])
 
 
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    shutil.copy(DRAFTER, path)
+    tensor = list(read_header(path)[1].values())[-1]
+    with path.open("r+b") as file:
+        file.truncate(tensor.offset + tensor.n_bytes - 1)
+    last = tensor.n_rows - 1
+    for read in (lambda: tensor.rows(last, last + 1), lambda: tensor.picked_rows([last]), tensor.numbers):
+        with pytest.raises(ModelError, match="ends inside tensor") as error:
+            read()
+        assert error.value.field == tensor.name
+    path.unlink()
+    with pytest.raises(ModelError, match="cannot read x"):
+        tensor.rows(0, 1)
+
+
 def entry(name: bytes, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
     return struct.pack(f"<Q{len(name)}sI{len(shape)}QIQ", len(name), name, len(shape), *shape, kind, offset)
 

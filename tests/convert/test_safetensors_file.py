@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors
 
-from dflash_local.convert.safetensors_file import StoredTensor, read_header
+from dflash_local.convert.safetensors_file import ITEM_BITS, StoredTensor, read_header
 from dflash_local.errors import ConvertError
 
 from . import samples
@@ -77,7 +77,10 @@ BAD_HEADERS: dict[str, tuple[Any, str | None, str]] = {
     "entry is not an object": ({"a": 3}, "a", "lacks dtype, shape or data_offsets"),
     "no dtype": ({"a": {"shape": [2, 3], "data_offsets": [0, 24]}}, "a", "lacks dtype, shape or data_offsets"),
     "unknown dtype": ({"a": {**ENTRY, "dtype": "F12"}}, "a", "unknown dtype 'F12'"),
-    "dtype is a list": ({"a": {**ENTRY, "dtype": ["F32"]}}, "a", "unknown dtype"),
+    "dtype is a list": ({"a": {**ENTRY, "dtype": ["F32"]}}, "a", "is no text"),
+    "half as many": ({"a": {"dtype": "F4", "shape": [46], "data_offsets": [0, 24]}}, "a", "but has 24 bytes"),
+    "half a byte": ({"a": {"dtype": "F4", "shape": [47], "data_offsets": [0, 24]}}, "a", "but has 24 bytes"),
+    "bits left over": ({"a": {"dtype": "F6_E2M3", "shape": [31], "data_offsets": [0, 24]}}, "a", "but has 24 bytes"),
     "negative size": ({"a": {**ENTRY, "shape": [-2, -3]}}, "a", "not a list of sizes"),
     "fractional size": ({"a": {**ENTRY, "shape": [2.0, 3]}}, "a", "not a list of sizes"),
     "boolean size": ({"a": {**ENTRY, "shape": [True, 6]}}, "a", "not a list of sizes"),
@@ -126,6 +129,8 @@ SOUND: dict[str, Any] = {
     "escaped name": b'{"\\u0061": %s}' % json.dumps(ENTRY).encode(),
     "another field": {"a": {**ENTRY, "x": 1}},
     "empty tensor after one that begins there": {"a": ENTRY, "b": {**ENTRY, "shape": [0], "data_offsets": [0, 0]}},
+    **{dtype: {"a": {"dtype": dtype, "shape": [len(DATA) * 8 // bits], "data_offsets": [0, 24]}}
+       for dtype, bits in ITEM_BITS.items()},
     "empty tensor at the end": {"b": {**ENTRY, "shape": [0, 2**62], "data_offsets": [24, 24]}, "a": ENTRY},
 }  # fmt: skip
 
@@ -173,14 +178,21 @@ def test_unreadable_file(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "readable"),
-    [("BF16", True), ("F16", True), ("F32", True), ("F64", True), ("F8_E4M3", False), ("I64", False)],
-)
-def test_dtypes(tmp_path: Path, dtype: str, readable: bool) -> None:
+READABLE = ("BF16", "F16", "F32", "F64")
+
+
+@pytest.mark.parametrize("dtype", ITEM_BITS)
+def test_dtypes(tmp_path: Path, dtype: str) -> None:
     stored = StoredTensor(tmp_path, "a", dtype, (1,), 0)
-    if readable:
+    if dtype in READABLE:
         stored.check_dtype()
-    else:
-        with pytest.raises(ConvertError, match=f"tensor 'a' has dtype {dtype}"):
-            stored.check_dtype()
+        return
+    with pytest.raises(ConvertError, match=f"tensor 'a' has dtype {dtype}") as error:
+        stored.check_dtype()
+    assert error.value.hint == "save the checkpoint unquantized, as bfloat16"
+
+
+def test_a_dtype_that_may_be_newer(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match="unknown dtype 'F12'") as error:
+        read(write(tmp_path, {"a": {**ENTRY, "dtype": "F12"}}))
+    assert error.value.hint and "newer" in error.value.hint

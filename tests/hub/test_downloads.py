@@ -19,7 +19,7 @@ import pytest
 from dflash_local.errors import HubError
 from dflash_local.hub.client import Hub
 
-from .stand_in import COMMIT, TOKEN, StandIn, refuse, sha256
+from .stand_in import COMMIT, TOKEN, StandIn, refuse, send, sha256
 
 MODEL = bytes(range(256)) * 9000  # more than two chunks
 REPO = "user/Model-GGUF"
@@ -249,8 +249,6 @@ def test_no_hub_at_the_endpoint(make_hub: Make, endpoint: StandIn) -> None:
     assert failure(make_hub()).message.startswith(f"{REPO} has no revision 'main'")
 
     def page(handler: Any) -> None:
-        from .stand_in import send
-
         send(handler, 200, b"<html>")
 
     endpoint.fault("refs", page)
@@ -304,6 +302,51 @@ def test_without_the_hub_the_cache_serves(make_hub: Make, endpoint: StandIn, wai
     hub = make_hub()
     assert download(hub) == path
     assert hub.notes == [f"{REPO} does not exist, or is private or gated; using what the cache has of {REPO}"]
+
+
+def redirect_for_ever(handler: Any) -> None:
+    send(handler, 302, b"", {"Location": handler.path})
+
+
+def compress_badly(handler: Any) -> None:
+    send(handler, 200, b"no gzip", {"Content-Encoding": "gzip"})
+
+
+@pytest.mark.parametrize("answer", [redirect_for_ever, compress_badly])
+def test_a_network_that_answers_for_the_hub(
+    make_hub: Make, endpoint: StandIn, waits: list[float], answer: Callable[[Any], None]
+) -> None:
+    path = download(make_hub())
+    endpoint.fault("", answer, times=1000)
+    hub = make_hub()
+    assert download(hub) == path
+    assert "using what the cache has" in hub.notes[0]
+    error = failure(make_hub(), "user/Other")
+    assert (error.status, waits) == (0, [])
+    assert error.hint and "login page" in error.hint
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:x", "http://[::1", "http://a..b"])
+def test_an_endpoint_that_is_no_address(make_hub: Make, waits: list[float], address: str) -> None:
+    path = download(make_hub())
+    hub = make_hub(endpoint=address)
+    assert download(hub) == path
+    error = failure(hub, "user/Other")
+    assert error.hint and "HF_ENDPOINT" in error.hint and waits == []
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:70", "http://127.0.0.1:x"])
+def test_a_proxy_that_cannot_be_used(make_hub: Make, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    from huggingface_hub import close_session
+
+    path = download(make_hub())
+    monkeypatch.setitem(sys.modules, "socksio", None)  # httpx needs it for SOCKS
+    monkeypatch.setenv("all_proxy", proxy)
+    close_session()
+    hub = make_hub()
+    assert download(hub) == path
+    error = failure(hub, "user/Other")
+    assert error.status == 0 and error.hint and "ALL_PROXY" in error.hint
 
 
 @pytest.mark.parametrize("how", ["flag", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])

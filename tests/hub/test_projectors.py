@@ -238,7 +238,8 @@ def test_what_cannot_be_had(
     hub = make_hub()
     with pytest.raises(HubError, match="offline mode is on"):
         fetch_url(address(endpoint), make_hub(offline=True))
-    for url in ("ftp://host/a.gguf", "mmproj.gguf", "http:///a.gguf", "https://host/"):
+    broken = ("http://[::1/a.gguf", "http://host:99999/a.gguf", "http://host:0/a.gguf", f"{endpoint.endpoint}:x/a.gguf")
+    for url in ("ftp://host/a.gguf", "mmproj.gguf", "http:///a.gguf", "https://host/", *broken):
         with pytest.raises(RequestError, match="is no http"):
             fetch_url(url, hub)
     endpoint.fault("mmproj", refuse(404))
@@ -251,3 +252,7 @@ def test_what_cannot_be_had(
     endpoint.fault("mmproj", refuse(503), times=20)
     assert fetch_url(address(endpoint), hub) == path and path.read_bytes() == content
     assert "using the one that was downloaded before" in hub.__dict__["notes"][-1]
+    endpoint.faults.clear()
+    endpoint.fault("mmproj", lambda handler: send(handler, 302, b"", {"Location": handler.path}), times=50)
+    assert fetch_url(address(endpoint), hub) == path
+    assert "redirects" in hub.__dict__["notes"][-1]

@@ -161,6 +161,28 @@ def test_several_choices(server: Live, native: FakeNative) -> None:
     assert sorted(json.loads(entry["sampling"])["seed"] for entry in native.submitted) == [7, 8, 9]
 
 
+@pytest.mark.parametrize(
+    ("seed", "seeds"),
+    [
+        (-2, [0, 1, 2**32 - 2]),
+        (2**32 - 2, [0, 1, 2**32 - 2]),
+        (-(2**63), [0, 1, 2]),
+        (2**63 - 2, [0, 1, 2**32 - 2]),
+        (-1, [2**32 - 1] * 3),
+        (2**32 - 1, [2**32 - 1] * 3),
+        (2**64 - 1, [2**32 - 1] * 3),
+        (None, [None] * 3),
+    ],
+)
+def test_a_choice_is_random_only_if_all_are(
+    server: Live, native: FakeNative, seed: int | None, seeds: list[int | None]
+) -> None:
+    native.submitted.clear()
+    server.openai.chat.completions.create(model="fake", messages=MESSAGES, n=3, seed=seed)
+    found = [json.loads(entry["sampling"]).get("seed") for entry in native.submitted]
+    assert sorted(found, key=str) == sorted(seeds, key=str)
+
+
 def test_several_choices_streamed(server: Live) -> None:
     stream = server.openai.chat.completions.create(
         model="fake", messages=MESSAGES, n=3, stream=True, stream_options={"include_usage": True}

@@ -244,3 +244,9 @@ def test_a_server_for_others_has_many_names(named: Live) -> None:
 )
 def test_is_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(("said", "status"), [("7", 200), ("x", 401), ("", 401), ("-1", 401), ("9" * 5000, 401)])
+def test_the_number_of_a_routers_key(said: str, status: int) -> None:
+    with live(lambda _: Engine.over(FakeNative()), Settings(behind_router=True)) as server:
+        assert server.http.post(CHAT, json=BODY, headers={"X-Dflash-Key": said}).status_code == status

@@ -10,7 +10,7 @@ from dflash_local.cli.flags.named_models import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.errors import RequestError
-from dflash_local.server_client import server_address
+from dflash_local.server_client import server_address, shown_address
 
 # Flags of `serve` that also say which key a running server wants, and where it is, unless --url does.
 _KEY = frozenset({"api_key", "api_key_file"})
@@ -57,7 +57,7 @@ def refuse_for_running(args: LaunchFlags, typed: Mapping[str, Sequence[str]], ur
     known = _KEY if args.url else _KEY | _ADDRESS
     if other := [words[0] for place, words in typed.items() if place not in known]:
         raise RequestError(
-            f"a server runs at {url}, and {other[0]} is for one that starts",
+            f"a server runs at {shown_address(url)}, and {other[0]} is for one that starts",
             param=other[0],
             hint=f"leave it out, or start another server: --port {args.listening_port + 1}",
         )
@@ -66,9 +66,9 @@ def refuse_for_running(args: LaunchFlags, typed: Mapping[str, Sequence[str]], ur
 def refuse_without_model(args: LaunchFlags, url: str) -> None:
     """Raise RequestError if no server can be started, because --url names one or because no model is named."""
     if args.url:
-        raise RequestError(f"no server runs at {url}", hint="start it, or leave out --url")
+        raise RequestError(f"no server runs at {shown_address(url)}", hint="start it, or leave out --url")
     if not (args.model or args.hf_repo or args.models_dir or args.models_found or args.models_preset):
         raise RequestError(
-            f"no server runs at {url}, and no model is named",
+            f"no server runs at {shown_address(url)}, and no model is named",
             hint=f"{NO_MODEL}: dflash-local launch {args.program} -m TARGET.gguf",
         )

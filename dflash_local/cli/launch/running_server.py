@@ -13,13 +13,14 @@ from dflash_local.cli.launch.server_facts import ServerFacts, client_at
 from dflash_local.cli.launch.setup import Place
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import RequestError
+from dflash_local.server_client import shown_address
 
 
 def running_server(url: str, key: str) -> ServerFacts | None:
     """The server at `url`, once it has loaded its model; None if none runs there."""
     server = client_at(url, key)
     if isinstance(found := ServerFacts.of(server), float):
-        aside(f"waiting for the server at {url}, which loads its model ({found:.0%})")
+        aside(f"waiting for the server at {shown_address(url)}, which loads its model ({found:.0%})")
     while isinstance(found, float):
         time.sleep(0.5)
         found = ServerFacts.of(server)

@@ -1,0 +1,25 @@
+"""Which authorities are trusted for TLS: by `chat --url` and `launch` as by fetched media."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """For connections to servers: the system's authorities, where a company adds its own, or those of SSL_CERT_FILE;
+    those that httpx brings where there are none. Do not change it: it is the same for all callers."""
+    import ssl
+
+    context = ssl.create_default_context()
+    paths = ssl.get_default_verify_paths()
+    # A folder of authorities is not counted, since it is read only when one is needed.
+    if paths.cafile or paths.capath or context.cert_store_stats()["x509_ca"]:
+        return context
+    import httpx
+
+    return httpx.create_ssl_context()
