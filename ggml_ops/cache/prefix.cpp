@@ -157,7 +157,7 @@ int32_t cache::take_over(sequence & s, const std::vector<int32_t> & reusable, bo
         case source::HOST: break;
     }
     const int32_t n_kept = restore(s, entry, best.n_tokens);
-    if (loses_much(entry, best.n_tokens)) {
+    if (loses_much(entry, n_kept)) {
         host_.add(std::move(entry));
     }
     return n_kept;

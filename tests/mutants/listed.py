@@ -49,7 +49,7 @@ ENGINE = [
         ),
         ("= leader.reading() && leader.request_number == s.leader.request_number;", "= false;"),
         ("need = best.n_tokens + MIN_GAIN;", "need = best.n_tokens + 100 * MIN_GAIN;"),
-        ("if (loses_much(entry, best.n_tokens)) {", "if (false) {"),
+        ("if (loses_much(entry, n_kept)) {", "if (false) {"),
         tests=CACHE,
     ),
     *mutants_of(
