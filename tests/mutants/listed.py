@@ -115,7 +115,7 @@ ENGINE = [
         ),
     ),
     *mutants_of(
-        "ggml_ops/engine/costs.cpp",
+        "ggml_ops/budget/costs.cpp",
         ("verify.set(rows, best);", "verify.set(rows, first);"),
         ("verify.has(15) && verify.at(15) > 1.05 * verify.at(16)", "verify.has(15) && false"),
         tests=("native costs", "native tune"),
@@ -168,7 +168,7 @@ DRAFT = [
         tests=("native tree",),
     ),
     *mutants_of(
-        "ggml_ops/draft/cost_curve.cpp",
+        "ggml_ops/budget/cost_curve.cpp",
         ("ms = std::min(ms, 2.0 * (old + per_cell_ * cells));", ";"),
         ("trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);", ";"),
         (
@@ -178,7 +178,7 @@ DRAFT = [
         tests=("native choice", "native controller"),
     ),
     *mutants_of(
-        "ggml_ops/draft/choice.cpp",
+        "ggml_ops/budget/choice.cpp",
         (
             "const double ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
             "const double ms   = verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
