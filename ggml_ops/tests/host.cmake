@@ -44,7 +44,8 @@ dflash_named(sources
     accept block_accept logits_row token_probs
     budget choice cost_curve steady_size
     cpu/threads background team_size waiting
-    draft calibration corpus draft_vocabulary draft_window earlier_answers growth kv_history lookup prediction quotation
+    draft calibration corpus draft_vocabulary draft_window earlier_answers kv_history lookup prediction
+    quotation tree_growth
     cache conversation host_cache sequence slot_file
     engine controller slot tree_padding verified_tree
     files charsmap drafter_check embedding_check gguf_check gguf_file projector_check
@@ -76,7 +77,7 @@ add_library(below_engine STATIC EXCLUDE_FROM_ALL ${sources} ${text})
 target_include_directories(below_engine SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(below_engine PUBLIC parts common)
 
-dflash_named(sources draft calibration corpus earlier_answers growth lookup quotation)
+dflash_named(sources draft calibration corpus earlier_answers lookup quotation tree_growth)
 add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
@@ -111,7 +112,7 @@ dflash_tests(built/parts)
 dflash_tests(built/engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(built/below_engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
-set_tests_properties(growth_time lookup_time PROPERTIES RUN_SERIAL ON)
+set_tests_properties(lookup_time tree_growth_time PROPERTIES RUN_SERIAL ON)
 
 # Cases that the programs skip by default.
 dflash_whole_test(op_fusion all)

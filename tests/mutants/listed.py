@@ -159,7 +159,7 @@ DRAFT = [
         tests=("native tree",),
     ),
     *mutants_of(
-        "ggml_ops/draft/growth.cpp",
+        "ggml_ops/draft/tree_growth.cpp",
         (": a.parent > b.parent;", ": a.parent < b.parent;"),
         ("next.value = std::min(next.probability * n.value, max_value);", "next.value = next.probability * n.value;"),
         ("if (n.depth >= limits_.depth || c.n_pushed >= limits_.max_children) {", "if (n.depth >= limits_.depth) {"),
