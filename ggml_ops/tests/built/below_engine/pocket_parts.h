@@ -29,7 +29,8 @@ inline dflash_engine_params pocket_params(const char * model, bool kv_unified = 
     p.n_ctx                = 768;
     p.n_batch = p.n_ubatch = 256;
     p.n_threads = p.n_threads_batch = 1;
-    p.kv_unified = p.share_ctx      = kv_unified;
+    p.kv_unified                    = kv_unified;
+    p.share_ctx                     = kv_unified;
     p.cache_ram                     = 64;
     p.slot_similarity               = 0.1f;
     p.cache_idle_slots              = true;
