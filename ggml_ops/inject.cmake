@@ -4,7 +4,7 @@
 # deferred call runs at the end of the top directory, when all of them do.
 #
 # Each folder of ggml_ops belongs to one library as a whole:
-#   libdflash   base engine cache mtp target draft accept grammar tune api files media
+#   libdflash   base engine cache mtp target budget draft accept grammar tune api files media
 #   libllama    llama                llama-common          schema thin_common
 #   ggml-base   gdn transfers plan
 #   ggml        modules
@@ -146,7 +146,7 @@ function(dflash_join_ggml ggml)
 endfunction()
 
 function(dflash_add_library vendor)
-    foreach(folder base engine cache mtp target draft accept grammar tune api files media)
+    foreach(folder base engine cache mtp target budget draft accept grammar tune api files media)
         file(GLOB found CONFIGURE_DEPENDS ${DFLASH_DIR}/${folder}/*.cpp)
         list(APPEND sources ${found})
     endforeach()

@@ -7,7 +7,7 @@
 
 #pragma once
 
-#include "draft/growth.h"
+#include "draft/tree_growth.h"
 
 #include <cstdint>
 #include <functional>

@@ -42,8 +42,9 @@ struct number_field {
     double               least_positive = 0;   // smallest value allowed above 0
 };
 
-// Within what llama.cpp accepts (common/arg.cpp, common/sampling.cpp). dflash_local/sampling.py has the same list; a
-// test compares them.
+// Within what llama.cpp accepts (common/arg.cpp, common/sampling.cpp). A new field also needs dflash_local/sampling.py,
+// which has the same list, and keywords.py beside it (tests compare them), and accept/sampling.cpp if it changes a
+// shortcut.
 constexpr number_field NUMBERS[] = {
     { "temperature", &llama_params::temp, nullptr, 0, LARGE, MIN_TEMPERATURE },
     { "dynatemp_range", &llama_params::dynatemp_range, nullptr, 0, LARGE },

@@ -22,6 +22,7 @@
 #include "tune/kernel_timing.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <map>
 #include <type_traits>

@@ -4,6 +4,7 @@
 #include "cache/cache.h"
 
 #include <algorithm>
+#include <new>
 
 namespace dflash {
 
@@ -156,7 +157,7 @@ int32_t cache::take_over(sequence & s, const std::vector<int32_t> & reusable, bo
         case source::HOST: break;
     }
     const int32_t n_kept = restore(s, entry, best.n_tokens);
-    if (loses_much(entry, best.n_tokens)) {
+    if (loses_much(entry, n_kept)) {
         host_.add(std::move(entry));
     }
     return n_kept;
@@ -195,10 +196,14 @@ int32_t cache::share(const sequence & from, sequence & to, int32_t n) {
 }
 
 bool cache::share_memory(const sequence & from, const sequence & to) {
-    if (size() > 0 && target_memory().share(from.id, to.id)) {
+    if (size().has_value() && target_memory().share(from.id, to.id)) {   // the same cells
         return true;
     }
-    return make_room(from.n_past(), to.id, from.id) && target_memory().write(to.id, target_memory().read(from.id));
+    try {
+        return make_room(from.n_past(), to.id, from.id) && target_memory().write(to.id, target_memory().read(from.id));
+    } catch (const std::bad_alloc &) {   // this one reads it itself
+        return false;
+    }
 }
 
 }   // namespace dflash

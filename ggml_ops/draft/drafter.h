@@ -5,7 +5,7 @@
 
 #include "base/rope_position.h"
 #include "draft/draft_context.h"
-#include "draft/growth.h"
+#include "draft/tree_growth.h"
 #include "llama/drafter_kind.h"
 #include "llama/tap_cell.h"
 

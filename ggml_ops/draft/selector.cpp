@@ -2,9 +2,9 @@
 
 #include "base/error.h"
 #include "draft/domino.h"
-#include "draft/growth.h"
 #include "draft/lilicorr.h"
 #include "draft/markov.h"
+#include "draft/tree_growth.h"
 
 #include <algorithm>
 #include <cmath>

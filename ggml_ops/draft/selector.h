@@ -4,7 +4,7 @@
 #pragma once
 
 #include "draft/graph.h"
-#include "draft/growth.h"
+#include "draft/tree_growth.h"
 #include "llama/drafter_model.h"
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class selector {
     // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head *
     // n_slots] and logits [n_logits, n_head * n_slots].
     virtual void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const = 0;
-    // Fills in candidates and probabilities, as growth.h describes them, from one slot's ids and scores. probe may be
-    // null.
+    // Fills in candidates and probabilities, as tree_growth.h describes them, from one slot's ids and scores. probe may
+    // be null.
     virtual void finish(draft & drafted, draft_probe * probe) const = 0;
 
   protected:

@@ -3,10 +3,10 @@
 
 #pragma once
 
-#include "draft/choice.h"
-#include "engine/costs.h"
+#include "budget/choice.h"
+#include "budget/costs.h"
+#include "budget/steady_size.h"
 #include "engine/slot.h"
-#include "engine/steady_size.h"
 #include "engine/tree_padding.h"
 #include "target/pass_limits.h"
 

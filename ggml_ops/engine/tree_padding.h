@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include "engine/costs.h"
+#include "budget/costs.h"
+#include "budget/steady_size.h"
 #include "engine/slot.h"
-#include "engine/steady_size.h"
 #include "target/pass_limits.h"
 
 #include <cstdint>

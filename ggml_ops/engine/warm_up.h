@@ -2,9 +2,9 @@
 
 #pragma once
 
+#include "budget/costs.h"
 #include "cache/draft_memories.h"
 #include "dflash.h"
-#include "engine/costs.h"
 #include "target/target.h"
 
 #include <string>

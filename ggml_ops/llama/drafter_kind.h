@@ -1,6 +1,10 @@
 // The kinds of drafters: how to recognize each in a GGUF, and what it supports. Code that reads files, builds graphs,
 // checks requests or counts drafts looks up all differences between kinds here.
 //
+// A new kind has companions of its row: its tensors (llama/drafter_tensors.cpp) and keys (llama/drafter_model.cpp), a
+// selector in draft/ and its line in selector.cpp, what its header must say (files/drafter_check.cpp), and its
+// conversion (convert/kinds/). docs/contributing.md, "Add a drafter kind", has all steps.
+//
 // DFlare has no row: by all of this it is DFlash. Where it differs (files/drafter_check.cpp, draft/layers.cpp), its
 // tensors tell: layer_fusion, and attn_k_ctx and attn_v_ctx of each layer.
 

@@ -42,10 +42,12 @@ endif()
 # llama.cpp.
 dflash_named(sources
     accept block_accept logits_row token_probs
+    budget choice cost_curve steady_size
     cpu/threads background team_size waiting
-    draft calibration choice corpus cost_curve draft_vocabulary draft_window earlier_answers growth kv_history lookup prediction quotation
+    draft calibration corpus draft_vocabulary draft_window earlier_answers kv_history lookup prediction
+    quotation tree_growth
     cache conversation host_cache sequence slot_file
-    engine controller slot steady_size tree_padding verified_tree
+    engine controller slot tree_padding verified_tree
     files charsmap drafter_check embedding_check gguf_check gguf_file projector_check
     grammar gbnf trigger_search
     media encoder_turns media_table media_text
@@ -64,7 +66,7 @@ target_include_directories(sampler SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(sampler PUBLIC parts)
 
 # What the tests in built/parts also need.
-dflash_named(sources draft graph kv_ring engine costs)
+dflash_named(sources budget costs draft graph kv_ring)
 add_library(hidden_parts STATIC EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(hidden_parts PUBLIC parts)
 
@@ -75,13 +77,13 @@ add_library(below_engine STATIC EXCLUDE_FROM_ALL ${sources} ${text})
 target_include_directories(below_engine SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(below_engine PUBLIC parts common)
 
-dflash_named(sources draft calibration corpus earlier_answers growth lookup quotation)
+dflash_named(sources draft calibration corpus earlier_answers lookup quotation tree_growth)
 add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine cache target draft accept grammar media tune api files llama schema thin_common gdn
-    gdn/cpu transfers plan modules)
+dflash_sources(sources base engine cache target budget draft accept grammar media tune api files llama schema
+    thin_common gdn gdn/cpu transfers plan modules)
 add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)
@@ -110,7 +112,7 @@ dflash_tests(built/parts)
 dflash_tests(built/engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(built/below_engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
-set_tests_properties(growth_time lookup_time PROPERTIES RUN_SERIAL ON)
+set_tests_properties(lookup_time tree_growth_time PROPERTIES RUN_SERIAL ON)
 
 # Cases that the programs skip by default.
 dflash_whole_test(op_fusion all)

@@ -23,7 +23,7 @@ LAYERS = (
     ("mtp",),
     ("target",),
     ("accept",),
-    ("draft", "grammar"),
+    ("budget", "draft", "grammar"),
     ("media",),
     ("files", "schema"),
     ("base",),

@@ -49,7 +49,7 @@ ENGINE = [
         ),
         ("= leader.reading() && leader.request_number == s.leader.request_number;", "= false;"),
         ("need = best.n_tokens + MIN_GAIN;", "need = best.n_tokens + 100 * MIN_GAIN;"),
-        ("if (loses_much(entry, best.n_tokens)) {", "if (false) {"),
+        ("if (loses_much(entry, n_kept)) {", "if (false) {"),
         tests=CACHE,
     ),
     *mutants_of(
@@ -115,7 +115,7 @@ ENGINE = [
         ),
     ),
     *mutants_of(
-        "ggml_ops/engine/costs.cpp",
+        "ggml_ops/budget/costs.cpp",
         ("verify.set(rows, best);", "verify.set(rows, first);"),
         ("verify.has(15) && verify.at(15) > 1.05 * verify.at(16)", "verify.has(15) && false"),
         tests=("native costs", "native tune"),
@@ -159,7 +159,7 @@ DRAFT = [
         tests=("native tree",),
     ),
     *mutants_of(
-        "ggml_ops/draft/growth.cpp",
+        "ggml_ops/draft/tree_growth.cpp",
         (": a.parent > b.parent;", ": a.parent < b.parent;"),
         ("next.value = std::min(next.probability * n.value, max_value);", "next.value = next.probability * n.value;"),
         ("if (n.depth >= limits_.depth || c.n_pushed >= limits_.max_children) {", "if (n.depth >= limits_.depth) {"),
@@ -168,7 +168,7 @@ DRAFT = [
         tests=("native tree",),
     ),
     *mutants_of(
-        "ggml_ops/draft/cost_curve.cpp",
+        "ggml_ops/budget/cost_curve.cpp",
         ("ms = std::min(ms, 2.0 * (old + per_cell_ * cells));", ";"),
         ("trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);", ";"),
         (
@@ -178,7 +178,7 @@ DRAFT = [
         tests=("native choice", "native controller"),
     ),
     *mutants_of(
-        "ggml_ops/draft/choice.cpp",
+        "ggml_ops/budget/choice.cpp",
         (
             "const double ms   = fixed_ms + verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",
             "const double ms   = verify.at(rows, rows * n_attended) + (same ? 0.0 : previous.rebuild_ms);",

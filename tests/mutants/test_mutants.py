@@ -26,7 +26,7 @@ def test_each_line_is_there_once(repo: Path, mutant: Mutant) -> None:
 def test_the_core_is_covered() -> None:
     assert len(MUTANTS) >= 60 and max(Counter(MUTANTS).values()) == 1
     folders = Counter(mutant.file.rpartition("/")[0] for mutant in MUTANTS)
-    wanted = ("engine", "draft", "accept", "llama")
+    wanted = ("engine", "budget", "draft", "accept", "llama")
     assert all(folders[folder] >= 3 for folder in [*(f"ggml_ops/{name}" for name in wanted), "dflash_local", "convert"])
     assert sum(mutant.is_native for mutant in MUTANTS) < len(MUTANTS)
 

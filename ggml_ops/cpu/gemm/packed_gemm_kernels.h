@@ -1,9 +1,9 @@
 // Packed GEMM, written once for all instruction sets (packed_gemm.h). Included by isa/<set>.cpp after its vectors. All
 // sets give the same bits: integer sums are exact, and the float operations and their order are fixed here.
 //
-// The 4-bit kernel for AVX2, for example, is multiply() of panel_of_32 below, with the instructions of
-// isa/vectors_avx2.h, compiled in isa/avx2.cpp. Rows x columns that are computed together (packed_micro_kernel()), from
-// each set's PARTS_AT_ONCE and ROWS:
+// The kernels for AVX2, for example, are multiply() below with the instructions of isa/vectors_avx2.h, compiled in
+// isa/avx2.cpp: that of Q4_0 takes a panel_of_32, that of Q4_K a panel_q4_K (weight_types.h). Rows x columns that are
+// computed together (packed_micro_kernel()), from each set's PARTS_AT_ONCE and ROWS:
 //
 //   set      compiled in      instructions            1 row     2 rows    3 rows    4 rows and more
 //   AVX-512  isa/avx512.cpp   isa/vectors_avx512.h    1 x 64    2 x 32    3 x 32    up to 8 x 16

@@ -132,10 +132,6 @@ void leave_waker(dflash_waiting & waiting) {
 
 }   // namespace
 
-}   // namespace dflash
-
-namespace dflash {
-
 static void wait_for_change(dflash_waiting * waiting, int * value, int old) {
     std::atomic<int> &at = atomic_of(value), &spin_us = atomic_of(&waiting->spin_us);
     const auto        changed = [&] { return at.load(std::memory_order_acquire) != old; };

@@ -26,15 +26,16 @@ layout(binding = 5) readonly buffer S { float state[]; };
 layout(binding = 6) readonly buffer P { int parent[]; };
 layout(binding = 7) writeonly buffer O { float result[]; };   // outputs, then deltas
 
-// Pairs: row t and a row a <= t are at t * (t + 1) / 2 + a.
+// Named as in gdn_tree_gpu.h, with `m_` for its `m.` where a buffer has the name. Pairs: row t and a row a <= t are at
+// t * (t + 1) / 2 + a.
 shared int   up[ROWS];           // parent
 shared uvec2 above[ROWS];        // bits of the ancestors and the row itself; empty in padding rows
-shared float sk[ROWS * GDN_CHANNELS];
-shared float sq[ROWS * GDN_CHANNELS];
-shared float sg[ROWS * GDN_CHANNELS];   // log-gates summed from the root to the row; scalar: the row's own
-shared float ss[GDN_COLUMNS * (GDN_CHANNELS + 1)];
-shared float state_k[ROWS * GDN_COLUMNS];   // the decayed committed state times k; after solve: delta
-shared float state_q[ROWS * GDN_COLUMNS];
+shared float m_k[ROWS * GDN_CHANNELS];
+shared float m_q[ROWS * GDN_CHANNELS];
+shared float m_g[ROWS * GDN_CHANNELS];   // log-gates summed from the root to the row; scalar: the row's own
+shared float m_state[GDN_COLUMNS * (GDN_CHANNELS + 1)];
+shared float s_k[ROWS * GDN_COLUMNS];      // the decayed committed state times k; after solve: delta
+shared float s_q[ROWS * GDN_COLUMNS];
 shared float k_k[ROWS * (ROWS + 1) / 2];   // decay from a to t times k_a . k_t, zero unless a is an ancestor
 shared float q_k[ROWS * (ROWS + 1) / 2];   // the same with q_t, including t itself
 
@@ -53,7 +54,7 @@ void begin() {
         above[t] = bits;
     }
     for (int e = id; e < x.T * GDN_COLUMNS; e += GDN_THREADS) {
-        state_k[e] = state_q[e] = 0.0;
+        s_k[e] = s_q[e] = 0.0;
     }
     for (int p = id; p < x.T * (x.T + 1) / 2; p += GDN_THREADS) {
         k_k[p] = q_k[p] = 0.0;
@@ -64,17 +65,17 @@ void load(int channel) {
     const int head_k = head % x.H_k, gates = x.g0 + sequence * x.g3 + head * x.g1;
     for (int e = id; e < x.T * GDN_CHANNELS; e += GDN_THREADS) {
         const int t = e / GDN_CHANNELS, i = channel + e % GDN_CHANNELS;
-        sk[e]     = k[x.k0 + sequence * x.k3 + t * x.k2 + head_k * x.k1 + i];
-        sq[e]     = q[x.q0 + sequence * x.q3 + t * x.q2 + head_k * x.q1 + i];
+        m_k[e]    = k[x.k0 + sequence * x.k3 + t * x.k2 + head_k * x.k1 + i];
+        m_q[e]    = q[x.q0 + sequence * x.q3 + t * x.q2 + head_k * x.q1 + i];
         float sum = g[gates + t * x.g2 + (x.channels != 0 ? i : 0)];
         for (int a = up[t]; x.channels != 0 && a >= 0; a = up[a]) {
             sum += g[gates + a * x.g2 + i];
         }
-        sg[e] = sum;
+        m_g[e] = sum;
     }
     for (int e = id; e < GDN_COLUMNS * GDN_CHANNELS; e += GDN_THREADS) {
         const int c = e / GDN_CHANNELS, i = e % GDN_CHANNELS;
-        ss[c * (GDN_CHANNELS + 1) + i] =
+        m_state[c * (GDN_CHANNELS + 1) + i] =
             state[x.s0 + sequence * x.s3 + (head * x.S + column + c) * x.S + channel + i];
     }
 }
@@ -84,12 +85,13 @@ void multiply() {
         const int t = e / GDN_COLUMNS, c = e % GDN_COLUMNS;
         float     of_k = 0.0, of_q = 0.0;
         for (int i = 0; i < GDN_CHANNELS; ++i) {
-            const float s = ss[c * (GDN_CHANNELS + 1) + i] * (x.channels != 0 ? exp(sg[t * GDN_CHANNELS + i]) : 1.0);
-            of_k += s * sk[t * GDN_CHANNELS + i];
-            of_q += s * sq[t * GDN_CHANNELS + i];
+            const float s = m_state[c * (GDN_CHANNELS + 1) + i] *
+                (x.channels != 0 ? exp(m_g[t * GDN_CHANNELS + i]) : 1.0);
+            of_k += s * m_k[t * GDN_CHANNELS + i];
+            of_q += s * m_q[t * GDN_CHANNELS + i];
         }
-        state_k[e] += of_k;
-        state_q[e] += of_q;
+        s_k[e] += of_k;
+        s_q[e] += of_q;
     }
     int t = 0;
     for (int p = id; p < x.T * (x.T + 1) / 2; p += GDN_THREADS) {
@@ -102,10 +104,10 @@ void multiply() {
         }
         float of_k = 0.0, of_q = 0.0;
         for (int i = 0; i < GDN_CHANNELS; ++i) {
-            const float decayed = sk[a * GDN_CHANNELS + i] *
-                (x.channels != 0 ? exp(sg[t * GDN_CHANNELS + i] - sg[a * GDN_CHANNELS + i]) : 1.0);
-            of_k += decayed * sk[t * GDN_CHANNELS + i];
-            of_q += decayed * sq[t * GDN_CHANNELS + i];
+            const float decayed = m_k[a * GDN_CHANNELS + i] *
+                (x.channels != 0 ? exp(m_g[t * GDN_CHANNELS + i] - m_g[a * GDN_CHANNELS + i]) : 1.0);
+            of_k += decayed * m_k[t * GDN_CHANNELS + i];
+            of_q += decayed * m_q[t * GDN_CHANNELS + i];
         }
         k_k[p] += of_k;
         q_k[p] += of_q;
@@ -120,10 +122,10 @@ void decay() {
     for (int e = id; e < x.T * GDN_COLUMNS; e += GDN_THREADS) {
         float sum = 0.0;
         for (int a = e / GDN_COLUMNS; a >= 0; a = up[a]) {
-            sum += sg[a * GDN_CHANNELS];
+            sum += m_g[a * GDN_CHANNELS];
         }
-        state_k[e] *= exp(sum);
-        state_q[e] *= exp(sum);
+        s_k[e] *= exp(sum);
+        s_q[e] *= exp(sum);
     }
     int t = 0;
     for (int p = id; p < x.T * (x.T + 1) / 2; p += GDN_THREADS) {
@@ -133,7 +135,7 @@ void decay() {
         const int a   = p - t * (t + 1) / 2;
         float     sum = 0.0;
         for (int b = t; b > a; b = up[b]) {
-            sum += sg[b * GDN_CHANNELS];
+            sum += m_g[b * GDN_CHANNELS];
         }
         k_k[p] *= exp(sum);
         q_k[p] *= exp(sum);
@@ -146,26 +148,26 @@ void solve() {
         return;
     }
     for (int t = 0; t < x.T; ++t) {
-        float sum = state_k[t * GDN_COLUMNS + id];
+        float sum = s_k[t * GDN_COLUMNS + id];
         for (int a = 0; a < t; ++a) {
-            sum += k_k[t * (t + 1) / 2 + a] * state_k[a * GDN_COLUMNS + id];
+            sum += k_k[t * (t + 1) / 2 + a] * s_k[a * GDN_COLUMNS + id];
         }
-        const float value         = v[x.v0 + sequence * x.v3 + t * x.v2 + head * x.v1 + column + id];
-        const float gate          = beta[x.b0 + sequence * x.b3 + t * x.b2 + head * x.b1];
-        state_k[t * GDN_COLUMNS + id] = up[t] == GDN_PADDING ? 0.0 : gate * (value - sum);
+        const float value = v[x.v0 + sequence * x.v3 + t * x.v2 + head * x.v1 + column + id];
+        const float gate  = beta[x.b0 + sequence * x.b3 + t * x.b2 + head * x.b1];
+        s_k[t * GDN_COLUMNS + id] = up[t] == GDN_PADDING ? 0.0 : gate * (value - sum);
     }
 }
 
 void write() {
     for (int e = id; e < x.T * GDN_COLUMNS; e += GDN_THREADS) {
         const int t = e / GDN_COLUMNS, c = e % GDN_COLUMNS;
-        float     sum = state_q[e];
+        float     sum = s_q[e];
         for (int a = 0; a <= t; ++a) {
-            sum += q_k[t * (t + 1) / 2 + a] * state_k[a * GDN_COLUMNS + c];
+            sum += q_k[t * (t + 1) / 2 + a] * s_k[a * GDN_COLUMNS + c];
         }
         const int to = x.o0 + ((sequence * x.T + t) * x.H + head) * x.S + column + c;
-        result[to]                           = up[t] == GDN_PADDING ? 0.0 : sum * x.scale;
-        result[to + x.n * x.T * x.H * x.S] = state_k[e];
+        result[to]                         = up[t] == GDN_PADDING ? 0.0 : sum * x.scale;
+        result[to + x.n * x.T * x.H * x.S] = s_k[e];
     }
 }
 

@@ -1,6 +1,6 @@
 // Cost curves, and the choice of nodes, of a block's length and of whether to draft.
 
-#include "draft/choice.h"
+#include "budget/choice.h"
 
 #include "check.h"
 

@@ -1,6 +1,6 @@
 // grow() against brute force over every prefix, for marginals and lattices; chains; ties; degenerate drafts.
 
-#include "draft/growth.h"
+#include "draft/tree_growth.h"
 
 #include "check.h"
 #include "quotations.h"

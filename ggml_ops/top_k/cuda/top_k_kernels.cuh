@@ -18,8 +18,7 @@ constexpr int TOP_K_LISTS   = 4;                                             // 
 constexpr int TOP_K_COLUMNS = TOP_K_PART * TOP_K_LISTS * 32 * TOP_K_WARPS;   // of a row, at most
 
 struct top_k_args {
-    const float * values;
-    int64_t       stride;   // of rows, in floats
+    const float * values;   // [row][column]
     int           n_columns, n_parts, k;
     uint64_t *    lists;   // [row][part][k], in descending order
     int32_t *     out;     // [row][k]
@@ -50,7 +49,7 @@ static __global__ void __launch_bounds__(32 * TOP_K_WARPS) top_k_parts_kernel(co
     if (part >= args.n_parts) {
         return;
     }
-    const float * const values = args.values + row * args.stride;
+    const float * const values = args.values + (int64_t) row * args.n_columns;
     uint64_t * const    list   = args.lists + ((int64_t) row * args.n_parts + part) * args.k;
     uint64_t            numbers[TOP_K_VALUES], best = 0;   // 0: less than any number
 #pragma unroll

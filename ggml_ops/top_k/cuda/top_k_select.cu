@@ -13,8 +13,8 @@ bool dflash_cuda_top_k(ggml_backend_cuda_context & ctx, ggml_tensor * dst) {
     }
     const int                      n_parts = (int) ((values->ne[0] + TOP_K_PART - 1) / TOP_K_PART);
     ggml_cuda_pool_alloc<uint64_t> lists(ctx.pool(), n_rows * n_parts * k);
-    const top_k_args args = { (const float *) values->data, values->ne[0], (int) values->ne[0], n_parts, (int) k,
-        lists.get(), (int32_t *) dst->data };
+    const top_k_args args = { (const float *) values->data, (int) values->ne[0], n_parts, (int) k, lists.get(),
+        (int32_t *) dst->data };
     const dim3       parts((n_parts + TOP_K_WARPS - 1) / TOP_K_WARPS, n_rows), rows(1, n_rows);
     ggml_cuda_kernel_launch(
         top_k_parts_kernel, ggml_cuda_kernel_launch_params(parts, dim3(32 * TOP_K_WARPS), 0, ctx.stream()), args);

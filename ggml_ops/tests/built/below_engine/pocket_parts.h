@@ -20,7 +20,8 @@ inline tokens counted(int32_t from, int32_t n) {
     return t;
 }
 
-inline dflash_engine_params pocket_params(const char * model) {
+// kv_unified: sequences share cells; otherwise each has its own.
+inline dflash_engine_params pocket_params(const char * model, bool kv_unified = true) {
     ggml_backend_load_all();
     dflash_engine_params p = {};
     p.model                = model;
@@ -28,8 +29,8 @@ inline dflash_engine_params pocket_params(const char * model) {
     p.n_ctx                = 768;
     p.n_batch = p.n_ubatch = 256;
     p.n_threads = p.n_threads_batch = 1;
-    p.kv_unified                    = true;
-    p.share_ctx                     = true;
+    p.kv_unified                    = kv_unified;
+    p.share_ctx                     = kv_unified;
     p.cache_ram                     = 64;
     p.slot_similarity               = 0.1f;
     p.cache_idle_slots              = true;
@@ -45,8 +46,8 @@ struct pocket_parts {
     media_table          media;
     dflash::cache        cache;
 
-    explicit pocket_parts(const char * model) :
-        params(pocket_params(model)), models(params, {}), target(params, models), drafts(target, {}),
+    explicit pocket_parts(const char * model, bool kv_unified = true) :
+        params(pocket_params(model, kv_unified)), models(params, {}), target(params, models), drafts(target, {}),
         cache(target.params(), models, target, drafts, media) {}
 
     // Computes tokens [from, all) of a text for a sequence and returns the logits after the last one.

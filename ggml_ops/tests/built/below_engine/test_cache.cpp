@@ -7,9 +7,26 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <new>
 #include <string>
 
 using namespace dflash;
+
+// Blocks of this many bytes cannot be allocated, 0: all can.
+static size_t refused_size = 0;
+
+// All forms that could meet in one block: the sanitizer wants it freed as it was allocated.
+void * operator new(size_t size, const std::nothrow_t &) noexcept {
+    return size > 0 && size == refused_size ? nullptr : std::malloc(size > 0 ? size : 1);
+}
+
+void * operator new(size_t size) {
+    void * p = operator new(size, std::nothrow);
+    return p ? p : throw std::bad_alloc();
+}
+
+void operator delete(void * p) noexcept { std::free(p); }
+void operator delete(void * p, size_t) noexcept { std::free(p); }
 
 // Runs a request that reads its prompt and ends. Returns how many of its tokens were cached.
 static int32_t run(pocket_parts & r, int32_t id, const tokens & prompt) {
@@ -61,6 +78,23 @@ static void a_sequence_waits_for_another_that_reads(pocket_parts & r) {
     r.cache.end(0);
     r.cache.end(1);
     clear(r);
+}
+
+// Where each sequence has cells of its own, a beginning is copied through the host.
+static void without_memory_for_a_copy_it_is_read(const char * model) {
+    pocket_parts r(model, false);
+    const tokens first = counted(20, 100), second = after(first, 20);
+    r.cache.begin(0, first, first, true);
+    r.cache.begin(1, second, second, true);
+    r.read(0, first, 0);
+    r.cache.add_prompt(0, 100);
+    refused_size = r.target.memory().size(0);
+    CHECK(r.cache.follow(1, second) == 0);
+    refused_size = 0;
+    CHECK(r.cache.at(1).tokens.empty() && r.cache.at(1).reading() && r.cache.moved().shared == 0);
+    CHECK(run(r, 2, second) == 100 && r.cache.moved().shared == 1);
+    r.cache.end(0);
+    r.cache.end(1);
 }
 
 static void the_oldest_leaves_and_comes_back(pocket_parts & r) {
@@ -165,6 +199,7 @@ int main(int argc, char ** argv) {
     pocket_parts r(argv[1]);
     a_beginning_is_found(r);
     a_sequence_waits_for_another_that_reads(r);
+    without_memory_for_a_copy_it_is_read(argv[1]);
     the_oldest_leaves_and_comes_back(r);
     a_running_one_is_set_aside(r);
     a_file_gives_it_back(r, "test_cache.slot");

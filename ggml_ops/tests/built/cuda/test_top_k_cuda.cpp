@@ -18,7 +18,7 @@ std::vector<int32_t> selected(const std::vector<float> & values, int n_rows, int
     const int             n_columns = (int) values.size() / n_rows, n_parts = (n_columns + TOP_K_PART - 1) / TOP_K_PART;
     std::vector<uint64_t> lists((size_t) n_rows * n_parts * k, ~0ull);
     std::vector<int32_t>  out((size_t) n_rows * k, -1);
-    const top_k_args      args = { values.data(), n_columns, n_columns, n_parts, k, lists.data(), out.data() };
+    const top_k_args      args = { values.data(), n_columns, n_parts, k, lists.data(), out.data() };
     const dim3            block(32 * TOP_K_WARPS);
     emulated_cuda::launch(
         top_k_parts_kernel, dim3((n_parts + TOP_K_WARPS - 1) / TOP_K_WARPS, n_rows), block, 0, nullptr, args);

@@ -1,6 +1,6 @@
 // Measured costs: a pass is repeated until the caches are warm, and the best time counts.
 
-#include "engine/costs.h"
+#include "budget/costs.h"
 
 #include "check.h"
 

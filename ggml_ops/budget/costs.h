@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/stopwatch.h"
-#include "draft/cost_curve.h"
+#include "budget/cost_curve.h"
 
 #include <cstdint>
 #include <functional>

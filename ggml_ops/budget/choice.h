@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "draft/cost_curve.h"
+#include "budget/cost_curve.h"
 
 #include <cstdint>
 #include <map>

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "draft/cost_curve.h"
+#include "budget/cost_curve.h"
 
 #include <cstdint>
 

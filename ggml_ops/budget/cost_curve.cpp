@@ -1,4 +1,4 @@
-#include "draft/cost_curve.h"
+#include "budget/cost_curve.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "draft/growth.h"
+#include "draft/tree_growth.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "draft/choice.h"
+#include "budget/choice.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // grow() must be negligible beside the passes: less than 50 microseconds for 64 nodes of 15 positions, the median of
 // many runs. Built with optimization and without sanitizers, like the engine.
 
-#include "draft/growth.h"
+#include "draft/tree_growth.h"
 
 #include "check.h"
 

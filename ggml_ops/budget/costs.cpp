@@ -1,4 +1,4 @@
-#include "engine/costs.h"
+#include "budget/costs.h"
 
 #include "base/files.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-#include "engine/steady_size.h"
+#include "budget/steady_size.h"
 
 #include <algorithm>
 #include <limits>
