@@ -46,6 +46,7 @@ _FORMATS = {
 # Limits of ggml_ops/files/gguf_file.cpp.
 _MAX_KEY_LENGTH = 65535  # docs/gguf.md of ggml
 _MAX_STRING_LENGTH = 1 << 28
+_MAX_ITEMS = 1 << 24  # of an array; vocabularies have some 10^5, and an item takes some 10 to 100 bytes here
 _MAX_TENSOR_NAME = 63  # GGML_MAX_NAME - 1
 _MIN_ALIGNMENT, _MAX_ALIGNMENT = 32, 1 << 20  # ggml-backend's TENSOR_ALIGNMENT: mapped buffers must have it
 INTEGERS = frozenset(kind for kind, form in _FORMATS.items() if form in "BHIQbhiq")
@@ -340,10 +341,12 @@ class _Cursor:
         item = self._type()
         count: int = self._scalar("Q")
         if item == GGUFValueType.STRING:
-            if count * 8 > len(self._data):  # a string takes at least its length
+            if count > _MAX_ITEMS or count * 8 > len(self._data):  # a string takes at least its length
                 raise self._bad(f"the key {self._key!r} claims {count} strings")
             return Value(kind, [self._string() for _ in range(count)], item)
         if item == GGUFValueType.ARRAY:
             raise self._bad(f"the key {self._key!r} is an array of arrays")
+        if count > _MAX_ITEMS:
+            raise self._bad(f"the key {self._key!r} claims {count} numbers")
         at = self._take(count * struct.calcsize("<" + _FORMATS[item]))
         return Value(kind, struct.unpack_from(f"<{count}{_FORMATS[item]}", self._data, at), item)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from dflash_local.arguments import checked
-from dflash_local.errors import DFlashError, ResultTimeoutError
+from dflash_local.errors import DFlashError, ResultTimeoutError, again
 from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.native import QUOTE_SOURCES, PreparedRequest, SlotStats, StepUpdate, VerifiedTree
 from dflash_local.request_options import RequestOptions
@@ -342,7 +342,7 @@ class Generation:
     def _completion(self) -> Completion:
         assert self.outcome is not None
         if isinstance(self.outcome, DFlashError):
-            raise self.outcome
+            raise again(self.outcome)
         return self.outcome
 
     # The engine thread's side. Both return the waiter to wake, if any.

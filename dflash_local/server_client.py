@@ -60,7 +60,7 @@ class ServerClient:
         address: the URL as messages show it, without a user's name and password.
 
     Raises:
-        RequestError: it is no URL of a server.
+        RequestError: it is no URL of a server, or the key cannot be sent.
         ServerError: the environment names a proxy that cannot be used.
     """
 
@@ -72,6 +72,10 @@ class ServerClient:
         # Bytes, since a key may have any letters.
         self._headers = {b"Content-Type": b"application/json"}
         if api_key:
+            if not api_key.isprintable():  # a line feed would end the header, and half of a surrogate is no letter
+                raise RequestError(
+                    "the API key has characters that no header can have", param="api_key", hint="copy it once more"
+                )
             self._headers[b"Authorization"] = f"Bearer {api_key}".encode()
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Answer:
@@ -182,7 +186,8 @@ def server_address(url: str) -> str:
     """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
     try:
         parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_url = is_server and not parts.query and not parts.fragment  # a path is added
     except ValueError:  # the port, or the brackets of an IPv6 address
         is_url = False
     if not is_url:

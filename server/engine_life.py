@@ -80,7 +80,7 @@ class EngineLife:
         """Keep the engine, if there is one, loaded inside the block; it may fall asleep some time after the last one
         ends. Raises HTTPError if the engine is not available."""
         if self.recovery.refusal is not None:
-            raise self.recovery.refusal
+            raise again(self.recovery.refusal)
         async with self.sleep.awake():
             yield
 

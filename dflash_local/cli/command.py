@@ -42,10 +42,10 @@ def add_command(
     **options: Any,
 ) -> argparse.ArgumentParser:
     """A command's parser, with the flags that its class declares itself. Its texts are shown as they are if one of them
-    has several lines, else broken to fit."""
+    has several lines, else broken to fit. Flags are written whole: who hides a secret knows them by their names."""
     as_it_is = "\n" in description + options.get("epilog", "")
     options["formatter_class"] = argparse.RawDescriptionHelpFormatter if as_it_is else argparse.HelpFormatter
-    parser = commands.add_parser(name, help=summary, description=description, **options)
+    parser = commands.add_parser(name, help=summary, description=description, allow_abbrev=False, **options)
     parser.set_defaults(command=Command(parser, flags, run))
     add_flags(parser, flags)
     return parser

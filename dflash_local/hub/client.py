@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dflash_local.errors import HubError
+from dflash_local.errors import HubError, again
 from dflash_local.hub import cache_space
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
 from dflash_local.hub.transport import Transport
@@ -69,7 +69,7 @@ class Hub:
         if not self.offline:
             try:
                 if self._unreachable:
-                    raise self._unreachable
+                    raise again(self._unreachable)
                 return self._listed(repo, revision)
             except HubError as error:
                 if error.status == 0:

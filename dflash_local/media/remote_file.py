@@ -127,12 +127,14 @@ class _CheckedBackend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         failure: Exception | None = None
-        for address in self._addresses(host, port):
+        addresses = self._addresses(host, port)
+        for n_tried, address in enumerate(addresses):
+            # Each has its share of the time that is left: a network without IPv6 may swallow what goes to the first.
+            share = _left(self._deadline) / (len(addresses) - n_tried)
             try:
-                left = _left(self._deadline)
-                stream = self._backend.connect_tcp(address, port, left, local_address, socket_options)
+                stream = self._backend.connect_tcp(address, port, share, local_address, socket_options)
                 return _TimedStream(stream, self._deadline)
-            except httpcore.ConnectError as error:
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
         raise failure or httpcore.ConnectError("the host has no address")
 

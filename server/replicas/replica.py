@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Message
 
-from dflash_local.errors import EngineDeadError
+from dflash_local.errors import EngineDeadError, again
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.replicas.asked import REPLICA, Asked
 from dflash_local.server.service import Service
@@ -42,7 +42,7 @@ class Replica:
         while self._service.health()[0] != 200:
             if self._service.failure is not None:
                 await self.close()
-                raise self._service.failure
+                raise again(self._service.failure)
             await asyncio.sleep(_LOOK)
 
     async def answer(self, asked: Asked) -> AsyncIterator[list[Message]]:

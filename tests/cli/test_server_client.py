@@ -236,7 +236,19 @@ def test_launch_says_what_is_wrong(
 # ---- the address, the key, proxies, TLS ----
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://[::1", "http://x:0"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8080",
+        "ftp://x",
+        "http://",
+        "http://x:99999",
+        "http://[::1",
+        "http://x:0",
+        "http://x/v1?a=1",
+        "http://x#a",
+    ],
+)
 def test_what_is_no_url(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RequestError, match="is no URL"):
         server_address(url)
@@ -255,6 +267,14 @@ def test_what_is_no_url(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_an_address(url: str, address: str) -> None:
     assert server_address(url) == address
+
+
+@pytest.mark.parametrize("key", ["a\nX-Other: 1", "\udcff"])
+def test_a_key_that_no_header_can_have(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RequestError, match="API key"):
+        ServerClient("http://127.0.0.1:1", key)
+    assert cli.main(["chat", "--url", "http://127.0.0.1:1", "--api-key", key]) == 1
+    two_lines(capsys.readouterr().err)
 
 
 def test_a_password_is_sent_but_not_shown() -> None:

@@ -163,3 +163,15 @@ def test_the_pocket_models_pass_both(pocket: dict[str, Path]) -> None:
     for path in pocket.values():
         assert read_header(path)[1]
         check_gguf(path)
+
+
+@pytest.mark.parametrize("item", [STRING, U32])
+def test_an_array_of_too_many_items_is_refused_before_it_is_read(tmp_path: Path, item: int) -> None:
+    """Each would be an object of Python: a file of 8 GB without data would fill 64 GB of memory."""
+    path, count = tmp_path / "many.gguf", (1 << 24) + 1
+    body = struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + struct.pack("<Q1sIIQ", 1, b"k", ARRAY, item, count)
+    with path.open("wb") as file:
+        file.write(body)
+        file.truncate(len(body) + 8 * count)  # sparse
+    with pytest.raises(ModelError, match="'k' claims 16777217 "):
+        read_header(path)

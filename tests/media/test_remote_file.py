@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpcore
 import pytest
 
 from dflash_local.media import remote_file
@@ -264,3 +265,21 @@ def test_hosts_that_cannot_be_reached(site: _Site) -> None:
     site.pages["/a.png"] = greet
     with pytest.raises(RemoteFileError, match="could not be fetched"):
         site.files().read(site.url())
+
+
+def test_an_address_that_swallows_connections_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As IPv6 does where a network only pretends to have it."""
+    waits: list[float] = []
+    connect = httpcore.SyncBackend.connect_tcp
+
+    def swallowed(self: httpcore.SyncBackend, host: str, port: int, timeout: float, *rest: object) -> object:
+        waits.append(timeout)
+        if host != "127.0.0.1":
+            raise httpcore.ConnectTimeout("timed out")
+        return connect(self, host, port, timeout, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", swallowed)
+    with _serving() as site:
+        files = site.files(resolve=lambda host, port: ["::1", "127.0.0.1"])
+        assert files.read(site.url()) == png()
+    assert waits[0] < 0.6 * remote_file.TIMEOUT < waits[1]

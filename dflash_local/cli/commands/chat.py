@@ -44,7 +44,6 @@ def add_parser(commands: Commands) -> None:
         "chat in the terminal",
         _DESCRIPTION,
         epilog="commands inside the chat:\n" + HELP,
-        allow_abbrev=False,
     )
     add_model_flags(parser)
     add_flags(parser, SamplingFlags)

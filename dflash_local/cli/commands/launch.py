@@ -37,7 +37,6 @@ def add_parser(commands: Commands) -> None:
         epilog=EPILOG,
         usage="dflash-local launch PROGRAM [-m TARGET.gguf] [-md DRAFTER.gguf] [flags of serve] [-- arguments]\n       "
         "dflash-local launch PROGRAM --print\n       dflash-local launch --help",
-        allow_abbrev=False,
     )
     add_serve_flags(parser)
 

@@ -55,7 +55,6 @@ def add_parser(commands: Commands) -> None:
         "download a model, its drafter and its projector from the Hugging Face Hub",
         _DESCRIPTION,
         epilog=EPILOG,
-        allow_abbrev=False,
     )
     add_flags(parser, HubFlags)
 

@@ -63,7 +63,6 @@ def add_parser(commands: Commands) -> None:
         run,
         "find the drafter's best type on this machine",
         _DESCRIPTION,
-        allow_abbrev=False,
     )
     add_flags(parser, HubFlags, PromptFlags)
     media = ("mmproj", "mmproj_offload", "image_min_tokens", "image_max_tokens")

@@ -50,7 +50,6 @@ def add_parser(commands: Commands) -> None:
         run,
         "lend this machine's devices to another one",
         _DESCRIPTION,
-        allow_abbrev=False,
     )
     add_flags(parser, LogFlags)
 

@@ -48,7 +48,6 @@ def add_parser(commands: Commands) -> None:
         epilog=EPILOG,
         usage="dflash-local serve -m TARGET.gguf [-md DRAFTER.gguf] [flags]\n       "
         "dflash-local serve [--models-dir DIR] [flags]\n       dflash-local serve --help",
-        allow_abbrev=False,
     )
     add_serve_flags(parser)
 

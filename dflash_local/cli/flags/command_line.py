@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dflash_local.cli.flags.flag import Repeating
@@ -32,15 +32,10 @@ class CommandLine:
         for word in self.words:
             # A name, perhaps with =VALUE, or -nVALUE. No value looks like a flag: argparse would take it for one.
             name = word.partition("=")[0]
-            action = by_name.get(name) or by_name.get(word[:2]) or _abbreviated(name, by_name)
+            action = by_name.get(name) or by_name.get(word[:2])
             if action is not None:
                 place = place_of(action)
                 found[place] = (*(found.get(place, ()) if isinstance(action, Repeating) else ()), word)
             elif place:
                 found[place] += (word,)
         return found
-
-
-def _abbreviated(name: str, by_name: Mapping[str, argparse.Action]) -> argparse.Action | None:
-    """The flag of which `name` is the beginning; the parser refused one that could be several."""
-    return next((by_name[flag] for flag in by_name if len(name) > 2 and flag.startswith(name)), None)
