@@ -146,6 +146,7 @@ class ServerProcess:
             )
             self._wait(self._process)
         except OSError as error:
+            self.stop()
             raise type(self).failure(f"{self.name}: cannot start {self.argv[0]}: {error.strerror}") from None
         except BaseException:
             self.stop()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0
 # Seconds without a byte of an answer. Reading a long prompt takes minutes, in which not every server sends something.
 SILENCE_TIMEOUT = 600.0
+# Bytes of a whole answer, or of an event. A prompt's tokens come back in some of them.
+LONGEST_PART = 256 << 20
 
 _IS_IT_THERE = "is 'dflash-local serve' running there?"
 _ANOTHER_PROGRAM = "another program, or a proxy, may answer there: check the address and NO_PROXY"
@@ -44,7 +46,7 @@ class Answer:
         """The JSON object of the body; empty if there is none."""
         try:
             found = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -72,10 +74,7 @@ class ServerClient:
         # Bytes, since a key may have any letters.
         self._headers = {b"Content-Type": b"application/json"}
         if api_key:
-            if not api_key.isprintable():  # a line feed would end the header, and half of a surrogate is no letter
-                raise RequestError(
-                    "the API key has characters that no header can have", param="api_key", hint="copy it once more"
-                )
+            _check_key(api_key, self._url)
             self._headers[b"Authorization"] = f"Bearer {api_key}".encode()
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Answer:
@@ -85,7 +84,7 @@ class ServerClient:
             ServerError: there is no whole answer.
         """
         with self._response(path, body) as response:
-            return Answer(response.status_code, response.read())
+            return self._whole(response)
 
     def events(self, path: str, body: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
         """POST `body` to `path`; the JSON objects of the event stream that answers. Closing the generator ends the
@@ -105,7 +104,7 @@ class ServerClient:
                     f"{self.address} does not stream events, it sent {kind or 'something without a type'}",
                     hint=_ANOTHER_PROGRAM,
                 )
-            for line in _lines(response.iter_bytes()):
+            for line in self._lines(response.iter_bytes()):
                 if line.startswith(b"data:"):
                     data = line[5:].strip()
                     if data == b"[DONE]":
@@ -134,6 +133,30 @@ class ServerClient:
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise self._failure(error, has_begun) from None
 
+    def _whole(self, response: httpx.Response) -> Answer:
+        """The response with its body. Raises ServerError if that has more than LONGEST_PART bytes."""
+        body = bytearray()
+        for chunk in response.iter_bytes():
+            body += chunk
+            self._check_length(len(body))
+        return Answer(response.status_code, bytes(body))
+
+    def _lines(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Lines that end with a line feed; a rest without one is cut off, and no line of an event stream. httpx's own
+        lines end at U+2028 and others, too, which JSON strings may have. Raises ServerError if one is too long."""
+        rest = bytearray()
+        for chunk in chunks:
+            first, *others = chunk.split(b"\n")
+            rest += first
+            self._check_length(len(rest))
+            for line in others:
+                yield bytes(rest)
+                rest[:] = line
+
+    def _check_length(self, n_bytes: int) -> None:
+        if n_bytes > LONGEST_PART:
+            raise ServerError(f"{self.address} sent more than {LONGEST_PART >> 20} MiB at once", hint=_ANOTHER_PROGRAM)
+
     def _failure(self, error: Exception, has_begun: bool) -> ServerError:
         """What a fault of the network is to the user."""
         import httpx
@@ -157,13 +180,13 @@ class ServerClient:
     def _refusal(self, response: httpx.Response) -> ServerError:
         """An answer with an error's status, in the server's own words if it has some."""
         status, headers = response.status_code, response.headers
-        said = _message(Answer(status, response.read()).object)
+        said = _message(self._whole(response).object)
         message = said or f"{self.address} answered {status} {response.reason_phrase}".rstrip()
         wait = retry_after(headers)
-        if wait is not None:
-            hint: str | None = f"try again in {wait:.0f} s"
-        elif status in (401, 403):
-            hint = "give the key that the server wants: --api-key KEY"
+        if status in (401, 403):
+            hint: str | None = "give the key that the server wants: --api-key KEY"
+        elif wait is not None:
+            hint = f"try again in {wait:.0f} s"
         elif location := headers.get("Location"):
             hint = f"the server names another address: {location}"
         else:
@@ -197,6 +220,18 @@ def server_address(url: str) -> str:
     return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
 
 
+def _check_key(key: str, url: str) -> None:
+    """Raises RequestError if the key cannot be sent to this URL."""
+    # A line feed would end the header, and half of a surrogate is no letter.
+    if not key.isprintable() or key != key.strip():
+        raise RequestError("the API key has characters that no header can have", param="api_key", hint="copy it again")
+    if urlsplit(url).username is not None:
+        raise RequestError(
+            "there is an API key, and the URL has a user: a request can have only one of them", param="api_key",
+            hint="leave one of them out",
+        )  # fmt: skip
+
+
 def shown_address(url: str) -> str:
     """A URL for messages: without a user's name and password."""
     return re.sub(r"(?<=//)[^/?#]*@", "", url, count=1)
@@ -228,15 +263,6 @@ def _is_here(host: str) -> bool:
     except ValueError:
         return False
     return found.is_loopback or found.is_unspecified
-
-
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines that end with a line feed; a rest without one is cut off, and no line of an event stream. httpx's own lines
-    end at U+2028 and others, too, which JSON strings may have."""
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
 
 
 def _finishes(event: Mapping[str, Any]) -> bool:

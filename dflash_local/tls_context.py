@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ def tls_context() -> ssl.SSLContext:
 
     context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
-    # A folder of authorities is not counted, since it is read only when one is needed.
-    if paths.cafile or paths.capath or context.cert_store_stats()["x509_ca"]:
+    # What is in a folder of authorities is not counted, since it is read only when one is needed.
+    if paths.cafile or (paths.capath and any(Path(paths.capath).iterdir())) or context.cert_store_stats()["x509_ca"]:
         return context
     import httpx
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local import cli
+from dflash_local import cli, server_client
 from dflash_local.cli.chat.backends import ServerBackend
 from dflash_local.cli.launch import server_facts
 from dflash_local.errors import RequestError, ServerError
+from dflash_local.retry_after import retry_after
 from dflash_local.server_client import ServerClient, server_address
 from tests.media.samples import png
 from tests.patience import PATIENCE
@@ -269,12 +270,45 @@ def test_an_address(url: str, address: str) -> None:
     assert server_address(url) == address
 
 
-@pytest.mark.parametrize("key", ["a\nX-Other: 1", "\udcff"])
+@pytest.mark.parametrize("key", ["a\nX-Other: 1", "\udcff", "secret "])
 def test_a_key_that_no_header_can_have(key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RequestError, match="API key"):
+    with pytest.raises(RequestError, match="API key") as refused:
         ServerClient("http://127.0.0.1:1", key)
+    assert "secret" not in str(refused.value)
     assert cli.main(["chat", "--url", "http://127.0.0.1:1", "--api-key", key]) == 1
     two_lines(capsys.readouterr().err)
+
+
+def test_a_key_beside_a_user() -> None:
+    """httpx would drop the key without a word."""
+    with pytest.raises(RequestError, match="only one of them"):
+        ServerClient("http://me:password@127.0.0.1:1", "key")
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+def test_answers_have_a_longest_part(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_client, "LONGEST_PART", 1 << 20)
+    with raw_server(answer("200 OK", b"x" * (2 << 20), f"Content-Type: {kind}")) as server:
+        client = ServerClient(server.url)
+        with pytest.raises(ServerError, match="more than 1 MiB at once"):
+            if "event" in kind:
+                list(client.events("/a", BODY))
+            else:
+                client.ask("/a")
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After": "Fri, 31 Dec 99999 23:59:59 GMT"}, None),
+        ({"RateLimit": '"api";r=0;t=11'}, 11.0),
+        ({"RateLimit": '"api";r=499;t=287'}, None),  # requests are left
+        ({}, None),
+    ],
+)
+def test_when_to_ask_again(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers) == seconds
 
 
 def test_a_password_is_sent_but_not_shown() -> None:
