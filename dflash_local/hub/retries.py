@@ -85,7 +85,7 @@ class Retries:
             before = progress()
             try:
                 return action()
-            except (*faults.address, UnicodeError) as error:  # UnicodeError: a host's name that no resolver takes
+            except faults.address as error:
                 raise self._unreachable(what, error, _NO_ADDRESS) from None
             except (faults.connection, TemporaryFault) as error:
                 failures = 0 if progress() > before else failures + 1
@@ -138,5 +138,6 @@ class _Faults(NamedTuple):
     def of(cls, session: Any) -> _Faults:
         modules = (base.__module__.partition(".")[0] for base in type(session).__mro__)
         client = import_module(next(name for name in modules if name in ("httpx", "httpx2")))
-        address = (client.InvalidURL, client.UnsupportedProtocol)
+        # UnicodeError: a host's name that no resolver takes.
+        address = (client.InvalidURL, client.UnsupportedProtocol, UnicodeError)
         return cls(client.TransportError, client.ProxyError, client.RequestError, address)

@@ -274,8 +274,8 @@ def test_a_compressed_answer_is_not_kept(
 ) -> None:
     tagged(endpoint, '"one"')
     path = fetch_url(address(endpoint), make_hub())
-    tagged(endpoint, '"two"')
-    endpoint.faults.insert(0, lambda handler, request: send(handler, 200, b"packed", headers) is None)
+    endpoint.faults.clear()
+    endpoint.fault("mmproj", lambda handler: send(handler, 200, b"packed", headers))
     hub = make_hub()
     assert fetch_url(address(endpoint), hub) == path and path.read_bytes() == content
     assert "came compressed" in hub.__dict__["notes"][-1]
