@@ -11,15 +11,19 @@ read, never changed or removed.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from uuid import uuid4
 
 COMMIT = re.compile(r"[0-9a-fA-F]{40}")
 _OID = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # ENOSYS: of FUSE
+_WINDOWS_NO_RIGHT = 1314  # ERROR_PRIVILEGE_NOT_HELD
 # Letters, digits and _, with single / . - between them.
 _REPOSITORY = re.compile(r"\w+(?:[.-]\w+)*/\w+(?:[.-]\w+)*", re.ASCII)
 
@@ -70,6 +74,22 @@ def is_inside(path: str) -> bool:
     return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
 
 
+def _begins(commit: str, prefix: str) -> bool:
+    return COMMIT.fullmatch(commit) is not None and commit.lower().startswith(prefix.lower())
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """A new name in the same folder: of no other thread, and left by no process that had the same number."""
+    return path.with_name(f"{uuid4().hex}.{ending}")
+
+
+def _has_no_links(error: Exception) -> bool:
+    """Whether it says that this file system, or this user of Windows, makes no symlinks at all."""
+    if isinstance(error, NotImplementedError) or getattr(error, "winerror", None) == _WINDOWS_NO_RIGHT:
+        return True
+    return isinstance(error, OSError) and error.errno in _NO_LINKS
+
+
 @dataclass(frozen=True)
 class Cache:
     """The cache below `root`, which need not exist."""
@@ -96,7 +116,7 @@ class Cache:
             if is_inside(revision) and (commit := _read_ref(refs / revision)):
                 return commit
             snapshots = _names(self.repository(repo) / "snapshots")
-            return next((name for name in snapshots if name.startswith(revision) and COMMIT.fullmatch(name)), None)
+            return next((name for name in snapshots if _begins(name, revision)), None)
         others = (_read_ref(refs / name) for name in _names(refs))
         return _read_ref(refs / "main") or next(filter(None, others), None)
 
@@ -126,10 +146,12 @@ class Cache:
         """Make the snapshot's entry for a cached blob. Raises OSError."""
         blob, path = self.blob(file), self.snapshot(file)
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.link")
+        beside = _beside(path, "link")
         try:
             beside.symlink_to(os.path.relpath(blob, path.parent))
-        except (OSError, NotImplementedError):  # no symlinks on this file system
+        except (OSError, NotImplementedError) as error:
+            if not _has_no_links(error):
+                raise
             blob.replace(path)
             return path
         beside.replace(path)  # two processes may do this at once
@@ -141,7 +163,7 @@ class Cache:
         if _read_ref(path) == commit:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        beside = _beside(path, "tmp")
         beside.write_text(commit, encoding="ascii")
         beside.replace(path)
 

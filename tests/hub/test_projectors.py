@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from dflash_local.hub.client import Hub
 from dflash_local.hub.url_file import fetch_url
 from tests.projector_files import projector_file
 
-from .stand_in import StandIn, refuse, send
+from .stand_in import StandIn, refuse, send, send_file
 
 TARGET = "user/Seeing-GGUF"
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -256,3 +257,86 @@ def test_what_cannot_be_had(
     endpoint.fault("mmproj", lambda handler: send(handler, 302, b"", {"Location": handler.path}), times=50)
     assert fetch_url(address(endpoint), hub) == path
     assert "redirects" in hub.__dict__["notes"][-1]
+
+
+def test_a_file_that_is_gone_is_fetched_again(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes
+) -> None:
+    tagged(endpoint, '"one"')
+    path = fetch_url(address(endpoint), make_hub())
+    path.unlink()
+    assert fetch_url(address(endpoint), make_hub()) == path and path.read_bytes() == content
+
+
+@pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Encoding": "br"}])
+def test_a_compressed_answer_is_not_kept(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, headers: dict[str, str]
+) -> None:
+    tagged(endpoint, '"one"')
+    path = fetch_url(address(endpoint), make_hub())
+    endpoint.faults.clear()
+    endpoint.fault("mmproj", lambda handler: send(handler, 200, b"packed", headers))
+    hub = make_hub()
+    assert fetch_url(address(endpoint), hub) == path and path.read_bytes() == content
+    assert "came compressed" in hub.__dict__["notes"][-1]
+
+
+def test_a_part_that_was_not_asked_for(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, waits: list[float]
+) -> None:
+    endpoint.fault("mmproj", lambda handler: send(handler, 206, b"part", {"Content-Range": "bytes 0-3/4"}))
+    with pytest.raises(HubError, match="the server answered 206"):
+        fetch_url(address(endpoint), make_hub())
+    endpoint.fault("mmproj", lambda handler: send_file(handler, endpoint, headers={"ETag": '"one"'}, cut=1000))
+    endpoint.fault("mmproj", lambda handler: send(handler, 206, b"part", {"Content-Range": "bytes 5-8/9"}))
+    hub = make_hub()
+    assert fetch_url(address(endpoint), hub).read_bytes() == content
+    assert "another part" in hub.__dict__["notes"][-1]
+
+
+def test_a_tag_that_no_request_can_have(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes
+) -> None:
+    tagged(endpoint, '"\xe9"')
+    path = fetch_url(address(endpoint), make_hub())
+    assert path.read_bytes() == content
+    assert fetch_url(address(endpoint), make_hub()) == path
+
+
+def test_a_server_without_ranges_is_given_up(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, waits: list[float]
+) -> None:
+    endpoint.ranges = False
+    for after in (1000, 500) * 10:
+        endpoint.cut("mmproj", after)
+    with pytest.raises(HubError, match="cannot get mmproj-F16") as caught:
+        fetch_url(address(endpoint), make_hub())
+    assert (caught.value.status, len(waits)) == (0, 6)
+
+
+@pytest.mark.parametrize(("code", "hint"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check its rights")])
+def test_a_folder_that_cannot_be_written(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, monkeypatch: pytest.MonkeyPatch, code: int, hint: str
+) -> None:
+    def no(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "replace", no)
+    with pytest.raises(HubError, match="cannot write") as caught:
+        fetch_url(address(endpoint), make_hub())
+    assert caught.value.hint and caught.value.hint.startswith(hint)
+
+
+def test_a_password_in_an_address_is_not_shown(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, waits: list[float]
+) -> None:
+    url = address(endpoint).replace("//", "//me:secret@")
+    endpoint.fault("mmproj", refuse(404))
+    endpoint.fault("mmproj", refuse(503), times=100)
+    for hub in (make_hub(), make_hub(), make_hub(offline=True)):
+        with pytest.raises(HubError) as caught:
+            fetch_url(url, hub)
+        assert "secret" not in str(caught.value) + str(hub.__dict__["notes"])
+    with pytest.raises(RequestError) as refused:
+        fetch_url("ftp://me:secret@host/a.gguf", make_hub())
+    assert "secret" not in str(refused.value)
