@@ -108,7 +108,8 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "key listed twice": (b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + pair(b"a", 7, b"\1") * 2, "'a' is listed twice"),
     "unknown type": (HEAD_OF_ONE + pair(b"a", 99, b""), "unknown type 99"),
     "array of arrays": (HEAD_OF_ONE + pair(b"a", 9, struct.pack("<IQ", 9, 1)), "array of arrays"),
-    "endless numbers": (HEAD_OF_ONE + pair(b"a", 9, struct.pack("<IQ", 4, 2**62)), "at the key 'a'"),
+    "endless numbers": (HEAD_OF_ONE + pair(b"a", 9, struct.pack("<IQ", 4, 2**62)), "claims 4611686018427387904"),
+    "too many numbers": (HEAD_OF_ONE + pair(b"a", 9, struct.pack("<IQ", 4, 2**20)), "at the key 'a'"),
     "endless strings": (HEAD_OF_ONE + pair(b"a", 9, struct.pack("<IQ", 8, 2**60)), "claims 1152921504606846976"),
     "nothing": (b"", "not a GGUF file"),
 }  # fmt: skip
