@@ -77,7 +77,7 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
         shown = {name: f"{statistics.median(values):.0f}" for name, values in row["speeds"].items()}
         shown[row["best"]] = f"**{shown[row['best']]}**"
         als = f"{row['al'][DEFAULT]:.1f}, {row['al'][row['best']]:.1f}"
-        ratio = f"{row['ratio']:.3f} ({min(row['ratios']):.3f}-{max(row['ratios']):.3f})"
+        ratio = record.ratio_cells(row, LIMIT)[0]
         lines.append([row["pair"], f"{row['temperature']:g}", *(shown[name] for name in names), als, ratio,
                       f"{row['over_off']:.2f}"])  # fmt: skip
     return f"{record.table(head, lines)}\n\nTokens per second, medians of the repeats. {footer}\n"
@@ -97,7 +97,7 @@ def short_prompts(limit: int) -> list[dict[str, Any]]:
     """Prompts for real models, at most `limit` of them, spread evenly."""
     prompts = [{"messages": prompt["messages"]} for prompt in record.read_prompts(real_models.PROMPTS)]
     short = [prompt for prompt in prompts if len(str(prompt)) < SHORT]
-    return [short[i * len(short) // limit] for i in range(min(limit, len(short)))]
+    return record.spread(short, limit)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

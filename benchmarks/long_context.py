@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import LoadError
+from benchmarks.lookup import OURS, OURS_OFF, UPSTREAM
 from benchmarks.record import say
 from benchmarks.systems import PLAIN, Systems, common_flags, order, our_server, upstream_server
 from dflash_local import native
 from dflash_local.build import peer
 from dflash_local.diagnose.memory import Sizes
 
-OURS, OURS_OFF = "dflash-local", "dflash-local, lookup off"
 N_GRAMS = "upstream, n-grams"
 FIRST = "dflash_local/file_lock.py"  # what the tasks are about: the farthest text
 TASKS = {
@@ -40,10 +40,9 @@ REST = 600  # tokens of the context beside the files: the task, the template, th
 def commands(target: Path, bins: Path, threads: int, n_ctx: int) -> dict[str, list[str]]:
     """argv of every system."""
     common = common_flags(target, n_ctx, threads)
-    n_grams = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "8", "--spec-ngram-simple-size-m", "32"]
     return {
         PLAIN: upstream_server(bins, common),
-        N_GRAMS: upstream_server(bins, common, *n_grams),
+        N_GRAMS: upstream_server(bins, common, *UPSTREAM["ngram-simple 8, 32"]),
         OURS_OFF: our_server(common, "--no-cost-cache", "--lookup", "off"),
         OURS: our_server(common, "--no-cost-cache"),
     }

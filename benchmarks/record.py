@@ -104,6 +104,11 @@ def add_pair_choice(ap: argparse.ArgumentParser) -> None:
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """The chat requests of a file, at most `limit` of them, spread evenly."""
     prompts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return spread(prompts, limit)
+
+
+def spread(prompts: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
+    """At most `limit` of them, evenly."""
     if limit is None or limit >= len(prompts):
         return prompts
     return [prompts[i * len(prompts) // limit] for i in range(limit)]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
@@ -207,13 +207,8 @@ class ServerClient:
 
 def server_address(url: str) -> str:
     """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
-    try:
-        parts = urlsplit(url)
-        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        is_url = is_server and not parts.query and not parts.fragment  # a path is added
-    except ValueError:  # the port, or the brackets of an IPv6 address
-        is_url = False
-    if not is_url:
+    parts = http_url(url)
+    if parts is None or parts.query or parts.fragment:  # a path is added
         raise RequestError(
             f"{shown_address(url)!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080"
         )
@@ -230,6 +225,16 @@ def _check_key(key: str, url: str) -> None:
             "there is an API key, and the URL has a user: a request can have only one of them", param="api_key",
             hint="leave one of them out",
         )  # fmt: skip
+
+
+def http_url(url: str) -> SplitResult | None:
+    """The parts of an http(s) URL with a host; None if it is none."""
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port, or the brackets of an IPv6 address
+        return None
+    return parts if is_url else None
 
 
 def shown_address(url: str) -> str:

@@ -20,7 +20,7 @@ from dflash_local.hub import cache_space
 from dflash_local.hub.client import GO_ONLINE, Hub
 from dflash_local.hub.retries import Retries, TemporaryFault, open_session, temporary_refusal
 from dflash_local.hub.transport import TIMEOUT
-from dflash_local.server_client import shown_address
+from dflash_local.server_client import http_url, shown_address
 
 _ELSEWHERE = "free some, or point DFLASH_CACHE at a larger disk"
 _RIGHTS = "check its rights, or point DFLASH_CACHE elsewhere"
@@ -70,13 +70,9 @@ def _of_hub(url: str, hub: Hub) -> Path | None:
 
 def _kept(url: str) -> Path:
     """Where the file of an address is kept. Raises RequestError."""
-    try:
-        parts = urlsplit(url)
-        name = PurePosixPath(unquote(parts.path)).name
-        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port, or the brackets of an IPv6 address
-        name, is_server = "", False
-    if not is_server or not name or "\\" in name:
+    parts = http_url(url)
+    name = PurePosixPath(unquote(parts.path)).name if parts else ""
+    if not name or "\\" in name:
         message = f"{shown_address(url)!r} is no http(s) address of a file"
         raise RequestError(message, param="--mmproj-url", hint="a file here goes to --mmproj")
     return cache_dir() / "projectors" / hashlib.sha256(url.encode()).hexdigest()[:16] / name

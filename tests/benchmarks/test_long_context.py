@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks import long_context as benchmark
 from benchmarks.http_load import Answer, LoadError, LoadResult
-from benchmarks.long_context import FIRST, N_GRAMS, OURS, OURS_OFF, ROOT, TASKS, files, markdown, measure, row
+from benchmarks.long_context import FIRST, N_GRAMS, ROOT, TASKS, files, markdown, measure, row
+from benchmarks.lookup import OURS, OURS_OFF
 from benchmarks.systems import PLAIN, Systems
 from dflash_local import native
 
