@@ -109,7 +109,9 @@ class Hub:
             try:
                 self.cache.keep_ref(repo, name, commit)
             except OSError as error:
-                raise cache_space.failed(self.cache.root, error) from None
+                fault = cache_space.failed(self.cache.root, error)
+                fault.is_out_of_reach = True  # what a cache holds that is only read serves without this commit
+                raise fault from None
             return commit
         if revision and len(revision) >= 7:
             for entry in self._entries(repo, "commits/main"):

@@ -422,13 +422,17 @@ def test_every_timeout_says_what_happened() -> None:
             assert "for 30 s" in reason_of(kind(words)).replace("within", "for")
 
 
-def test_a_cache_that_takes_no_branch_is_an_error(make_hub: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    download(make_hub())
+def test_a_cache_that_takes_no_branch_serves_what_it_has(make_hub: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = download(make_hub())
 
     def no(*_: Any) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Cache, "keep_ref", no)
+    hub = make_hub()
+    assert download(hub) == path
+    assert hub.notes[0].startswith("cannot write to the cache") and hub.notes[0].endswith(f"has of {REPO}")
+    shutil.rmtree(path.parents[2])
     assert failure(make_hub()).message.startswith("cannot write to the cache")
 
 
