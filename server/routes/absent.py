@@ -8,7 +8,7 @@ from starlette.responses import Response
 from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import not_supported
 from dflash_local.server.routes import ollama
-from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.routes.endpoint import Handler, add_endpoint
 
 _TOOLS = "tools and MCP servers run in the client: this server runs no commands for those who can reach it"
 _AUDIO = "audio is not supported"
@@ -29,10 +29,6 @@ METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
 def add_routes(app: FastAPI, _service: object = None) -> None:
     """Answer them with 501 and the reason."""
 
-    async def absent(request: Request) -> Response:
-        why = ABSENT[request.scope["route"].path]
-        raise not_supported(f"{request.method} {request.url.path}: {why}")
-
     async def adapters(request: Request) -> Response:
         """None are loaded."""
         return JSON([])
@@ -40,7 +36,14 @@ def add_routes(app: FastAPI, _service: object = None) -> None:
     async def set_adapters(request: Request) -> Response:
         raise not_supported(_LORA)
 
-    for path in ABSENT:
-        add_endpoint(app, (path,), absent, answer=None, methods=METHODS, include_in_schema=False)
+    for path, why in ABSENT.items():
+        add_endpoint(app, (path,), _absent(why), answer=None, methods=METHODS, include_in_schema=False)
     add_endpoint(app, ("/lora-adapters",), adapters, answer=None, methods=["GET"], include_in_schema=False)
     add_endpoint(app, ("/lora-adapters",), set_adapters, answer=None, include_in_schema=False)
+
+
+def _absent(why: str) -> Handler:
+    async def absent(request: Request) -> Response:
+        raise not_supported(f"{request.method} {request.url.path}: {why}")
+
+    return absent

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import RequestError
@@ -20,11 +21,11 @@ from dflash_local.server.shapes.error import ErrorAnswer
 Handler = Callable[..., Awaitable[Response]]
 
 
-class Endpoint(APIRoute):
+class Endpoint(Route):
     """A route whose handler takes the request, or the request and `body`: its annotation, a Fields, is what is read.
 
-    FastAPI documents it by its signature but does not run it: bodies are checked by `Fields.of`, whose refusals are
-    OpenAI's, and answers are sent as they are.
+    Starlette runs it and FastAPI documents it: bodies are checked by `Fields.of`, whose refusals are OpenAI's, and
+    answers are sent as they are.
     """
 
     def __init__(
@@ -32,18 +33,20 @@ class Endpoint(APIRoute):
         path: str,
         endpoint: Handler,
         *,
+        methods: Sequence[str],
         event: Any = None,
         needs: Callable[[Service], object],
         wakes: bool = True,
-        **options: Any,
+        include_in_schema: bool = True,
+        **documented: Any,
     ) -> None:
         self.event, self.needs = event, needs
-        hints = get_type_hints(endpoint)
-        self.reads: type[Fields] | None = hints.get("body")
-        self._parameters = hints.keys() - {"request", "return"}  # of the path or the query: FastAPI reads them
+        self.reads: type[Fields] | None = get_type_hints(endpoint).get("body")
         self.wakes = wakes and self.reads is not None
-        self._documented = options
-        super().__init__(path, endpoint, **{**options, "responses": None})
+        answer = self._answer if self.reads is None else self._read_and_answer
+        super().__init__(path, answer, name=endpoint.__name__, include_in_schema=include_in_schema)
+        self.endpoint, self.methods = endpoint, set(methods)
+        self._documented = documented | {"methods": methods, "include_in_schema": include_in_schema}
 
     def documented(self) -> APIRoute:
         """The route with the shapes of its answers, for the OpenAPI document: pydantic needs longer for them than the
@@ -58,25 +61,21 @@ class Endpoint(APIRoute):
         async with scope["app"].state.service.life.awake():
             await super().handle(scope, receive, send)
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What runs for each request."""
-        handler, reads, needs = self.endpoint, self.reads, self.needs
-        if reads is None:
-            return super().get_route_handler() if self._parameters else handler
+    async def _answer(self, request: Request) -> Response:
+        return await self.endpoint(request)
 
-        async def read_and_handle(request: Request) -> Response:
-            service = request.app.state.service
-            needs(service)  # before the body is read: a server that still loads says so whatever is sent
-            settings = service.settings
-            body = reads.of(await read_json(request, settings.limits.body), strict=settings.strict_fields)
-            try:
-                response: Response = await handler(request, body)
-            except RequestError as error:
-                raise body.blame(error) from None
-            list_ignored(response, self.path, body)
-            return response
-
-        return read_and_handle
+    async def _read_and_answer(self, request: Request) -> Response:
+        assert self.reads is not None
+        service = request.app.state.service
+        self.needs(service)  # before the body is read: a server that still loads says so whatever is sent
+        settings = service.settings
+        body = self.reads.of(await read_json(request, settings.limits.body), strict=settings.strict_fields)
+        try:
+            response: Response = await self.endpoint(request, body)
+        except RequestError as error:
+            raise body.blame(error) from None
+        list_ignored(response, self.path, body)
+        return response
 
 
 def list_ignored(answer: Response, path: str, body: Fields) -> None:
@@ -87,8 +86,13 @@ def list_ignored(answer: Response, path: str, body: Fields) -> None:
 
 
 def query_parameter(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
-    """Documents a parameter that the handler reads itself, since FastAPI's refusals have another shape than ours."""
+    """Documents a parameter of the query, which the handler reads itself."""
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
+
+
+def path_parameter(name: str, description: str) -> dict[str, Any]:
+    """Documents a parameter of the path, which the handler reads itself."""
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
 
 
 def query_number(request: Request, name: str, must: str, n_digits: int) -> int:
@@ -135,7 +139,7 @@ def add_endpoint(
                 handler,
                 event=event,
                 needs=needs,
-                methods=list(methods),
+                methods=methods,
                 response_model=None,
                 response_class=Response,
                 responses=responses,

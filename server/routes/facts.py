@@ -12,10 +12,14 @@ from dflash_local.server.embeddings.embedding_metrics import embedding_metrics, 
 from dflash_local.server.encoding import JSON
 from dflash_local.server.formats import facts
 from dflash_local.server.http_errors import HTTPError, not_supported
-from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.routes.endpoint import add_endpoint, path_parameter, query_parameter
 from dflash_local.server.service import Service
 from dflash_local.server.shapes.facts import Health, Model, Models, Props, Slot
 from dflash_local.stats import EngineStats
+
+_MODEL = {"parameters": [path_parameter("model", "one of the model's names")]}
+_IF_FULL = query_parameter("fail_on_no_slot", "if not empty, 503 if no slot is free", {"type": "string", "default": ""})
+_SLOTS = {"parameters": [_IF_FULL]}
 
 
 class Facts:
@@ -33,11 +37,12 @@ class Facts:
         """The models that are served."""
         return JSON(facts.models(self._service, self._started))
 
-    async def model(self, request: Request, model: str) -> Response:
+    async def model(self, request: Request) -> Response:
         """One of them, by any of its names."""
-        if not model:
+        name = request.path_params["model"]
+        if not name:
             return await self.models(request)
-        return JSON(_named(model, facts.models(self._service, self._started)["data"]))
+        return JSON(_named(name, facts.models(self._service, self._started)["data"]))
 
     async def props(self, request: Request) -> Response:
         """llama-server's properties."""
@@ -47,12 +52,12 @@ class Facts:
         """No property can be changed."""
         raise not_supported("no property can be changed while the server runs: restart it with other flags")
 
-    async def slots(self, request: Request, fail_on_no_slot: str = "") -> Response:
+    async def slots(self, request: Request) -> Response:
         """The slots and what they do."""
         if not self._service.settings.slots_endpoint:
             raise not_supported("started with --no-slots")
         found = self._service.engine.slots()
-        if fail_on_no_slot and all(slot["is_processing"] for slot in found):
+        if request.query_params.get("fail_on_no_slot") and all(slot["is_processing"] for slot in found):
             raise HTTPError(503, "no slot available", code="no_slot", retry_after=1)
         return JSON(found)
 
@@ -73,15 +78,15 @@ class Facts:
 def add_routes(app: FastAPI, service: Service) -> None:
     """What is served, and how it goes."""
     own = Facts(service)
-    for paths, handler, answer in (
-        (("/health", "/v1/health"), own.health, Health),
-        (("/models", "/v1/models"), own.models, Models),
-        (("/models/{model:path}", "/v1/models/{model:path}"), own.model, Model),
-        (("/props",), own.props, Props),
-        (("/slots",), own.slots, list[Slot]),
-        (("/metrics",), own.metrics, None),
+    for paths, handler, answer, extra in (
+        (("/health", "/v1/health"), own.health, Health, None),
+        (("/models", "/v1/models"), own.models, Models, None),
+        (("/models/{model:path}", "/v1/models/{model:path}"), own.model, Model, _MODEL),
+        (("/props",), own.props, Props, None),
+        (("/slots",), own.slots, list[Slot], _SLOTS),
+        (("/metrics",), own.metrics, None, None),
     ):
-        add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
+        add_endpoint(app, paths, handler, answer=answer, methods=["GET"], openapi_extra=extra)
     add_endpoint(app, ("/props",), own.set_props, answer=None, include_in_schema=False)
 
 

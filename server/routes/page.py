@@ -55,9 +55,9 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
             return RedirectResponse(path.rpartition(b"/")[2].decode() + "/", 308)
         return await serve(request, INDEX)
 
-    async def page_file(request: Request, name: str) -> Response:
+    async def page_file(request: Request) -> Response:
         """What the page consists of."""
-        return await serve(request, name)
+        return await serve(request, request.path_params["name"])
 
     async def icon(request: Request) -> Response:
         """Browsers ask for one even if the page names another."""
