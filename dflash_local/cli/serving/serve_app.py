@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from dflash_local.cli.flags.http_flags import http_settings
 from dflash_local.cli.flags.named_models import Models, take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import AppFlags
+from dflash_local.cli.serving.early_load import EarlyLoad
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fastapi import FastAPI
 
@@ -37,8 +39,25 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
     Raises:
         DFlashError: something is wrong with the flags, the library or the files.
     """
-    from dflash_local.native import load, set_log_level
+    settings, load = _prepare(args, native_level)
     from dflash_local.server.app import create_app
+
+    return create_app(load, settings)
+
+
+@contextmanager
+def early_app(args: AppFlags, native_level: int) -> Iterator[FastAPI]:
+    """Like `make_app`; its engine begins to load at once. Leaving the block ends it, if the app has not taken it."""
+    settings, load = _prepare(args, native_level)
+    with nullcontext() if load is None else EarlyLoad(load) as early:
+        from dflash_local.server.app import create_app  # slow, and the engine loads meanwhile
+
+        yield create_app(early, settings)
+
+
+def _prepare(args: AppFlags, native_level: int) -> tuple[Settings, Loader | None]:
+    """The app's settings, after downloads, and what loads its engine, if it has one."""
+    from dflash_local.native import load, set_log_level
 
     writes = not args.writes_no_text
     has_target = writes or args.embedding or args.rerank
@@ -52,7 +71,7 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
     embeddings = embedding_settings(args, models.target, names[0])
     settings = replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
     set_log_level(native_level)
-    return create_app(_loader(args, models, settings) if writes else None, settings)
+    return settings, _loader(args, models, settings) if writes else None
 
 
 def _loader(args: AppFlags, models: Models, settings: Settings) -> Loader:
