@@ -26,12 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import memory_rate, pairs, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import requests, say
-from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, SWEEP, Setting, Systems, order
+from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, SWEEP, VARIANTS, Setting, Systems
 from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS
 
 # After the first repeat, draft lengths slower than this share of the best one's speed are dropped: they cannot win.
 LOST = 0.9
+OWN = {OWN_PLAIN: VARIANTS[OWN_PLAIN]}
 
 
 @dataclass(frozen=True)
@@ -181,10 +182,7 @@ def measure(
     runs: dict[str, list[Run]] = {name: [] for name in systems.names}
     playing = list(runs)
     for repeat in range(repeats):
-        answers: dict[str, list[Answer]] = {name: [] for name in playing}
-        for i, body in enumerate(requests(prompts, n, temperature, repeat)):
-            for name in order(playing, repeat * len(prompts) + i):
-                answers[name] += systems.turn(name, [body]).answers
+        answers = systems.answers(requests(prompts, n, temperature, repeat), repeat * len(prompts), playing)
         for name in playing:
             runs[name].append(Run.of(answers[name]))
         speeds = {name: speed(runs[name]) for name in playing}
@@ -210,7 +208,7 @@ def measure_apart(
         cell.left_out.update(dict.fromkeys(names, "not measured yet"))
     for name in names:
         try:
-            with Systems({name: commands[name]}, own_plain=name == OURS) as systems:
+            with Systems({name: commands[name]}, variants=OWN if name == OURS else {}) as systems:
                 for system, cell in product(systems.names, cells):
                     cell.runs[system] = list(_alone(systems, system, prompts, cell, n, repeats))
                     cell.left_out.pop(system, None)
@@ -357,7 +355,7 @@ def measured(
     if args.one_by_one:
         yield from measure_apart(setting, prompts, cells, args.n_predict, args.repeats)
         return
-    with Systems(setting.sweep(), own_plain=True) as systems:
+    with Systems(setting.sweep(), variants=OWN) as systems:
         for i, cell in enumerate(cells, 1):
             systems.warm_up(requests(prompts[:2], args.n_predict, cell.temperature))
             where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}"

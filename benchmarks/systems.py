@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from benchmarks.http_load import LoadError, LoadResult, Server, run_load
+from benchmarks.http_load import Answer, LoadError, LoadResult, Server, run_load
 from dflash_local.demo.shapes import Pair
 
 PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
-OWN_PLAIN = "dflash-local, no drafts"  # of the same server, by the request
+# Of the same server, by fields of the request.
+OWN_PLAIN, OWN_CHAIN, OWN_TREE = (f"{OURS}, {shape}" for shape in ("no drafts", "chain", "tree"))
+VARIANTS = {OWN_PLAIN: {"draft": "off"}, OWN_CHAIN: {"draft": "chain"}, OWN_TREE: {"draft": "tree"}}
 UPSTREAM_N_MAX = (3, 7, 15)
 IDLE_CPU_LIMIT = 0.05  # CPU seconds per second of an idle server
 SETTLE = 0.01  # seconds between two systems' turns: thread pools spin for a moment after their last graph
@@ -65,7 +67,8 @@ class Setting:
     n_gpu_layers: int | None = None  # of target and drafter; None: each server's default
     mmproj: Path | None = None  # the target's projector
 
-    def _common(self) -> list[str]:
+    def common(self) -> list[str]:
+        """The flags of all servers."""
         layers = [] if self.n_gpu_layers is None else ["-ngl", str(self.n_gpu_layers)]
         projector = [] if self.mmproj is None else ["--mmproj", str(self.mmproj)]
         return [*common_flags(self.pair.target, self.n_ctx, self.threads, self.clients), *layers, *projector]
@@ -76,7 +79,7 @@ class Setting:
 
     def plain(self) -> list[str]:
         """argv of upstream's server without a drafter, with its fastest setting here: one K/V buffer for all slots."""
-        return upstream_server(self.bins, self._common(), "--kv-unified")
+        return upstream_server(self.bins, self.common(), "--kv-unified")
 
     def upstream(self, n_max: int, *flags: str, kinds: str = "draft-dflash") -> list[str]:
         """argv of upstream's server with the drafter."""
@@ -85,7 +88,7 @@ class Setting:
     def ours(self, *flags: str) -> list[str]:
         """argv of our server with the drafter, untuned; it measures this machine at its start instead of reading an old
         file."""
-        return our_server(self._common(), "--no-cost-cache", *self._drafter(), *flags)
+        return our_server(self.common(), "--no-cost-cache", *self._drafter(), *flags)
 
     def commands(self) -> dict[str, list[str]]:
         """argv of plain, upstream's draft lengths and ours."""
@@ -105,11 +108,12 @@ class Systems:
     """Servers by name; a context manager that starts and ends them."""
 
     def __init__(
-        self, commands: Mapping[str, list[str]], clients: int = 1, patience: float = 600.0, *, own_plain: bool = False
-    ) -> None:
-        """`patience`: seconds for which a server may be silent. `own_plain`: our server is a second system, too, that
-        drafts nothing."""
-        self.clients, self.patience, self._own_plain = clients, patience, own_plain
+        self, commands: Mapping[str, list[str]], clients: int = 1, patience: float = 600.0,
+        variants: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`patience`: seconds for which a server may be silent. `variants`: further systems, which are our server with
+        these fields in each request."""
+        self.clients, self.patience, self._variants = clients, patience, variants
         self.servers: dict[str, Server] = {}
         self._commands = commands
         self._stack = ExitStack()
@@ -127,26 +131,33 @@ class Systems:
 
     @property
     def names(self) -> list[str]:
-        return [*self.servers, *([OWN_PLAIN] if self._own_plain else [])]
+        return [*self.servers, *self._variants]
 
     def turn(self, name: str, bodies: Sequence[dict[str, Any]]) -> LoadResult:
         """One system answers; the others idle."""
         time.sleep(SETTLE)
-        if name == OWN_PLAIN:
-            name, bodies = OURS, [{**body, "draft": "off"} for body in bodies]
+        if (fields := self._variants.get(name)) is not None:
+            name, bodies = OURS, [{**body, **fields} for body in bodies]
         return run_load(self.servers[name].port, bodies, self.clients, self.patience)
 
+    def answers(
+        self, bodies: Sequence[dict[str, Any]], turn: int, names: Sequence[str] | None = None
+    ) -> dict[str, list[Answer]]:
+        """The answers of each system (of `names`) to all requests, one request after the other, in the order of turn
+        `turn` and the following ones."""
+        found: dict[str, list[Answer]] = {name: [] for name in names or self.names}
+        for i, body in enumerate(bodies):
+            for name in order([*found], turn + i):
+                found[name] += self.turn(name, [body]).answers
+        return found
+
     def speeds(self, bodies: Sequence[dict[str, Any]], kinds: Sequence[str], turn: int) -> dict[str, dict[str, float]]:
-        """Tokens per second after an answer's first token, by the request's kind and by system. All systems answer each
-        request, in the order of turn `turn` and the following ones."""
-        tokens: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for i, (kind, body) in enumerate(zip(kinds, bodies, strict=True)):
-            for name in order(self.names, turn + i):
-                (answer,) = self.turn(name, [body]).answers
-                tokens[kind][name] += answer.n_tokens - 1
-                seconds[kind][name] += answer.generate
-        return {kind: {name: n / seconds[kind][name] for name, n in of.items()} for kind, of in tokens.items()}
+        """Tokens per second after an answer's first token, by the request's kind and by system."""
+        found = self.answers(bodies, turn)
+        return {
+            kind: {name: speed(pick(answers, kinds, kind)) for name, answers in found.items()}
+            for kind in dict.fromkeys(kinds)
+        }
 
     def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
         """Get a first answer from each system. Raises LoadError if an idle server uses the CPU, which is unfair."""
@@ -154,6 +165,16 @@ class Systems:
             self.turn(name, bodies)
         time.sleep(0.5)
         check_idle({name: server.cpu_seconds for name, server in self.servers.items()}, 1.0)
+
+
+def pick(answers: Sequence[Answer], kinds: Sequence[str], kind: str) -> list[Answer]:
+    """The answers to requests of a kind; `kinds` are those of all."""
+    return [answer for answer, its_kind in zip(answers, kinds, strict=True) if its_kind == kind]
+
+
+def speed(answers: Sequence[Answer]) -> float:
+    """Tokens per second: all tokens after each answer's first over all time since then, so long answers weigh more."""
+    return sum(answer.n_tokens - 1 for answer in answers) / sum(answer.generate for answer in answers)
 
 
 def check_idle(clocks: Mapping[str, Callable[[], float]], seconds: float) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -142,14 +142,17 @@ def test_all_systems_get_the_same_sizes_and_files() -> None:
     assert commands[OURS][-3:-1] == ["--no-cost-cache", "-md"] and commands[OURS][4] == "-m"  # nothing of ours is tuned
 
 
-class Scripted:
+class Scripted(Systems):
     """Systems that answer at once and claim to have taken what `seconds` says; remembers every turn."""
 
-    clients = 1
-
     def __init__(self, seconds: dict[str, float]) -> None:
-        self.names, self.seconds = list(seconds), seconds
+        super().__init__({})
+        self.seconds = seconds
         self.turns: list[tuple[str, str]] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.seconds]
 
     def turn(self, name: str, bodies: Sequence[dict[str, Any]]) -> LoadResult:
         body = bodies[0]
@@ -159,7 +162,7 @@ class Scripted:
 
 def test_systems_take_turns_and_draft_lengths_without_a_chance_sit_out() -> None:
     systems = Scripted({PLAIN: 9.0, SHORT: 1.2, MIDDLE: 1.0, BEST: 1.05, OURS: 9.0})
-    runs = measure(cast(Systems, systems), [{"messages": [i]} for i in range(4)], 1.0, 50, 3, "here")
+    runs = measure(systems, [{"messages": [i]} for i in range(4)], 1.0, 50, 3, "here")
     assert {name: len(done) for name, done in runs.items()} == {PLAIN: 3, SHORT: 1, MIDDLE: 3, BEST: 3, OURS: 3}
     bodies = [body for _, body in systems.turns]
     rounds = [list(group) for _, group in itertools.groupby(systems.turns, key=lambda turn: turn[1])]
@@ -174,8 +177,8 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     broken, started = {MIDDLE}, list[str]()
 
     class Alone(Scripted):
-        def __init__(self, commands: dict[str, list[str]], *, own_plain: bool) -> None:
-            super().__init__(dict.fromkeys([*commands, OWN_PLAIN] if own_plain else commands, 1.0))
+        def __init__(self, commands: dict[str, list[str]], *, variants: dict[str, Any]) -> None:
+            super().__init__(dict.fromkeys([*commands, *variants], 1.0))
             (self.name,) = commands
             started.append(self.name)
 
