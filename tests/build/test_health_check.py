@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import ssl
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.baseline import free_port
+from tests.certificates import NEEDS_OPENSSL, serving_context
 
 HEALTHY = Path(__file__).resolve().parents[2] / "containers" / "dflash-healthy"
 
@@ -79,13 +79,9 @@ def test_what_is_no_port_is_unhealthy() -> None:
     assert "http://127.0.0.1:eighty" in check(0, LLAMA_ARG_PORT="eighty")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes a certificate")
+@NEEDS_OPENSSL
 def test_a_certificate_for_another_name_is_fine(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-subj", "/CN=example.test", "-days", "1"]
-    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
+    tls, certificate = serving_context(tmp_path, "DNS:example.test")
     with serving(tls) as port:
         assert check(port, LLAMA_ARG_SSL_CERT_FILE=str(certificate)) == ""
         assert check(port) != ""
