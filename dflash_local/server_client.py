@@ -16,11 +16,9 @@ from urllib.parse import SplitResult, urlsplit
 from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
-from dflash_local.tls_context import tls_context
+from dflash_local.tls_context import tls_context, tls_error
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
 # Seconds to connect: a host that is there accepts within one or two, even far away.
@@ -166,7 +164,7 @@ class ServerClient:
         import httpx
 
         reason = str(error) or type(error).__name__
-        if not has_begun and (tls := _tls_error(error)):
+        if not has_begun and (tls := tls_error(error)):
             hint = "SSL_CERT_FILE names more authorities to trust; a server without TLS has an address with http://"
             return ServerError(f"no TLS connection to {self.address}: {tls}", hint=hint)
         is_unreached = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError))
@@ -288,12 +286,3 @@ def _message(body: Mapping[str, Any]) -> str | None:
     error = body.get("error")
     found = error.get("message") if isinstance(error, dict) else error
     return found if isinstance(found, str) else None
-
-
-def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """The TLS error that a fault of the network comes from, if it does."""
-    import ssl
-
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error

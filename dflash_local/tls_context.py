@@ -1,4 +1,4 @@
-"""Which authorities are trusted for TLS: by `chat --url` and `launch` as by fetched media."""
+"""TLS: which authorities are trusted, by `chat --url` and `launch` as by fetched media, and what failed of it."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def tls_context() -> ssl.SSLContext:
     import httpx
 
     return httpx.create_ssl_context()
+
+
+def tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """The TLS error that a fault of the network comes from, if it does."""
+    import ssl
+
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error

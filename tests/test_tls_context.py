@@ -1,4 +1,4 @@
-"""Which authorities are trusted: the system's, and httpx's where there are none."""
+"""Which authorities are trusted: the system's, and httpx's where there are none. What is an error of TLS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_local.tls_context import tls_context
+from dflash_local.tls_context import tls_context, tls_error
 
 
 def test_authorities_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +28,11 @@ def test_a_system_without_authorities(tmp_path: Path, monkeypatch: pytest.Monkey
     certified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     monkeypatch.setattr(httpx, "create_ssl_context", lambda: certified)
     assert tls_context.__wrapped__() is certified
+
+
+def test_the_error_behind_a_fault() -> None:
+    cause, fault = ssl.SSLCertVerificationError(1, "no"), httpx.ConnectError("no")
+    assert tls_error(fault) is None
+    fault.__context__ = OSError()
+    fault.__context__.__cause__ = cause
+    assert tls_error(fault) is cause

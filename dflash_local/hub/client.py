@@ -18,7 +18,7 @@ from typing import Any
 from dflash_local.errors import HubError
 from dflash_local.hub import cache_space
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
-from dflash_local.hub.retries import Unreachable
+from dflash_local.hub.http_session import Unreachable
 from dflash_local.hub.transport import Transport
 from dflash_local.words import file_size_text
 
@@ -75,7 +75,7 @@ class Hub:
             except HubError as error:
                 if isinstance(error, Unreachable):
                     self._unreachable = error  # so that the next repository does not wait again
-                if not (files := self.cache.files(repo, revision)):
+                if not error.is_out_of_reach or not (files := self.cache.files(repo, revision)):
                     raise
                 self.note(f"{error.message}; using what the cache has of {repo}")
                 return files
@@ -109,7 +109,9 @@ class Hub:
             try:
                 self.cache.keep_ref(repo, name, commit)
             except OSError as error:
-                raise cache_space.failed(self.cache.root, error) from None
+                fault = cache_space.failed(self.cache.root, error)
+                fault.is_out_of_reach = True  # what a cache holds that is only read serves without this commit
+                raise fault from None
             return commit
         if revision and len(revision) >= 7:
             for entry in self._entries(repo, "commits/main"):

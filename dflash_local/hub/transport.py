@@ -1,12 +1,12 @@
 """Requests to the Hub, repeated after a broken connection, by a busy server or under a rate limit (retries.py).
 
-Sessions (proxies, certificates, the user's own client factory), headers and tokens are huggingface_hub's. Its retries
-are not used: after a 429 it waits for as long as the server says, and some of its calls have no timeout. Importing this
-module imports neither it nor an HTTP client.
+The session, headers and tokens are huggingface_hub's. Its retries are not used: after a 429 it waits for as long as the
+server says, and some of its calls have no timeout. Importing this module imports neither it nor an HTTP client.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +16,14 @@ from urllib.parse import quote
 
 from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile
-from dflash_local.hub.retries import Retries, TemporaryFault, open_session, temporary_refusal
+from dflash_local.hub.http_response import Response, TemporaryFault, body_start, temporary_refusal
+from dflash_local.hub.http_session import Session, get, open_session
+from dflash_local.hub.retries import Retries
 
-TIMEOUT = 30.0  # seconds without a byte
 MOST_REFUSALS = 3  # of a listing; fewer, because without a network the cache can be used
 LONGEST_ANSWER = 256 << 20  # bytes of JSON
 _PUBLIC = "https://huggingface.co"
+_TOKEN = re.compile(r"[!-~]+")  # what every HTTP client takes in a header
 
 
 @dataclass
@@ -39,31 +41,29 @@ class Transport:
         asked: set[str] = set()
         while url:
             if url in asked:
-                raise HubError(f"{repo}: the Hub's answer has no end: it goes on at {url} again")
+                raise _no_hub(f"{repo}: the Hub's answer has no end: it goes on at {url} again")
             asked.add(url)
             page, url = self._retries.result(repo, partial(self._page, repo, url), MOST_REFUSALS)
             yield page
 
     def _page(self, repo: str, url: str) -> tuple[Any, str | None]:
-        with self._get(repo, url, {"Accept": "application/json"}) as response:
+        with self._get(repo, url, {"Accept": "application/json"}, 200) as response:
             body = bytearray()
             for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > LONGEST_ANSWER:
-                    raise HubError(f"{repo}: the Hub's answer is longer than {LONGEST_ANSWER >> 20} MiB")
+                    raise _no_hub(f"{repo}: the Hub's answer is longer than {LONGEST_ANSWER >> 20} MiB")
             following = response.links.get("next", {}).get("url")
         import json
 
         try:
             page = json.loads(body)
-        except ValueError:
-            raise HubError(
-                f"{url} did not answer with JSON", hint="is HF_ENDPOINT or MODEL_ENDPOINT the address of a Hub?"
-            ) from None
+        except (ValueError, RecursionError):
+            raise _no_hub(f"{url} did not answer with JSON") from None
         if following:
             following = following.replace(_PUBLIC, self.endpoint)  # a mirror may repeat the Hub's own links
             if not following.startswith(self.endpoint + "/"):
-                raise HubError(f"{repo}: the Hub's answer goes on at another host, {following}")
+                raise _no_hub(f"{repo}: the Hub's answer goes on at another host, {following}")
         return page, following
 
     def read(self, file: HubFile, start: int, stop: int, take: Callable[[bytes], None]) -> None:
@@ -79,8 +79,8 @@ class Transport:
             nonlocal done
             # No compression, since ranges count the file's own bytes.
             headers = {"Accept-Encoding": "identity", "Range": f"bytes={done}-{stop - 1}"}
-            with self._get(file.repo, url, headers) as response:
-                skip = done if response.status_code == 200 else 0  # a server without ranges
+            with self._get(file.repo, url, headers, 200, 206) as response:
+                skip = done - body_start(response, file.path, done)
                 for chunk in response.iter_raw():  # raw, so that bytes before a broken connection count
                     skipped = min(skip, len(chunk))
                     skip -= skipped
@@ -96,17 +96,16 @@ class Transport:
             self._retries.result(file.path, fetch, progress=lambda: done)
 
     @contextmanager
-    def _get(self, repo: str, url: str, headers: dict[str, str]) -> Iterator[Any]:
-        """A successful streamed response. The token goes to the endpoint only: the session drops it at a redirect to
-        another host or port."""
-        headers = {**self._headers, **headers}
-        with self._session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:
-            if response.status_code not in (200, 206):
+    def _get(self, repo: str, url: str, headers: dict[str, str], *statuses: int) -> Iterator[Response]:
+        """A streamed response with one of `statuses`. The token goes to the endpoint only: the session drops it at a
+        redirect to another host or port."""
+        with get(self._session, url, {**self._headers, **headers}) as response:
+            if response.status_code not in statuses:
                 raise self._refusal(repo, response)
             yield response
 
     @cached_property
-    def _session(self) -> Any:
+    def _session(self) -> Session:
         return open_session()
 
     @cached_property
@@ -115,15 +114,24 @@ class Transport:
 
     @cached_property
     def _headers(self) -> dict[str, str]:
-        from huggingface_hub import get_token
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-        self.token = self.token or get_token()
-        return dict(build_hf_headers(token=self.token or False, library_name="dflash-local"))
+        return dict(build_hf_headers(token=self._token or False, library_name="dflash-local"))
 
-    def _refusal(self, repo: str, response: Any) -> Exception:
+    @cached_property
+    def _token(self) -> str | None:
+        """Raises HubError if no header can have it."""
+        from huggingface_hub import get_token
+
+        token = self.token or get_token()
+        if token and not _TOKEN.fullmatch(token):
+            message = "the Hub's token has characters that no header can have"
+            raise HubError(message, hint="copy it again: --hf-token or HF_TOKEN")
+        return token
+
+    def _refusal(self, repo: str, response: Response) -> Exception:
         status, code = response.status_code, response.headers.get("X-Error-Code", "")
-        more = "" if self.token else "; with a token (HF_TOKEN) it allows more"
+        more = "" if self._token else "; with a token (HF_TOKEN) it allows more"
         if temporary := temporary_refusal(response, "the Hub", f"try again then{more}"):
             return temporary
         page = f"{self.endpoint}/{repo}"
@@ -140,9 +148,9 @@ class Transport:
         accept = f"accept its terms at {page}"
         token = "give a token: HF_TOKEN or --hf-token (https://huggingface.co/settings/tokens)"
         if code == "GatedRepo" or status == 403:
-            hint = f"{accept} with the account of your token" if self.token else f"{accept}, then {token}"
+            hint = f"{accept} with the account of your token" if self._token else f"{accept}, then {token}"
             return HubError(f"{repo} is gated", hint=hint, status=status)
-        if self.token:
+        if self._token:
             return HubError(
                 f"{repo} does not exist, or your token may not read it", hint=f"check the name and the token: {page}",
                 status=status,
@@ -151,3 +159,9 @@ class Transport:
             f"{repo} does not exist, or is private or gated", hint=f"check the name; if it is gated, {accept}; {token}",
             status=status,
         )  # fmt: skip
+
+
+def _no_hub(message: str) -> HubError:
+    """What answers is no Hub: a wrong address, or a network that answers for it."""
+    hint = "is HF_ENDPOINT or MODEL_ENDPOINT the address of a Hub?"
+    return HubError(message, hint=hint, is_out_of_reach=True)

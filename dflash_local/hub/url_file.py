@@ -5,26 +5,32 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
+from typing import BinaryIO
+from urllib.parse import quote, unquote
 
 from dflash_local.cache_dir import cache_dir
 from dflash_local.disk import is_full
 from dflash_local.errors import HubError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.hub import cache_space
+from dflash_local.hub.cache import is_inside, is_repository
 from dflash_local.hub.client import GO_ONLINE, Hub
-from dflash_local.hub.retries import Retries, TemporaryFault, open_session, temporary_refusal
-from dflash_local.hub.transport import TIMEOUT
+from dflash_local.hub.http_response import Response, TemporaryFault, body_start, temporary_refusal
+from dflash_local.hub.http_session import Session, get, open_session
+from dflash_local.hub.retries import Retries
 from dflash_local.server_client import http_url, shown_address
 
 _ELSEWHERE = "free some, or point DFLASH_CACHE at a larger disk"
 _RIGHTS = "check its rights, or point DFLASH_CACHE elsewhere"
-_HUB_PATH = re.compile(r"/([^/]+/[^/]+)/(?:resolve|blob|raw)/([^/]+)/(.+)")
+_HUB_PATH = re.compile(r"/([^/?#]+/[^/?#]+)/(?:resolve|blob|raw)/([^/?#]+)/([^?#]+)")  # of a file at a revision
+_PART, _ETAG = ".incomplete", ".etag"
+_LONGEST_NAME = 255 - len(_PART)  # bytes, by what file systems take
+_OLDEST_PART = 86400.0  # seconds; a process that lives writes to its part, or gives up, within minutes
 
 
 def fetch_url(url: str, hub: Hub) -> Path:
@@ -58,13 +64,16 @@ def fetch_url(url: str, hub: Hub) -> Path:
 
 def _of_hub(url: str, hub: Hub) -> Path | None:
     """The file in the Hub's cache, if the address is the Hub's."""
-    match = _HUB_PATH.fullmatch(unquote(urlsplit(url).path)) if url.startswith(hub.endpoint + "/") else None
+    match = _HUB_PATH.match(url.removeprefix(hub.endpoint))  # another server's stays whole, so it does not match
     if match is None:
         return None
-    repo, revision, name = match.groups()
+    repo, revision, name = map(unquote, match.groups())  # after the split: a branch's name may have a %2F
+    if not is_repository(repo):
+        return None
     found = next((file for file in hub.files(repo, revision) if file.path == name), None)
     if found is None:
-        raise HubError(f"{repo} holds no file {name}", hint=f"see {hub.endpoint}/{repo}/tree/{revision}", status=404)
+        page = f"{hub.endpoint}/{repo}/tree/{quote(revision, safe='')}"
+        raise HubError(f"{repo} holds no file {name}", hint=f"see {page}", status=404)
     return hub.download([found])[0]
 
 
@@ -72,19 +81,25 @@ def _kept(url: str) -> Path:
     """Where the file of an address is kept. Raises RequestError."""
     parts = http_url(url)
     name = PurePosixPath(unquote(parts.path)).name if parts else ""
-    if not name or "\\" in name:
-        message = f"{shown_address(url)!r} is no http(s) address of a file"
+    fault = ""
+    if not name:
+        fault = "is no http(s) address of a file"
+    elif not is_inside(name) or not (url + name).isprintable() or len(name.encode()) > _LONGEST_NAME:
+        fault = "ends with a name that no file here can have"
+    if fault:
+        message = f"{shown_address(url)!r} {fault}"
         raise RequestError(message, param="--mmproj-url", hint="a file here goes to --mmproj")
     return cache_dir() / "projectors" / hashlib.sha256(url.encode()).hexdigest()[:16] / name
 
 
 def _etag_file(path: Path) -> Path:
-    return path.with_name(path.name + ".etag")
+    return path.with_name(path.name + _ETAG)
 
 
 def _etag(path: Path) -> str:
     with suppress(OSError, UnicodeDecodeError):
-        return _etag_file(path).read_text(encoding="ascii")
+        text = _etag_file(path).read_text(encoding="ascii")
+        return text if text.isprintable() else ""  # no request can have a damaged one
     return ""
 
 
@@ -104,25 +119,25 @@ class _UrlFile:
     def update(self) -> None:
         """Download the file, unless it is there and has the server's ETag. Raises HubError or OSError."""
         session = open_session()
-        part = self.path.with_name(self.path.name + ".incomplete")
+        _remove_leftovers(self.path.parent.parent)
+        part = self.path.with_name(self.path.name + _PART)
         retries = Retries(shown_address(self.url), session, self.hub.note)
-        with part.open("wb") as out:
-            is_new = retries.result(self.path.name, lambda: self._read(session, out), progress=lambda: self.furthest)
-        if is_new:
-            part.replace(self.path)
-            _etag_file(self.path).write_text(self.etag, encoding="ascii")
-        else:
-            part.unlink()
+        try:
+            with part.open("wb") as out:
+                is_new = retries.result(part.stem, lambda: self._read(session, out), progress=lambda: self.furthest)
+            if is_new:
+                part.replace(self.path)
+                _etag_file(self.path).write_text(self.etag, encoding="ascii")
+        finally:
+            with suppress(OSError):
+                part.unlink()
 
-    def _read(self, session: Any, out: BinaryIO) -> bool:
+    def _read(self, session: Session, out: BinaryIO) -> bool:
         """Whether there is a new file, which is then in `out`."""
         with self._answer(session) as response:
             if response.status_code == 304:
                 return False
-            if response.status_code == 200:
-                self._begin(response.headers, out)
-            else:
-                self._check_range(response.headers)
+            self._begin(response, out)
             for chunk in response.iter_raw():
                 out.write(chunk)
                 self.done += len(chunk)
@@ -132,43 +147,42 @@ class _UrlFile:
             raise TemporaryFault(f"the answer ended after {self.done} of {self.total} bytes")
         return True
 
-    def _begin(self, headers: Any, out: BinaryIO) -> None:
+    def _begin(self, response: Response, out: BinaryIO) -> None:
+        """Go on where the part ends, or begin anew. Raises as body_start() does, or HubError if the disk is full."""
+        done, self.done = self.done, 0  # so that after another part than that, the next try is for the whole
+        self.done = body_start(response, shown_address(self.url), done)
+        if self.done:
+            return
         out.seek(0)
         out.truncate()
-        etag = headers.get("ETag", "")
-        self.done, self.etag = 0, etag if etag.isascii() else ""  # other letters fit in no request
-        self.total = int(headers.get("Content-Length") or 0)
+        etag = response.headers.get("ETag", "")
+        self.etag = etag if etag.isascii() else ""  # other letters fit in no request
+        self.total = int(response.headers.get("Content-Length") or 0)
         cache_space.check_space(self.path.parent, self.total, _ELSEWHERE)
 
-    def _check_range(self, headers: Any) -> None:
-        """Raises TemporaryFault if an answer 206 does not begin where the part ends; the next try is for the whole."""
-        if not headers.get("Content-Range", "").startswith(f"bytes {self.done}-"):
-            self.done, self.etag = 0, ""
-            raise TemporaryFault("the server sent another part than it was asked for")
-
     @contextmanager
-    def _answer(self, session: Any) -> Iterator[Any]:
+    def _answer(self, session: Session) -> Iterator[Response]:
         """A good answer to a request for what is missing. No token goes to other hosts than the Hub."""
         headers = {"Accept-Encoding": "identity"}
-        asked_for = [200]
+        statuses = [200]
         if self.done and self.etag:
             headers |= {"Range": f"bytes={self.done}-", "If-Range": self.etag}
-            asked_for.append(206)
+            statuses.append(206)
         elif self.path.is_file() and (kept := _etag(self.path)):
             headers["If-None-Match"] = kept
-            asked_for.append(304)
-        with session.stream("GET", self.url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:
+            statuses.append(304)
+        with get(session, self.url, headers) as response:
             if temporary := temporary_refusal(response, "the server"):
                 raise temporary
-            if refusal := self._refusal(response, asked_for):
-                raise refusal
+            if (status := response.status_code) not in statuses:
+                message = f"{shown_address(self.url)}: the server answered {status}"
+                raise HubError(message, hint="check the address", status=status)
             yield response
 
-    def _refusal(self, response: Any, asked_for: list[int]) -> HubError | None:
-        shown, status = shown_address(self.url), response.status_code
-        if status not in asked_for:
-            return HubError(f"{shown}: the server answered {status}", hint="check the address", status=status)
-        if response.headers.get("Content-Encoding", "") not in ("", "identity"):
-            message = f"{shown}: the file came compressed, which was not asked for"
-            return HubError(message, hint="give the address of the file itself", is_out_of_reach=True)
-        return None
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the parts of processes that were killed."""
+    for part in folder.glob("*/*" + _PART):
+        with suppress(OSError):  # another process is faster, or uses it
+            if time.time() - part.stat().st_mtime > _OLDEST_PART:
+                part.unlink()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.baseline import free_port
-from tests.certificates import NEEDS_OPENSSL, serving_context
+from tests.tls_server import certificate, needs_openssl
 
 HEALTHY = Path(__file__).resolve().parents[2] / "containers" / "dflash-healthy"
 
@@ -79,9 +79,9 @@ def test_what_is_no_port_is_unhealthy() -> None:
     assert "http://127.0.0.1:eighty" in check(0, LLAMA_ARG_PORT="eighty")
 
 
-@NEEDS_OPENSSL
+@needs_openssl
 def test_a_certificate_for_another_name_is_fine(tmp_path: Path) -> None:
-    tls, certificate = serving_context(tmp_path, "DNS:example.test")
+    path, tls = certificate(tmp_path, "DNS:example.test")
     with serving(tls) as port:
-        assert check(port, LLAMA_ARG_SSL_CERT_FILE=str(certificate)) == ""
+        assert check(port, LLAMA_ARG_SSL_CERT_FILE=str(path)) == ""
         assert check(port) != ""

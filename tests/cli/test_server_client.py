@@ -24,9 +24,9 @@ from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
 from dflash_local.server_client import ServerClient, server_address, shown_address
 from dflash_local.tls_context import tls_context
-from tests.certificates import NEEDS_OPENSSL, serving_context
 from tests.media.samples import png
 from tests.patience import PATIENCE
+from tests.tls_server import certificate, needs_openssl
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 BODY = {"messages": [{"role": "user", "content": "hi"}]}
@@ -479,17 +479,17 @@ def fresh_authorities() -> Iterator[None]:
     tls_context.cache_clear()
 
 
-@NEEDS_OPENSSL
+@needs_openssl
 @pytest.mark.usefixtures("fresh_authorities")
 def test_a_certificate_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    context, certificate = serving_context(tmp_path, "IP:127.0.0.1")
+    path, context = certificate(tmp_path, "IP:127.0.0.1")
     with raw_server(answer("200 OK", b'{"at": "the server"}'), tls=context) as server:
         with pytest.raises(ServerError, match=r"no TLS connection to .* self-signed certificate") as failure:
             ServerClient(server.url).ask("/props")
         assert server.n_connections == 1  # another try would end alike
         assert failure.value.status is None and "SSL_CERT_FILE" in (failure.value.hint or "")
         tls_context.cache_clear()
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
         assert ServerClient(server.url).ask("/props").object == {"at": "the server"}
 
 

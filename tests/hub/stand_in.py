@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,16 +111,19 @@ class StandIn:
 
 
 @contextmanager
-def stand_in() -> Iterator[StandIn]:
-    """A running stand-in."""
+def stand_in(tls: ssl.SSLContext | None = None) -> Iterator[StandIn]:
+    """A running stand-in, of which both servers have TLS if there is a context for it."""
     hub = StandIn()
     servers = []
     for host in ("hub", "cdn"):
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, host))
         server.daemon_threads = True
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         servers.append(server)
-        setattr(hub, "endpoint" if host == "hub" else "cdn", f"http://127.0.0.1:{server.server_address[1]}")
+        scheme = "https" if tls else "http"
+        setattr(hub, "endpoint" if host == "hub" else "cdn", f"{scheme}://127.0.0.1:{server.server_address[1]}")
     try:
         yield hub
     finally:

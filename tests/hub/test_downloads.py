@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import shutil
 import socket
@@ -17,7 +18,12 @@ from typing import Any
 import pytest
 
 from dflash_local.errors import HubError
+from dflash_local.hub import http_session
+from dflash_local.hub.cache import Cache
 from dflash_local.hub.client import Hub
+from dflash_local.hub.http_session import reason_of
+from dflash_local.hub.transport import Transport
+from tests.patience import PATIENCE
 
 from .stand_in import COMMIT, TOKEN, StandIn, refuse, send, sha256
 
@@ -256,12 +262,6 @@ def test_no_hub_at_the_endpoint(make_hub: Make, endpoint: StandIn) -> None:
     endpoint.fault("refs", lambda handler: refuse(200)(handler))
     assert failure(make_hub()).message.startswith(f"{REPO} has no revision 'main'")
 
-    def page(handler: Any) -> None:
-        send(handler, 200, b"<html>")
-
-    endpoint.fault("refs", page)
-    assert "did not answer with JSON" in failure(make_hub()).message
-
 
 @pytest.mark.parametrize(
     ("headers", "waited"),
@@ -341,6 +341,109 @@ def test_a_network_that_answers_for_the_hub(
     error = failure(make_hub(), "user/Other")
     assert (error.status, error.is_out_of_reach, waits) == (None, True, [])
     assert error.hint and "login page" in error.hint
+
+
+@pytest.mark.parametrize("token", ["hf_secret\n", "hf_secret\r\nX: y", " hf_secret", "hf_se cret", "hf_sécret"])
+def test_a_token_that_no_header_can_have(
+    make_hub: Make, endpoint: StandIn, waits: list[float], token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    download(make_hub())  # the cache is no way round it
+    endpoint.requests.clear()
+    hub = make_hub(token=token)
+    error = failure(hub)
+    assert error.message == "the Hub's token has characters that no header can have"
+    assert error.hint and "--hf-token" in error.hint and "cret" not in str(error)
+    assert (endpoint.requests, waits, hub.notes) == ([], [], [])
+
+
+def test_a_request_that_http_does_not_allow(
+    make_hub: Make, endpoint: StandIn, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Transport, "_headers", {"Authorization": "Bearer secret\n"})
+    hub = make_hub()
+    error = failure(hub)
+    assert error.message == f"cannot get {REPO} from {endpoint.endpoint}: HTTP allows no such request"
+    assert "secret" not in str(error) and (waits, hub.notes) == ([], [])
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Range": "bytes 5-12/8"}, {"Content-Range": "bytes */8"}])
+def test_another_part_than_was_asked_for(
+    make_hub: Make, endpoint: StandIn, waits: list[float], headers: dict[str, str]
+) -> None:
+    endpoint.fault("resolve", lambda handler: send(handler, 206, b"# wrong\n", headers))
+    hub = make_hub()
+    assert download(hub, "README.md").read_bytes() == b"# model\n"
+    assert hub.notes == ["README.md: the server sent another part than it was asked for; trying again"]
+
+
+def test_a_compressed_file(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    packed = gzip.compress(b"# model\n")
+    endpoint.fault("resolve", lambda handler: send(handler, 200, packed, {"Content-Encoding": "gzip"}))
+    with pytest.raises(HubError, match=r"README\.md: the file came compressed"):
+        download(make_hub(), "README.md")
+    assert waits == []
+
+
+def test_a_part_of_a_listing(make_hub: Make, endpoint: StandIn) -> None:
+    endpoint.fault("tree", refuse(206))
+    assert failure(make_hub()).message == f"{REPO}: the Hub answered 206 Partial Content"
+
+
+@pytest.mark.parametrize("status", [300, 302, 304, 307])
+def test_a_redirect_that_leads_nowhere(make_hub: Make, endpoint: StandIn, waits: list[float], status: int) -> None:
+    endpoint.fault("refs", refuse(status))
+    error = failure(make_hub())
+    assert error.message.startswith(f"{REPO}: the Hub answered {status} ")
+    assert (error.status, error.hint, waits) == (status, f"see {endpoint.endpoint}/{REPO}", [])
+
+
+def test_a_server_that_is_silent(
+    make_hub: Make, endpoint: StandIn, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_session, "TIMEOUT", 0.05)
+    end = threading.Event()
+
+    def say_nothing(handler: Any) -> None:
+        end.wait(PATIENCE)
+
+    endpoint.fault("refs", say_nothing, times=100)
+    hub = make_hub()
+    error = failure(hub)
+    end.set()
+    assert error.message == f"cannot get {REPO} from {endpoint.endpoint}: it was silent for 30 s"
+    assert hub.notes == [f"{REPO}: it was silent for 30 s; trying again"] * 3
+
+
+def test_every_timeout_says_what_happened() -> None:
+    import httpx
+
+    for kind in httpx.TimeoutException.__subclasses__():
+        for words in ("", "timed out"):
+            assert "for 30 s" in reason_of(kind(words)).replace("within", "for")
+
+
+def test_a_cache_that_takes_no_branch_serves_what_it_has(make_hub: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = download(make_hub())
+
+    def no(*_: Any) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Cache, "keep_ref", no)
+    hub = make_hub()
+    assert download(hub) == path
+    assert hub.notes[0].startswith("cannot write to the cache") and hub.notes[0].endswith(f"has of {REPO}")
+    shutil.rmtree(path.parents[2])
+    assert failure(make_hub()).message.startswith("cannot write to the cache")
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 200_000, b"\xff{}"], ids=["page", "deep", "no text"])
+def test_an_answer_that_is_no_json(make_hub: Make, endpoint: StandIn, body: bytes) -> None:
+    path = download(make_hub())
+    endpoint.fault("refs", lambda handler: send(handler, 200, body), times=2)
+    hub = make_hub()
+    assert download(hub) == path and "did not answer with JSON; using what the cache has" in hub.notes[0]
+    error = failure(hub, "user/Other")
+    assert error.hint == "is HF_ENDPOINT or MODEL_ENDPOINT the address of a Hub?"
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:x", "http://[::1", "http://a..b"])

@@ -21,7 +21,7 @@ from dflash_local.hub.client import Hub
 from dflash_local.hub.url_file import fetch_url
 from tests.projector_files import projector_file
 
-from .stand_in import StandIn, refuse, send, send_file
+from .stand_in import COMMIT, StandIn, refuse, send, send_file
 
 TARGET = "user/Seeing-GGUF"
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -191,6 +191,34 @@ def test_an_address_of_the_hub_uses_its_cache(
         fetch_url(f"{endpoint.endpoint}/{TARGET}/resolve/main/none.gguf", make_hub())
 
 
+def test_an_address_of_a_branch_with_a_slash(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, cache_folder: Path
+) -> None:
+    endpoint.repositories[TARGET].branches = {"main": "b" * 40, "feature/x": COMMIT}
+    files["sub dir/mmproj.gguf"] = b"GGUF"
+    address = f"{endpoint.endpoint}/{TARGET}/resolve/feature%2Fx/sub%20dir/mmproj.gguf?download=true#top"
+    path = fetch_url(address, make_hub())
+    assert path.is_relative_to(cache_folder) and path.parts[-2:] == ("sub dir", "mmproj.gguf")
+    with pytest.raises(HubError, match="holds no file") as caught:
+        fetch_url(f"{endpoint.endpoint}/{TARGET}/resolve/feature%2Fx/none.gguf", make_hub())
+    assert caught.value.hint == f"see {endpoint.endpoint}/{TARGET}/tree/feature%2Fx"
+    with pytest.raises(HubError, match="the server answered 401"):  # no repository, so no file of the Hub
+        fetch_url(f"{endpoint.endpoint}/user/a%2Fb/resolve/main/mmproj.gguf", make_hub())
+
+
+def test_a_hub_below_a_path(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def below(handler: Any, request: Any) -> bool:
+        request.path = request.path.removeprefix("/hf")
+        return False
+
+    endpoint.faults.append(below)
+    monkeypatch.setenv("MODEL_ENDPOINT", f"{endpoint.endpoint}/hf/")
+    path = fetch_url(f"{endpoint.endpoint}/hf/{TARGET}/resolve/main/mmproj-F16.gguf", make_hub())
+    assert path.is_relative_to(cache_folder) and path.read_bytes() == files["mmproj-F16.gguf"]
+
+
 def test_a_token_stays_with_the_hub(
     endpoint: StandIn, files: dict[str, bytes], make_hub: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +285,55 @@ def test_what_cannot_be_had(
     endpoint.fault("mmproj", lambda handler: send(handler, 302, b"", {"Location": handler.path}), times=50)
     assert fetch_url(address(endpoint), hub) == path
     assert "redirects" in hub.__dict__["notes"][-1]
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "a%5Cb.gguf", "a%00b.gguf", "a%0Ab.gguf", "a\udc80.gguf", "x" * 300, "%C3%A9" * 125], ids=ascii
+)
+def test_a_name_that_no_file_can_have(endpoint: StandIn, make_hub: Make, name: str) -> None:
+    with pytest.raises(RequestError, match="ends with a name that no file here can have"):
+        fetch_url(address(endpoint, name), make_hub())
+    assert endpoint.requests == []
+
+
+@pytest.mark.parametrize("status", [300, 302, 304])
+def test_an_address_that_leads_nowhere(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, waits: list[float], status: int
+) -> None:
+    endpoint.fault("mmproj", refuse(status))
+    with pytest.raises(HubError, match=f"the server answered {status}"):
+        fetch_url(address(endpoint), make_hub())
+    assert waits == []
+
+
+def test_a_failure_leaves_no_part(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, waits: list[float], tmp_path: Path
+) -> None:
+    endpoint.cut("mmproj", 1000)
+    endpoint.fault("mmproj", refuse(404))
+    with pytest.raises(HubError, match="the server answered 404"):
+        fetch_url(address(endpoint), make_hub())
+    assert not list(tmp_path.glob("own/**/*.incomplete"))
+
+
+def test_parts_of_killed_processes(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "own" / "projectors" / name for name in ("old", "new")]
+    old, new = [folder / "a.gguf.incomplete" for folder in folders]
+    for part in (old, new):
+        part.parent.mkdir(parents=True)
+        part.write_bytes(b"GG")
+    os.utime(old, (0, 0))
+    assert fetch_url(address(endpoint), make_hub()).read_bytes() == content
+    assert not old.exists() and new.exists()  # another process may be at the new one
+
+
+def test_a_damaged_tag_is_not_sent(endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes) -> None:
+    tagged(endpoint, '"one"')
+    path = fetch_url(address(endpoint), make_hub())
+    path.with_name(path.name + ".etag").write_text('"one\0"')
+    assert fetch_url(address(endpoint), make_hub()).read_bytes() == content
 
 
 def test_a_file_that_is_gone_is_fetched_again(

@@ -75,12 +75,14 @@ def _serving() -> Iterator[_Site]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     found = _Site(server, {"/a.png": lambda handler: _send(handler, png())})
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    yield found
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""The HTTP session of huggingface_hub, with its proxies, its certificates and the user's own client factory.
+
+It trusts the authorities of SSL_CERT_FILE or SSL_CERT_DIR; without them, those that httpx brings, or with
+huggingface_hub 2 the system's. `tls_context()` would have the system's always, but a session gets it by
+set_client_factory() alone, which drops a factory of the user's, and nothing public says whether there is one.
+
+Importing this module imports no HTTP client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from dflash_local.errors import HubError
+from dflash_local.hub.http_response import Response
+
+TIMEOUT = 30.0  # seconds without a byte, or without a connection
+_NO_PROXY = "correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY=* passes them all by"
+_NO_AUTHORITIES = "correct SSL_CERT_FILE or SSL_CERT_DIR, which name the authorities to trust"
+# By names, which httpx and httpx2 share: their own words are "timed out", or none.
+_TIMEOUTS = {
+    "ConnectTimeout": f"no connection within {TIMEOUT:.0f} s",
+    "ReadTimeout": f"it was silent for {TIMEOUT:.0f} s",
+    "WriteTimeout": f"it took nothing for {TIMEOUT:.0f} s",
+    "PoolTimeout": f"no connection was free for {TIMEOUT:.0f} s",
+}
+
+
+class Session(Protocol):
+    """What is used of a client of httpx, or since huggingface_hub 2 of httpx2."""
+
+    def stream(
+        self, method: str, url: str, *, headers: Mapping[str, str], timeout: float, follow_redirects: bool
+    ) -> AbstractContextManager[Response]: ...
+
+
+class Unreachable(HubError):
+    """A server can be asked for nothing, because of the connection, the proxy or the address. `fault` says so without
+    `what` was asked for ("" if the message does not name it)."""
+
+    def __init__(self, fault: str, *, what: str = "", hint: str | None = None, status: int | None = None) -> None:
+        message = f"cannot get {what} from {fault}" if what else fault
+        super().__init__(message, hint=hint, status=status, is_out_of_reach=True)
+        self.fault, self.what = fault, what
+
+    def about(self, what: str) -> Unreachable:
+        """The same of something else."""
+        return Unreachable(self.fault, what=what if self.what else "", hint=self.hint, status=self.status)
+
+
+def open_session() -> Session:
+    """The session. Raises Unreachable: none can be made, as with a proxy that cannot be used."""
+    from huggingface_hub import get_session
+
+    try:
+        return get_session()
+    except OSError as error:  # of the authorities' files
+        raise Unreachable(f"cannot go online: {reason_of(error)}", hint=_NO_AUTHORITIES) from None
+    except Exception as error:  # ImportError, ValueError, InvalidURL, or what a client factory of the user raises
+        raise Unreachable(f"cannot go online: {reason_of(error)}", hint=_NO_PROXY) from None
+
+
+def get(session: Session, url: str, headers: Mapping[str, str]) -> AbstractContextManager[Response]:
+    """The streamed response to a GET, after redirects, of any status."""
+    return session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True)
+
+
+def reason_of(error: Exception) -> str:
+    """What a fault says, in a sentence about the server."""
+    name = type(error).__name__
+    return _TIMEOUTS.get(name) or str(error) or name
