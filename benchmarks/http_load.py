@@ -63,9 +63,7 @@ class Server(ServerProcess):
 
     @property
     def pid(self) -> int:
-        """The process's number."""
-        if self._process is None:
-            raise LoadError(f"{self.name} is not running")
+        """The process's number, once it has started."""
         return self._process.pid
 
     def complaint(self) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -132,50 +132,45 @@ class ServerProcess:
     poll = 0.1  # seconds between two looks whether it is ready
 
     def __init__(self, name: str, argv: Sequence[str], log: Path | None = None, **options: Any) -> None:
-        self.name, self.port, self._options = name, free_port(), options
+        self.name, self.port, self._log_file, self._options = name, free_port(), log, options
         self.argv = [*argv, "--host", HOST, "--port", str(self.port)]
         self._url = f"http://{HOST}:{self.port}"
         self._health = ServerClient(self._url, silence=HEALTH)  # now, since to import httpx takes time of the start
-        self._log: IO[bytes] = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115  closed by stop()
-        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self: Started) -> Started:
-        try:
-            self._process = subprocess.Popen(
-                self.argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, **self._options
-            )
-            self._wait(self._process)
-        except OSError as error:
-            self.stop()
-            raise type(self).failure(f"{self.name}: cannot start {self.argv[0]}: {error.strerror}") from None
-        except BaseException:
-            self.stop()
-            raise
+        with ExitStack() as held:
+            try:
+                log = self._log_file.open("w+b") if self._log_file else tempfile.TemporaryFile()
+                self._log: IO[bytes] = held.enter_context(log)
+                self._process = subprocess.Popen(
+                    self.argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, **self._options
+                )
+            except OSError as error:
+                raise self._failed(f"cannot start: {error}") from None
+            held.callback(self._end, self._process)
+            self._wait()
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            self._end(process)
-        self._log.close()
+        self._held.close()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         end_process(process, 10.0)
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait(self) -> None:
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
-            if process.poll() is not None:
-                raise type(self).failure(f"{self.name} ended with status {process.returncode}:\n{self._last_lines()}")
+            if (status := self._process.poll()) is not None:
+                raise self._failed(f"ended with status {status}:\n{self._last_lines()}")
             with suppress(ServerError):
                 if self._health.ask("/health").status == 200:
                     return
             time.sleep(self.poll)
-        raise type(self).failure(f"{self.name} was not ready after {self.patience:.0f} s:\n{self._last_lines()}")
+        raise self._failed(f"was not ready after {self.patience:.0f} s:\n{self._last_lines()}")
+
+    def _failed(self, how: str) -> Exception:
+        return type(self).failure(f"{self.name} {how}")
 
     def _last_lines(self) -> str:
         self._log.seek(0)

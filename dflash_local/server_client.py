@@ -10,10 +10,10 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
+from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
 from dflash_local.tls_context import tls_context, tls_error
@@ -29,6 +29,7 @@ SILENCE_TIMEOUT = 600.0
 LONGEST_PART = 256 << 20
 
 _IS_IT_THERE = "is 'dflash-local serve' running there?"
+_IT_HANGS = "it hangs or is very busy: look at its log"
 _ANOTHER_PROGRAM = "another program, or a proxy, may answer there: check the address and NO_PROXY"
 
 
@@ -61,14 +62,15 @@ class ServerClient:
 
     Raises:
         RequestError: it is no URL of a server, or the key cannot be sent.
-        ServerError: the environment names a proxy that cannot be used.
+        ServerError: the environment names a proxy for it that cannot be used.
     """
 
     def __init__(self, url: str, api_key: str | None = None, silence: float = SILENCE_TIMEOUT) -> None:
         self._url = server_address(url)
         self.address = shown_address(self._url)
         self._silence = silence
-        self._http = _http_client(self._url)
+        self._proxy = EnvironmentProxy.of(self._url)
+        self._http = _http_client(self._proxy)
         # Bytes, since a key may have any letters.
         self._headers = {b"Content-Type": b"application/json"}
         if api_key:
@@ -79,7 +81,7 @@ class ServerClient:
         """GET `path`, or POST `body` to it.
 
         Raises:
-            ServerError: there is no whole answer.
+            ServerError: there is no whole answer, or it is a redirect.
         """
         with self._response(path, body) as response:
             return self._whole(response)
@@ -117,7 +119,7 @@ class ServerClient:
 
     @contextmanager
     def _response(self, path: str, body: Mapping[str, Any] | None) -> Iterator[httpx.Response]:
-        """A response of any status, whose body is still to be read."""
+        """A response of any status but a redirect's, whose body is still to be read."""
         import httpx
 
         has_begun = False
@@ -127,6 +129,8 @@ class ServerClient:
         try:
             with self._http.stream(method, url, content=data, headers=self._headers, timeout=timeout) as response:
                 has_begun = True
+                if response.is_redirect:
+                    raise self._redirect(response, path)
                 yield response
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise self._failure(error, has_begun) from None
@@ -163,17 +167,31 @@ class ServerClient:
         if not has_begun and (tls := tls_error(error)):
             hint = "SSL_CERT_FILE names more authorities to trust; a server without TLS has an address with http://"
             return ServerError(f"no TLS connection to {self.address}: {tls}", hint=hint)
-        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        is_unreached = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError))
+        if self._proxy and (is_unreached or isinstance(error, UnicodeError)):
+            message = f"cannot talk to {self.address} through the proxy {shown_address(self._proxy.url)}: {reason}"
+            return ServerError(message, hint=self._proxy.hint)
+        if isinstance(error, (httpx.InvalidURL, UnicodeError)):
+            return ServerError(f"cannot talk to {self.address}: {reason}", hint="correct the name of the host")
+        if is_unreached:
             return ServerError(f"cannot talk to {self.address}: {reason}", hint=_IS_IT_THERE, status=0)
-        if isinstance(error, httpx.ProxyError):
-            hint = "NO_PROXY names hosts that are asked directly"
-            return ServerError(f"the proxy does not reach {self.address}: {reason}", hint=hint)
-        if isinstance(error, httpx.TimeoutException):
-            silent = f"{self.address} was silent for {self._silence:g} s"
-            return ServerError(silent, hint="it hangs or is very busy: look at its log")
+        if isinstance(error, httpx.WriteTimeout):
+            return ServerError(f"{self.address} read nothing of a request for {self._silence:g} s", hint=_IT_HANGS)
+        if isinstance(error, httpx.ReadTimeout):
+            return ServerError(f"{self.address} was silent for {self._silence:g} s", hint=_IT_HANGS)
         if has_begun:
             return ServerError(f"{self.address} broke off its answer: {reason}", hint="its log may say why")
         return ServerError(f"cannot talk to {self.address}: {reason}", hint=_ANOTHER_PROGRAM)
+
+    def _redirect(self, response: httpx.Response, path: str) -> ServerError:
+        """A redirect is not followed: what a request has, such as its key, is for the server that the user named."""
+        status, request = response.status_code, response.next_request
+        if request is None:
+            message, hint = f"{self.address} redirects and names no address ({status})", _ANOTHER_PROGRAM
+        else:
+            message = f"{self.address} redirects to {shown_address(str(request.url)).removesuffix(path)}"
+            hint = "give that address, if it is the server's"
+        return ServerError(message, hint=hint, status=status)
 
     def _refusal(self, response: httpx.Response) -> ServerError:
         """An answer with an error's status, in the server's own words if it has some."""
@@ -185,8 +203,6 @@ class ServerClient:
             hint: str | None = "give the key that the server wants: --api-key KEY"
         elif wait is not None:
             hint = f"try again in {wait:.0f} s"
-        elif location := headers.get("Location"):
-            hint = f"the server names another address: {location}"
         else:
             hint = None if said else _ANOTHER_PROGRAM
         return ServerError(message, hint=hint, status=status)
@@ -237,35 +253,24 @@ def http_url(url: str) -> SplitResult | None:
 
 def shown_address(url: str) -> str:
     """A URL for messages: without a user's name and password."""
-    return re.sub(r"(?<=//)[^/?#]*@", "", url, count=1)
+    return re.sub(r"^([^/?#]*//)?[^/?#]*@", r"\1", url)
 
 
-def _http_client(address: str) -> httpx.Client:
-    """With the proxies of the environment, unless the address is this machine's: 127.0.0.1 of a proxy is the proxy."""
+def _http_client(proxy: EnvironmentProxy | None) -> httpx.Client:
+    """A client with any number of connections: no request waits for another one's."""
     import httpx
 
     try:
         return httpx.Client(
             verify=tls_context(),
             limits=httpx.Limits(max_keepalive_connections=0),
-            trust_env=not _is_here(urlsplit(address).hostname or ""),
+            proxy=proxy.url if proxy else None,
+            trust_env=False,
         )
     except (ImportError, ValueError, httpx.InvalidURL) as error:
-        raise ServerError(
-            f"a proxy of the environment cannot be used: {error}",
-            hint="correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY=* passes them all by",
-        ) from None
-
-
-def _is_here(host: str) -> bool:
-    """Whether a URL's host is this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        found = ip_address(host)
-    except ValueError:
-        return False
-    return found.is_loopback or found.is_unspecified
+        if proxy is None:
+            raise
+        raise ServerError(f"the proxy of {proxy.variable} cannot be used: {error}", hint=proxy.hint) from None
 
 
 def _finishes(event: Mapping[str, Any]) -> bool:

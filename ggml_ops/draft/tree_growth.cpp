@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 namespace dflash {
 
 namespace {
+
+// Whether a candidate of probability a comes before one of b. NaN, which a drafter may compute of broken weights, comes
+// last: otherwise this would be no order, and sorting by it undefined.
+bool is_likelier(float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); }
 
 // Candidates of one row in descending order. Marginals come sorted; a lattice's rows are sorted on first use.
 class ranking {
@@ -29,7 +34,7 @@ class ranking {
             const float * p = d_.row(depth, pred);
             for (int32_t i = 0; i < d_.top_k; ++i) {   // insertion sort: few candidates, equal ones stay in order
                 int32_t at = i;
-                for (; at > 0 && p[o[at - 1]] < p[i]; --at) {
+                for (; at > 0 && is_likelier(p[i], p[o[at - 1]]); --at) {
                     o[at] = o[at - 1];
                 }
                 o[at] = (int16_t) i;
@@ -122,14 +127,15 @@ class grower {
         const node &  n    = tree_.nodes[parent];
         const int32_t pred = std::max(0, n.candidate);
         proposal      child;
-        child.parent    = parent;
-        child.depth     = n.depth + 1;
-        child.candidate = ranks_.candidate(child.depth, pred, rank);
-        child.token     = draft_.id(child.depth, child.candidate);
-        child.prob      = draft_.row(child.depth, pred)[child.candidate];
-        child.first     = rank == 0;
-        child.probability =
-            limits_.calibration ? limits_.calibration->apply(child.prob, child.first, child.depth) : child.prob;
+        child.parent      = parent;
+        child.depth       = n.depth + 1;
+        child.candidate   = ranks_.candidate(child.depth, pred, rank);
+        child.token       = draft_.id(child.depth, child.candidate);
+        child.prob        = draft_.row(child.depth, pred)[child.candidate];
+        child.first       = rank == 0;
+        child.probability = limits_.calibration && !std::isnan(child.prob)
+                                ? limits_.calibration->apply(child.prob, child.first, child.depth)
+                                : child.prob;
         return child;
     }
 
@@ -156,7 +162,11 @@ class grower {
             quoted_.push_back(quoted_below(parent, k));
         }
         for (int32_t rank = 0; rank < n_candidates(n); ++rank) {
-            candidates_.push_back(candidate_below(parent, rank));
+            const proposal child = candidate_below(parent, rank);
+            if (std::isnan(child.probability)) {
+                break;
+            }
+            candidates_.push_back(child);
         }
         weigh();
         unite();
@@ -250,12 +260,13 @@ void sort_candidates(draft & d) {
         int32_t * ids   = d.ids.data() + (size_t) i * d.top_k;
         float *   probs = d.probs.data() + (size_t) i * d.top_k;
         for (int32_t rank = 0; rank < d.top_k; ++rank) {
-            order[rank] = { -probs[rank], ids[rank] };
+            order[rank] = { probs[rank], ids[rank] };
         }
-        std::sort(order.begin(), order.end());
+        std::sort(order.begin(), order.end(), [](const auto & a, const auto & b) {
+            return is_likelier(a.first, b.first) || (!is_likelier(b.first, a.first) && a.second < b.second);
+        });
         for (int32_t rank = 0; rank < d.top_k; ++rank) {
-            probs[rank] = -order[rank].first;
-            ids[rank]   = order[rank].second;
+            std::tie(probs[rank], ids[rank]) = order[rank];
         }
     }
 }

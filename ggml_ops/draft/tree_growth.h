@@ -35,8 +35,8 @@ struct draft {
     }
 };
 
-// Puts the candidates of a draft without a lattice in order, equal ones by id: a device returns the largest of a row in
-// any order. A lattice needs none, its rows are sorted as a tree grows.
+// Puts the candidates of a draft without a lattice in order, equal ones by id, those without a probability (NaN) last:
+// a device returns the largest of a row in any order. A lattice needs none, its rows are sorted as a tree grows.
 void sort_candidates(draft & d);
 
 // The limits of a tree's growth.
@@ -50,7 +50,8 @@ struct growth_limits {
 
 // The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). With
 // a lattice, each child's probability is conditional on its parent. A quotation adds candidates to the nodes along it.
-// Nodes are in descending order of value, so the first n nodes are the best tree of n nodes.
+// Candidates without a probability (NaN) are none. Nodes are in descending order of value, so the first n nodes are the
+// best tree of n nodes.
 tree grow(const draft & d, int32_t anchor, const growth_limits & limits);
 
 }   // namespace dflash

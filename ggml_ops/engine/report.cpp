@@ -27,6 +27,15 @@ template <class Map> json map_json(const Map & counts) {
 
 }   // namespace
 
+// Of a target's head, copied to where a drafter computes.
+static size_t copied_bytes(const drafter_list & drafters) {
+    size_t n = 0;
+    for (const drafter * drafter : drafters) {
+        n += total(drafter->copied_memory());
+    }
+    return n;
+}
+
 // What the projector reads; null: there is none.
 static json media_json(const media_encoder * encoder) {
     if (!encoder) {
@@ -36,62 +45,83 @@ static json media_json(const media_encoder * encoder) {
     return { { "vision", p.sees() }, { "audio", p.hears() }, { "marker", p.marker() } };
 }
 
-std::string info_json(const engine & e) {
-    const model_pair &           models = e.models();
-    const target &               target = e.target();
+static void add_limits(json & j, const engine & e) {
     const dflash_engine_params & params = e.params();
-    const memory &               memory = target.memory();
-    const llama_vocab *          vocab  = target.vocab();
-    const memory_use             used   = used_memory(target);
-    json                         j      = {
-        { "target", describe(models.target()) },
-        { "n_ctx", params.n_ctx },
-        { "n_ctx_slot", target.limits().n_ctx_slot },
-        { "ctx_shared", params.share_ctx },
-        { "ctx_limit", target.ctx_limit() },
-        { "n_slots", params.n_slots },
-        { "n_rows_max", target.limits().n_rows },
-        { "bos_token", llama_vocab_bos(vocab) },
-        { "eos_token", llama_vocab_eos(vocab) },
-        { "add_bos", llama_vocab_get_add_bos(vocab) },
-        { "fim_pre", llama_vocab_fim_pre(vocab) },
-        { "fim_suf", llama_vocab_fim_suf(vocab) },
-        { "fim_mid", llama_vocab_fim_mid(vocab) },
-        { "fim_rep", llama_vocab_fim_rep(vocab) },
-        { "fim_sep", llama_vocab_fim_sep(vocab) },
-        { "no_tree", memory.no_tree() },
-        { "kv_unified", params.kv_unified },
-        { "not_bit_exact", access_row_variance(target.context()) },
-        { "media", media_json(e.encoder()) },
-        { "chat_template", common_chat_templates_source(e.templates()) },
-        { "chat_template_caps", common_chat_templates_get_caps(e.templates()) },
-        { "memory", { { "target", llama_model_size(models.target()) }, { "context", total(used.context) },
-                                                     { "compute", total(used.compute) } } },
+    j["n_ctx"]                          = params.n_ctx;
+    j["n_ctx_slot"]                     = e.target().limits().n_ctx_slot;
+    j["ctx_shared"]                     = params.share_ctx;
+    j["ctx_limit"]                      = e.target().ctx_limit();
+    j["n_slots"]                        = params.n_slots;
+    j["n_rows_max"]                     = e.target().limits().n_rows;
+}
+
+static void add_special_tokens(json & j, const llama_vocab * vocab) {
+    j["bos_token"] = llama_vocab_bos(vocab);
+    j["eos_token"] = llama_vocab_eos(vocab);
+    j["add_bos"]   = llama_vocab_get_add_bos(vocab);
+    j["fim_pre"]   = llama_vocab_fim_pre(vocab);
+    j["fim_suf"]   = llama_vocab_fim_suf(vocab);
+    j["fim_mid"]   = llama_vocab_fim_mid(vocab);
+    j["fim_rep"]   = llama_vocab_fim_rep(vocab);
+    j["fim_sep"]   = llama_vocab_fim_sep(vocab);
+}
+
+// Bytes that the engine's models take, beside projectors.
+static json memory_json(const engine & e, const drafter_list & drafters) {
+    const target &   target = e.target();
+    const memory_use used   = used_memory(target);
+    json             j      = {
+        { "target", llama_model_size(e.models().target()) },
+        { "context", total(used.context) },
+        { "compute", total(used.compute) },
     };
-    if (memory.recurrent()) {
-        const state_bytes bytes   = access_state_bytes(target.context());
-        j["memory"]["slot_state"] = bytes.state;
-        j["memory"]["slot_tape"]  = bytes.tape;
-        j["tape_rows"]            = memory.tape_rows();
+    if (target.memory().recurrent()) {
+        const state_bytes bytes = access_state_bytes(target.context());
+        j["slot_state"]         = bytes.state;
+        j["slot_tape"]          = bytes.tape;
     }
-    const drafter_list drafters = e.drafts().drafters();
-    add_drafters(j, drafters, models, target);
     if (!drafters.empty()) {
-        size_t copied = 0, context = 0;
+        size_t context = 0;
         for (const drafter * drafter : drafters) {
-            copied += total(drafter->copied_memory());
             context += total(drafter->context().memory());
         }
-        j["memory"]["drafter"]         = total(models.drafter_weights()) + copied;
-        j["memory"]["drafter_context"] = context;
-        j["memory"]["taps"]            = target.taps() ? target.taps()->memory_bytes() : 0;
-        j["drafter"]["head_copied"]    = copied > 0;
+        j["drafter"]         = total(e.models().drafter_weights()) + copied_bytes(drafters);
+        j["drafter_context"] = context;
+        j["taps"]            = target.taps() ? target.taps()->memory_bytes() : 0;
     }
-    memory_table table = allocated(models, target, drafters);
+    return j;
+}
+
+static json placement_json(const engine & e, const drafter_list & drafters) {
+    memory_table table = allocated(e.models(), e.target(), drafters);
     if (e.encoder()) {
         table.add("projector", e.encoder()->projector().memory());
     }
-    j["placement"] = by_device(table);
+    return by_device(table);
+}
+
+std::string info_json(const engine & e) {
+    const target &     target   = e.target();
+    const memory &     memory   = target.memory();
+    const drafter_list drafters = e.drafts().drafters();
+    json               j        = { { "target", describe(e.models().target()) } };
+    add_limits(j, e);
+    add_special_tokens(j, target.vocab());
+    j["no_tree"]            = memory.no_tree();
+    j["kv_unified"]         = e.params().kv_unified;
+    j["not_bit_exact"]      = access_row_variance(target.context());
+    j["media"]              = media_json(e.encoder());
+    j["chat_template"]      = common_chat_templates_source(e.templates());
+    j["chat_template_caps"] = common_chat_templates_get_caps(e.templates());
+    j["memory"]             = memory_json(e, drafters);
+    if (memory.recurrent()) {
+        j["tape_rows"] = memory.tape_rows();
+    }
+    add_drafters(j, drafters, e.models(), target);
+    if (!drafters.empty()) {
+        j["drafter"]["head_copied"] = copied_bytes(drafters) > 0;
+    }
+    j["placement"] = placement_json(e, drafters);
     return j.dump_safe();
 }
 

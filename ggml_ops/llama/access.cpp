@@ -6,6 +6,7 @@
 #include "llama-model.h"
 #include "llama/devices.h"
 #include "llama/memory_parts.h"
+#include "llama/mutable_cparams.h"
 
 #include "ggml-backend.h"
 
@@ -135,8 +136,8 @@ int64_t access_packs(const llama_context * ctx) {
 bool access_needs_streams(const llama_model * model) { return model->arch == LLM_ARCH_MINIMAX_M3; }
 
 void access_limit_sequences(llama_context * ctx, uint32_t n_ctx_seq) {
-    auto & cparams    = const_cast<llama_cparams &>(ctx->get_cparams());   // no graph has been built for use yet
-    cparams.n_ctx_seq = std::min(cparams.n_ctx_seq, n_ctx_seq);
+    llama_cparams & cparams = mutable_cparams(ctx);   // no graph has been built for use yet
+    cparams.n_ctx_seq       = std::min(cparams.n_ctx_seq, n_ctx_seq);
 }
 
 }   // namespace dflash

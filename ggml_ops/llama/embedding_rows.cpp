@@ -6,6 +6,7 @@
 #include "llama/devices.h"
 #include "llama/host_input.h"
 #include "llama/mask_words.h"
+#include "llama/mutable_cparams.h"
 
 #include "ggml-cpp.h"
 
@@ -72,7 +73,7 @@ class input_embedding_rows : public llm_graph_input_i {
 }   // namespace
 
 void access_send_little(llama_context * ctx) {
-    auto &              cparams = const_cast<llama_cparams &>(ctx->get_cparams());
+    llama_cparams &     cparams = mutable_cparams(ctx);
     const llama_model & model   = ctx->get_model();
     ggml_backend_dev_t  first   = model.dev_layer(0);
     cparams.embeds_on           = is_apart(first) && can_embed(first, model.tok_embd) ? first : nullptr;

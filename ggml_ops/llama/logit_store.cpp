@@ -4,6 +4,7 @@
 #include "llama-graph.h"
 #include "llama-model.h"
 #include "llama/devices.h"
+#include "llama/mutable_cparams.h"
 
 #include "ggml-cpp.h"
 
@@ -125,9 +126,7 @@ bool logit_store::top(int32_t i, std::vector<llama_token_data> & out) const {
 
 // ---- llama_context ----
 
-void access_set_logit_store(llama_context * ctx, logit_store * store) {
-    const_cast<llama_cparams &>(ctx->get_cparams()).logit_store = store;
-}
+void access_set_logit_store(llama_context * ctx, logit_store * store) { mutable_cparams(ctx).logit_store = store; }
 
 logit_store * access_logit_store(const llama_context * ctx) { return ctx->get_cparams().logit_store; }
 

@@ -1,14 +1,15 @@
 #include "llama/tap_store.h"
 
-#include "llama-context.h"
 #include "llama-graph.h"
 #include "llama-model.h"
 #include "llama/access.h"
 #include "llama/devices.h"
+#include "llama/mutable_cparams.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace dflash {
 
@@ -57,6 +58,18 @@ class input_tap_cells : public llm_graph_input_i {
     const tap_store & store_;
 };
 
+// The last of the free cells, until it is destroyed. Neither end allocates: the list has room for all cells.
+struct taken_cell {
+    explicit taken_cell(std::shared_ptr<std::vector<int32_t>> list) : free(std::move(list)), number(free->back()) {
+        free->pop_back();
+    }
+    taken_cell(const taken_cell &) = delete;
+    ~taken_cell() { free->push_back(number); }
+
+    std::shared_ptr<std::vector<int32_t>> free;   // shared, since a cell may outlive the store
+    int32_t                               number;
+};
+
 }   // namespace
 
 // ---- memory ----
@@ -95,6 +108,7 @@ tap_store::tap_store(ggml_backend_dev_t device, const std::vector<int32_t> & lay
         throw std::runtime_error("not enough memory for taps: lower -ub or -np");
     }
     ggml_backend_buffer_clear(buffer_.get(), 0);
+    free_->reserve(n_rows);
     for (int32_t cell = end - 1; cell >= first; --cell) {
         free_->push_back(cell);
     }
@@ -106,13 +120,10 @@ std::vector<tap_cell> tap_store::take(int32_t n) {
     if (n > n_free()) {
         throw std::runtime_error("too few cells for taps are free");
     }
-    std::vector<tap_cell> cells;
-    for (int32_t i = 0; i < n; ++i) {
-        cells.emplace_back(new int32_t(free_->back()), [free = free_](const int32_t * held) {
-            free->push_back(*held);
-            delete held;
-        });
-        free_->pop_back();
+    std::vector<tap_cell> cells(n);
+    for (tap_cell & cell : cells) {
+        const auto taken = std::make_shared<const taken_cell>(free_);
+        cell             = tap_cell(taken, &taken->number);
     }
     return cells;
 }
@@ -139,9 +150,7 @@ void tap_store::write(const std::vector<tap_cell> & cells, const float * data) {
 
 // ---- the target's graph ----
 
-void access_set_tap_store(llama_context * ctx, tap_store * store) {
-    const_cast<llama_cparams &>(ctx->get_cparams()).tap_store = store;
-}
+void access_set_tap_store(llama_context * ctx, tap_store * store) { mutable_cparams(ctx).tap_store = store; }
 
 void store_taps(llm_graph_context & graph) {
     const tap_store * store = graph.cparams.tap_store;

@@ -37,7 +37,7 @@ class LLAMA_API tap_store {
     size_t             memory_bytes() const;
     int32_t            n_free() const { return (int32_t) free_->size(); }
 
-    // Takes n free cells. Throws std::runtime_error if there are fewer.
+    // Takes n free cells. Throws std::runtime_error if there are fewer; takes none where it throws.
     std::vector<tap_cell> take(int32_t n);
     // Sets the cells for the next pass's rows, by their index in the batch; other rows are discarded.
     void                          set_pass(std::vector<tap_cell> cells) { pass_ = std::move(cells); }

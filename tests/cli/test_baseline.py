@@ -4,14 +4,15 @@ user reads if it does not work. (slow) The bundled drafters and a target's predi
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from dflash_local import bench, native
-from dflash_local.baseline import Baseline, Reply, UpstreamServer, parse
+from dflash_local.baseline import Baseline, Reply, ServerProcess, UpstreamServer, parse
 from dflash_local.bench import DRAFTED, PLAIN, Run, measure
 from dflash_local.cli import main
 from dflash_local.engine import Engine
@@ -110,6 +111,32 @@ def test_a_server_that_does_not_work(program: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DFlashError, match="cannot start"), UpstreamServer(tmp_path / "gone", Baseline("none"), []):
+        pass
+
+
+class StubbornProcess(ServerProcess):
+    """One whose end fails; its log remains to be looked at."""
+
+    log: IO[bytes]
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        super()._end(process)
+        self.log = self._log
+        raise DFlashError("it does not end")
+
+
+def test_a_log_is_open_while_the_process_runs(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    process = StubbornProcess("bad", [sys.executable, "-c", "print('why'); exit(3)"], path)
+    assert not path.exists()
+    with pytest.raises(DFlashError, match="does not end"), process:
+        pass
+    assert process.log.closed and path.read_text() == "why\n"
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    process = ServerProcess("bad", [sys.executable], tmp_path / "gone" / "log")
+    with pytest.raises(DFlashError, match=r"bad cannot start: .*gone/log"), process:
         pass
 
 

@@ -172,7 +172,7 @@ def test_a_server_that_ends_with_the_program(pocket: dict[str, Path], recorder: 
     )
     flags = ["-m", str(pocket["target"]), "-t", "1", "--alias", "given", "--port", str(free_port), "--no-warmup"]
     assert cli.main(["launch", "open-webui", *flags]) == 3
-    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}", "none")) is None
+    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}")) is None
 
 
 def test_a_signal_ends_both(pocket: dict[str, Path], recorder: Recorder, free_port: int) -> None:
@@ -182,14 +182,14 @@ def test_a_signal_ends_both(pocket: dict[str, Path], recorder: Recorder, free_po
     wait_until(lambda: (recorder.folder / "told.json").exists())
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
-    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}", "none")) is None
+    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}")) is None
 
 
 def test_a_server_that_fails_says_why(recorder: Recorder, free_port: int, capsys: pytest.CaptureFixture[str]) -> None:
     text = refused(capsys, "open-webui", "-m", "none.gguf", "--port", str(free_port))
     assert "none.gguf" in text and "'dflash-local' alone lists the models" in text
     with LaunchedServer(["--no-such-flag"]) as server, pytest.raises(DFlashError) as failure:
-        server.wait(f"http://127.0.0.1:{free_port}", "none")
+        server.wait(f"http://127.0.0.1:{free_port}", None)
     assert "--no-such-flag" in failure.value.message
     assert not server.log.exists()
 
@@ -224,7 +224,7 @@ def test_a_context_that_is_too_short(server: Live, recorder: Recorder, capsys: p
 def test_why_a_context_is_short(meta: dict[str, int], flags: list[str], reason: str) -> None:
     args = cli.parse(["launch", "codex", *flags])[1]
     with pytest.raises(RequestError, match=reason):
-        running_server.place_at("http://x", "none", ServerFacts({"m": meta}), PROGRAMS["codex"], args)
+        running_server.place_at("http://x", None, ServerFacts({"m": meta}), PROGRAMS["codex"], args)
 
 
 def test_flags_that_a_running_server_cannot_follow(

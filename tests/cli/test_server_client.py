@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,13 +15,18 @@ from pathlib import Path
 import pytest
 
 from dflash_local import cli, server_client
+from dflash_local.baseline import free_port
 from dflash_local.cli.chat.backends import ServerBackend
 from dflash_local.cli.launch import server_facts
+from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
+from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
-from dflash_local.server_client import ServerClient, server_address
+from dflash_local.server_client import ServerClient, server_address, shown_address
+from dflash_local.tls_context import tls_context
 from tests.media.samples import png
 from tests.patience import PATIENCE
+from tests.tls_server import certificate, needs_openssl
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 BODY = {"messages": [{"role": "user", "content": "hi"}]}
@@ -29,22 +35,26 @@ BODY = {"messages": [{"role": "user", "content": "hi"}]}
 class RawServer:
     """Sends the same bytes to everyone who asks, and then closes the connection, or is silent until the end."""
 
-    def __init__(self, data: bytes, *, is_silent: bool = False) -> None:
-        self.requests: list[bytes] = []
-        self._data, self._is_silent = data, is_silent
+    def __init__(self, data: bytes, *, is_silent: bool = False, tls: ssl.SSLContext | None = None) -> None:
+        self.n_connections, self.requests = 0, list[bytes]()
+        self._data, self._is_silent, self._tls = data, is_silent, tls
         self._end = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def run(self) -> None:
         with suppress(OSError):  # closed at the end
             while True:
-                connection, _ = self._socket.accept()
-                with connection, suppress(OSError):
+                plain, _ = self._socket.accept()
+                self.n_connections += 1
+                with suppress(OSError), self._answering(plain) as connection:
                     self.requests.append(_request(connection))
                     connection.sendall(self._data)
                     if self._is_silent:
                         self._end.wait(PATIENCE)
+
+    def _answering(self, plain: socket.socket) -> socket.socket:
+        return self._tls.wrap_socket(plain, server_side=True) if self._tls else plain
 
     def stop(self) -> None:
         self._end.set()
@@ -66,8 +76,8 @@ def _request(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def raw_server(data: bytes, *, is_silent: bool = False) -> Iterator[RawServer]:
-    server = RawServer(data, is_silent=is_silent)
+def raw_server(data: bytes, *, is_silent: bool = False, tls: ssl.SSLContext | None = None) -> Iterator[RawServer]:
+    server = RawServer(data, is_silent=is_silent, tls=tls)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -118,6 +128,9 @@ def two_lines(text: str) -> list[str]:
 
 BUSY = answer("503 Service Unavailable", b'{"error": {"message": "Loading model"}}', "Retry-After: 7")
 CLOSED = answer("401 Unauthorized", b'{"error": {"message": "Invalid API key"}}')
+ELSEWHERE = answer("308 Permanent Redirect", b"", "Location: https://me:secret@x/v1/chat/completions")
+NOWHERE = answer("302 Found", b"")
+ASTRAY = answer("302 Found", b"", "Location: http://[::1")
 PAGE = answer("200 OK", b"<html>", "Content-Type: text/html")
 BROKEN = STREAM + chunk(f"data: {delta('half')}\n\n".encode()) + b"ff\r\ndata: {"
 HALF = chunk(f"data: {delta('half')}\n\n".encode())
@@ -137,7 +150,9 @@ CUT = STREAM + HALF + chunk(f"data: {delta('cut off')}".encode()) + chunk(b"")
         (CLOSED, "Invalid API key", "--api-key KEY"),
         (BUSY, "Loading model", "try again in 7 s"),
         (answer("502 Bad Gateway", b"<html>"), "answered 502 Bad Gateway", "NO_PROXY"),
-        (answer("308 Permanent Redirect", b"", "Location: https://x/"), "answered 308", "https://x/"),
+        (ELSEWHERE, "redirects to https://x\n", "that address"),
+        (NOWHERE, "redirects and names no address (302)", "another program"),
+        (ASTRAY, "Invalid URL in location header", "another program"),
         (PAGE, "does not stream events, it sent text/html", "another program"),
         (events('{"choices": ['), "an event that is no JSON object", "another program"),
         (events('["choices"]'), "an event that is no JSON object", "another program"),
@@ -157,7 +172,7 @@ def test_chat_says_what_is_wrong(
         assert cli.main(["chat", "--url", server.url]) == 1
     output = capsys.readouterr()
     first, second = two_lines(output.err)
-    assert message in first and hint in second
+    assert message in first + "\n" and hint in second
     assert output.out.strip() == ("half" if data in (BROKEN, EARLY, CUT) else "")
 
 
@@ -223,6 +238,8 @@ def test_a_server_may_send_no_done() -> None:
         (CLOSED, False, "wants a key"),
         (BUSY, False, "not as dflash-local"),
         (PAGE, False, "not as dflash-local"),
+        (answer("301 Moved Permanently", b"", "Location: /a/v1/models"), False, "/a\n"),
+        (NOWHERE, False, "redirects and names no address (302)"),
         *((answer("200 OK", body), False, "not as dflash-local") for body in (b"[]", b'{"data": 1}', b'{"data": [1]}')),
     ],
 )
@@ -231,7 +248,21 @@ def test_launch_says_what_is_wrong(
 ) -> None:
     with raw_server(data, is_silent=is_silent) as server:
         assert cli.main(["launch", "codex", "--url", server.url, "--print"]) == 1
-    assert message in two_lines(capsys.readouterr().err)[0]
+    assert message in two_lines(capsys.readouterr().err)[0] + "\n"
+
+
+def test_launch_with_a_user_in_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+    models = json.dumps({"data": [{"id": "m", "owned_by": "dflash-local"}]}).encode()
+    with raw_server(answer("200 OK", models)) as server:
+        url = server.url.replace("//", "//me:secret@")
+        assert cli.main(["launch", "codex", "--url", url, "--print"]) == 0
+    assert b"Authorization: Basic bWU6c2VjcmV0\r\n" in server.requests[0]
+    assert "export DFLASH_API_KEY=none\n" in capsys.readouterr().out
+
+
+def test_launch_waits_while_a_server_loads() -> None:
+    with raw_server(answer("503 Service Unavailable", b'{"progress": 0.25}')) as server:
+        assert ServerFacts.of(client_at(server.url)) == Loading(0.25)
 
 
 # ---- the address, the key, proxies, TLS ----
@@ -325,10 +356,51 @@ def test_a_password_is_sent_but_not_shown() -> None:
     assert "secret" not in f"{closed.value}{wrong.value}"
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".invalid", "a..b", "bad host"])
-def test_a_host_that_cannot_be_found(host: str) -> None:
-    with pytest.raises(ServerError, match="cannot talk to"):
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://me:secret@host:8080/v1", "http://host:8080/v1"),
+        ("me:secret@host:8080", "host:8080"),
+        ("me@host", "host"),
+        ("//me:secret@host", "//host"),
+        ("https://me:s@cret@[::1]:8080/a", "https://[::1]:8080/a"),
+        ("me:secret@[::1]", "[::1]"),
+        ("me:secret@host/a@b", "host/a@b"),
+        *((url, url) for url in ("http://host/a@b", "http://host?a@b", "host/a@b", "host#a@b", "http://[::1]/a@b")),
+        *((url, url) for url in ("host/to//a@b", "host?to=//a@b", "[::1]:8080", "")),
+    ],
+)
+def test_what_is_shown_of_an_address(url: str, shown: str) -> None:
+    assert shown_address(url) == shown
+
+
+def test_a_password_without_a_scheme_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["chat", "--url", "me:secret@host:8080"]) == 1
+    assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [
+        ("no-such-host.invalid", "running there"),
+        ("bad host", "running there"),
+        ("a" * 70 + ".invalid", "the name of the host"),
+        ("a..b", "the name of the host"),
+        ("xn--a", "the name of the host"),  # no punycode
+    ],
+)
+def test_a_host_that_cannot_be_found(host: str, hint: str) -> None:
+    with pytest.raises(ServerError, match="cannot talk to") as failure:
         ServerClient(f"http://{host}").ask("/health")
+    assert hint in (failure.value.hint or "")
+
+
+def test_a_server_that_does_not_read() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        client = ServerClient(f"http://127.0.0.1:{deaf.getsockname()[1]}", silence=0.2)
+        with pytest.raises(ServerError, match=r"read nothing of a request for 0\.2 s") as failure:
+            client.ask("/tokenize", {"content": "x" * (32 << 20)})
+    assert failure.value.status is None
 
 
 def test_a_key_of_any_letters() -> None:
@@ -353,7 +425,72 @@ def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setenv("all_proxy", "gopher://127.0.0.1:70")
     ServerClient("http://127.0.0.1:1")
     assert cli.main(["chat", "--url", "http://elsewhere.invalid"]) == 1
-    assert "a proxy of the environment cannot be used" in two_lines(capsys.readouterr().err)[0]
+    first, second = two_lines(capsys.readouterr().err)
+    assert "the proxy of ALL_PROXY cannot be used" in first and "correct ALL_PROXY" in second
+
+
+@pytest.mark.parametrize("proxy", ["http://me:secret@127.0.0.1:{port}", "http://a..b"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_is_down(
+    scheme: str, proxy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not the server: `launch` must not say that none runs."""
+    proxy = proxy.format(port=free_port())
+    monkeypatch.setenv(f"{scheme}_proxy", proxy)
+    assert cli.main(["launch", "codex", "--url", f"{scheme}://elsewhere.invalid"]) == 1
+    first, second = two_lines(capsys.readouterr().err)
+    assert f"{scheme}://elsewhere.invalid through the proxy {shown_address(proxy)}: " in first
+    assert f"correct {scheme.upper()}_PROXY; hosts of NO_PROXY" in second
+
+
+def test_a_proxy_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_server(answer("407 Proxy Authentication Required", b"")) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        with pytest.raises(ServerError, match=r"through the proxy .*: 407 Proxy Authentication") as failure:
+            ServerClient("https://elsewhere.invalid").ask("/props")
+    assert failure.value.status is None and "HTTPS_PROXY" in (failure.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("address", "proxy"),
+    [
+        ("https://there.example", EnvironmentProxy("http://secure.invalid:1", "HTTPS_PROXY")),
+        ("http://there.example", EnvironmentProxy("socks5://any.invalid", "ALL_PROXY")),
+        ("http://sub.company.example", None),
+        ("http://me@company.example:8080", None),
+        ("http://port.example:8080", None),
+        ("http://port.example:8081", EnvironmentProxy("socks5://any.invalid", "ALL_PROXY")),
+        ("http://[fd00::1]:8080", None),
+        ("http://[::1]", None),
+        ("http://0.0.0.0:8080", None),
+    ],
+)
+def test_which_proxy(address: str, proxy: EnvironmentProxy | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "secure.invalid:1")
+    monkeypatch.setenv("all_proxy", "socks5://any.invalid")
+    monkeypatch.setenv("no_proxy", "company.example, port.example:8080,fd00::1")
+    assert EnvironmentProxy.of(address) == proxy
+
+
+@pytest.fixture
+def fresh_authorities() -> Iterator[None]:
+    tls_context.cache_clear()
+    yield
+    tls_context.cache_clear()
+
+
+@needs_openssl
+@pytest.mark.usefixtures("fresh_authorities")
+def test_a_certificate_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, context = certificate(tmp_path, "IP:127.0.0.1")
+    with raw_server(answer("200 OK", b'{"at": "the server"}'), tls=context) as server:
+        with pytest.raises(ServerError, match=r"no TLS connection to .* self-signed certificate") as failure:
+            ServerClient(server.url).ask("/props")
+        assert server.n_connections == 1  # another try would end alike
+        assert failure.value.status is None and "SSL_CERT_FILE" in (failure.value.hint or "")
+        tls_context.cache_clear()
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+        assert ServerClient(server.url).ask("/props").object == {"at": "the server"}
 
 
 def test_a_server_without_tls() -> None:

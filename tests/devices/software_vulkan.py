@@ -11,11 +11,10 @@ from __future__ import annotations
 import ctypes.util
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from dflash_local.build import debian_packages
 from dflash_local.build.vulkan import NEEDED, check_toolkit, header_version
 from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
@@ -24,7 +23,6 @@ from tests.toolchains import TOOLCHAINS
 RELEASE = "trixie"  # the first Debian whose headers are new enough
 PACKAGES = ("libvulkan-dev", "spirv-headers")
 SYSTEM_PACKAGES = TOOLCHAINS["vulkan"].hint
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 DRIVERS = ("/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d")
 # llama.cpp leaves out devices of type CPU unless they are named.
 ENVIRONMENT = {"GGML_VK_VISIBLE_DEVICES": "0"}
@@ -66,52 +64,13 @@ def _newer_headers(why: BuildError) -> Path:
     home = cache_dir() / "vulkan-headers"
     core = home / "usr" / "include" / "vulkan" / "vulkan_core.h"
     if not (core.is_file() and header_version(core) >= NEEDED):
-        if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and KEYRING.is_file()):
+        if not debian_packages.can_fetch():
             raise MissingError(f"{why.message}: {why.hint}")
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
-            _fetch(Path(scratch), _mirror(why))
-            shutil.rmtree(home, ignore_errors=True)
-            (Path(scratch) / "unpacked").rename(home)
+        try:
+            debian_packages.fetch(RELEASE, PACKAGES, home)
+        except BuildError as error:
+            raise MissingError(f"{why.message} (and newer ones cannot be had: {error.message}): {why.hint}") from None
     return home / "usr"
-
-
-def _mirror(why: BuildError) -> str:
-    """Where this machine's own packages come from."""
-    formatted = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"
-    lines = _run(["apt-get", "indextargets", "--format", formatted, "Created-By: Packages"]).splitlines()
-    found = next((line.split("|")[3] for line in lines if line.startswith("Debian|Debian|main|")), None)
-    if found is None:
-        raise MissingError(f"{why.message} (and apt here knows no Debian mirror): {why.hint}")
-    return found
-
-
-def _fetch(scratch: Path, mirror: str) -> None:
-    """With an apt of its own, so that neither the machine's sources nor its packages change."""
-    for name in ("lists/partial", "cache/archives/partial", "unpacked"):
-        (scratch / name).mkdir(parents=True)
-    source = f"Types: deb\nURIs: {mirror}\nSuites: {RELEASE}\nComponents: main\nSigned-By: {KEYRING}\n"
-    (scratch / "newer.sources").write_text(source)
-    settings = {
-        "Dir::Etc::SourceList": scratch / "newer.sources",
-        "Dir::Etc::SourceParts": "/dev/null",
-        "Dir::State::Lists": scratch / "lists",
-        "Dir::Cache": scratch / "cache",
-        "Acquire::Languages": "none",
-        "APT::Sandbox::User": "",
-    }
-    apt = ["apt-get", *(f"-o{name}={value}" for name, value in settings.items()), "-qq"]
-    _run([*apt, "update"])
-    _run([*apt, "download", *PACKAGES], scratch)
-    for package in sorted(scratch.glob("*.deb")):
-        _run(["dpkg-deb", "-x", str(package), str(scratch / "unpacked")])
-
-
-def _run(command: list[str], folder: Path | None = None) -> str:
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    if process.returncode != 0:
-        raise MissingError(f"{command[0]} failed: {process.stderr.strip()[-500:]}")
-    return process.stdout
 
 
 def main() -> int:

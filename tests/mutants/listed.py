@@ -160,6 +160,7 @@ DRAFT = [
     ),
     *mutants_of(
         "ggml_ops/draft/tree_growth.cpp",
+        ("return a > b || (std::isnan(b) && !std::isnan(a));", "return a > b;"),
         (": a.parent > b.parent;", ": a.parent < b.parent;"),
         ("next.value = std::min(next.probability * n.value, max_value);", "next.value = next.probability * n.value;"),
         ("if (n.depth >= limits_.depth || c.n_pushed >= limits_.max_children) {", "if (n.depth >= limits_.depth) {"),

@@ -174,7 +174,7 @@ def _announce(host: str, port: int, alias: str) -> None:
     """Print what to try once the server is ready."""
     url = url_from_here(host, port)
     deadline = time.monotonic() + READY_TIMEOUT
-    server = client_at(url, "none")
+    server = client_at(url)
     while not _serves(server, alias):
         if time.monotonic() > deadline:
             return

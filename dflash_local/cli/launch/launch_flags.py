@@ -44,12 +44,12 @@ class LaunchFlags(ServeFlags):
             raise RequestError("--port 0 takes a port that is not known before", param="--port", hint="give a number")
         return url_from_here(host, self.listening_port, "https" if self.ssl_cert_file else "http") + self.api_prefix
 
-    def server_key(self) -> str:
-        """The key that the server wants; any text for one that wants none."""
+    def server_key(self) -> str | None:
+        """The key that the server wants; None for one that wants none."""
         from dflash_local.server.security.api_keys import read_keys
 
         keys = read_keys(self.api_key, self.api_key_file)
-        return keys[0] if keys else "none"
+        return keys[0] if keys else None
 
 
 def refuse_for_running(args: LaunchFlags, typed: Mapping[str, Sequence[str]], url: str) -> None:

@@ -45,7 +45,7 @@ class LaunchedServer:
         end_process(self._process, _PATIENCE, requests=2)  # the second one hurries it
         self.log.unlink(missing_ok=True)
 
-    def wait(self, url: str, key: str) -> ServerFacts:
+    def wait(self, url: str, key: str | None) -> ServerFacts:
         """Wait until the model is loaded, and show what happens meanwhile.
 
         Raises:
@@ -60,7 +60,7 @@ class LaunchedServer:
                 if isinstance(found, ServerFacts):
                     return found
                 if status.is_live:
-                    status.show(self._last_line() if found is None else f"loading: {found:.0%}")
+                    status.show(self._last_line() if found is None else f"loading: {found.progress:.0%}")
                 time.sleep(_POLL)
         finally:
             status.close()

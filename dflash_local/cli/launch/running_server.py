@@ -9,31 +9,33 @@ from typing import Any
 from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.launch.launch_flags import LaunchFlags
 from dflash_local.cli.launch.program import Program
-from dflash_local.cli.launch.server_facts import ServerFacts, client_at
+from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
 from dflash_local.cli.launch.setup import Place
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import RequestError
-from dflash_local.server_client import shown_address
+
+# Shown to programs as the key of a server without keys, which takes any: they want one.
+_ANY_KEY = "none"
 
 
-def running_server(url: str, key: str) -> ServerFacts | None:
+def running_server(url: str, key: str | None) -> ServerFacts | None:
     """The server at `url`, once it has loaded its model; None if none runs there."""
     server = client_at(url, key)
-    if isinstance(found := ServerFacts.of(server), float):
-        aside(f"waiting for the server at {shown_address(url)}, which loads its model ({found:.0%})")
-    while isinstance(found, float):
+    if isinstance(found := ServerFacts.of(server), Loading):
+        aside(f"waiting for the server at {server.address}, which loads its model ({found.progress:.0%})")
+    while isinstance(found, Loading):
         time.sleep(0.5)
         found = ServerFacts.of(server)
     return found
 
 
-def place_at(url: str, key: str, facts: ServerFacts | None, program: Program, args: LaunchFlags) -> Place:
+def place_at(url: str, key: str | None, facts: ServerFacts | None, program: Program, args: LaunchFlags) -> Place:
     """Where `program` finds its model; without facts, where it will once a server runs there with these flags.
 
     Raises:
         RequestError: the context is too short, or the model is unclear.
     """
-    folder = cache_dir() / "launch"
+    key, folder = key or _ANY_KEY, cache_dir() / "launch"
     if facts is None:
         name = args.model_name or (args.alias[0] if args.alias else "local")
         return Place(url, name, args.n_ctx or program.context, key, folder)

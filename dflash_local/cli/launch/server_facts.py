@@ -13,9 +13,16 @@ _OWNER = "dflash-local"
 _SILENCE_TIMEOUT = 10.0  # seconds; a server knows these facts at once
 
 
-def client_at(url: str, key: str) -> ServerClient:
+def client_at(url: str, key: str | None = None) -> ServerClient:
     """A client for ServerFacts.of()."""
     return ServerClient(url, key, _SILENCE_TIMEOUT)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A server that loads its model: `progress` goes from 0 to 1."""
+
+    progress: float
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,8 @@ class ServerFacts:
     models: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def of(cls, server: ServerClient) -> ServerFacts | float | None:
-        """The facts of a server; while it loads, how far it is, from 0 to 1; None if nothing answers.
+    def of(cls, server: ServerClient) -> ServerFacts | Loading | None:
+        """The facts of a server; while it loads, how far it is; None if nothing answers.
 
         Raises:
             DFlashError: another program answers, or the server does not take the key.
@@ -37,7 +44,7 @@ class ServerFacts:
             if answer.status == 503:
                 progress = server.ask("/health").object.get("progress")
                 if isinstance(progress, (int, float)):
-                    return float(progress)
+                    return Loading(progress)
                 answer = server.ask("/v1/models")  # it may have loaded in between
         except ServerError as error:
             if error.status == 0:

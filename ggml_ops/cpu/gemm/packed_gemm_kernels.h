@@ -1,9 +1,24 @@
 // Packed GEMM, written once for all instruction sets (packed_gemm.h). Included by isa/<set>.cpp after its vectors. All
 // sets give the same bits: integer sums are exact, and the float operations and their order are fixed here.
 //
-// The kernels for AVX2, for example, are multiply() below with the instructions of isa/vectors_avx2.h, compiled in
-// isa/avx2.cpp: that of Q4_0 takes a panel_of_32, that of Q4_K a panel_q4_K (weight_types.h). Rows x columns that are
-// computed together (packed_micro_kernel()), from each set's PARTS_AT_ONCE and ROWS:
+// A kernel is packed_micro_kernel<T>() of a weight type T, which calls multiply_block() for each block of its panel,
+// and that calls multiply() for the integers. Which overloads these are follows from the panel (weight_types.h).
+// XNNPACK would call the kernel of Q4_0 for AVX2 and four rows qd8-f32-qb4w-gemm-4x8c4.
+//
+//   weight types                            multiply() takes                multiply_block() takes
+//   Q4_0 Q4_1 IQ4_NL MXFP4                  panel_of_32<_, 4>               panel_of_32
+//   Q8_0                                    panel_of_32<_, 8>               panel_of_32
+//   Q5_0 Q5_1                               panel_of_32_with_fifth_bits     panel_of_32
+//   Q4_K                                    panel_q4_K                      panel_q4_K
+//   Q5_K                                    panel_q5_K                      panel_q4_K
+//   Q6_K                                    panel_q6_K                      panel_scaled<16>
+//   Q3_K                                    panel_q3_K                      panel_scaled<16>
+//   IQ4_XS IQ3_S IQ3_XXS IQ2_XXS IQ1_S      panel_values<32>                panel_scaled<32>
+//   IQ2_S IQ2_XS IQ1_M                      panel_values<16>                panel_scaled<16>
+//   Q2_K TQ1_0 TQ2_0                        -                               panel_q2_K
+//
+// All of them are compiled for each set, with its instructions. Rows x columns that are computed together, from each
+// set's PARTS_AT_ONCE and ROWS:
 //
 //   set      compiled in      instructions            1 row     2 rows    3 rows    4 rows and more
 //   AVX-512  isa/avx512.cpp   isa/vectors_avx512.h    1 x 64    2 x 32    3 x 32    up to 8 x 16

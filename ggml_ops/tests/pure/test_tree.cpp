@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <set>
@@ -291,6 +292,44 @@ static void candidates_in_any_order() {
     }
 }
 
+// Broken weights make a drafter compute NaN.
+static void without_probabilities() {
+    const float NONE = std::numeric_limits<float>::quiet_NaN();
+    draft       d;
+    d.length = 2;
+    d.top_k  = 64;
+    for (int32_t i = 0; i < d.top_k; ++i) {
+        d.ids.push_back(i);
+        d.probs.push_back(i % 3 == 1 ? NONE : (float) (i * 37 % 64) / 4096);
+    }
+    sort_candidates(d);
+    const int32_t n_known = 43;
+    for (int32_t rank = 0; rank < d.top_k; ++rank) {
+        CHECK(std::isnan(d.probs[rank]) == (rank >= n_known) && (d.ids[rank] % 3 == 1) == (rank >= n_known));
+        CHECK(rank == 0 || d.probs[rank] <= d.probs[rank - 1] || rank >= n_known);
+        CHECK(rank <= n_known || d.ids[rank - 1] < d.ids[rank]);
+    }
+    CHECK(grow(d, 1, limits(100, 100)).size() == 1 + n_known);
+
+    draft pairs;
+    pairs.length  = 2;
+    pairs.top_k   = 3;
+    pairs.lattice = true;
+    pairs.ids     = { 10, 11, 12 };
+    pairs.probs   = { 0.1f, NONE, 0.5f, 0.1f, NONE, 0.5f, 0.1f, NONE, 0.5f };
+    const calibration learned;
+    growth_limits     g = limits(8, 8);
+    g.calibration       = &learned;
+    const tree t        = grow(pairs, 1, g);
+    CHECK(t.size() == 3 && t.nodes[1].token == 12 && t.nodes[2].token == 10);
+
+    pairs.probs       = std::vector<float>(9, NONE);
+    const quotation q = chain_quotation({ 7, 8 }, 0.5f);
+    g.quoted          = &q;
+    const tree quoted = grow(pairs, 1, g);
+    CHECK(quoted.size() == 3 && quoted.is_chain() && std::fabs(quoted.nodes[2].value - 0.25f) < 1e-6);
+}
+
 int main() {
     against_brute_force();
     candidates_in_any_order();
@@ -299,5 +338,6 @@ int main() {
     only_first_candidates_are_followed();
     quotations();
     calibrated();
+    without_probabilities();
     return TEST_RESULT;
 }
