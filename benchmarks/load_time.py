@@ -12,6 +12,7 @@ which no machine of one's own has. So before each start as much memory as both c
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -113,6 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     real_models.add_models_option(ap)
     args = ap.parse_args(argv)
     table = record.Table(ap, args, markdown)
+    # An installed package's modules are compiled; so are ours after the start that is not counted.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0)
     bins = peer.build()
     for name in args.models:
