@@ -3,7 +3,7 @@
 Usage: python benchmarks/plot.py [--results DIR] [--figures DIR] [NAME ...]
 
 The same JSON gives the same bytes: no dates, no random ids. Figures have a white background, readable on light and dark
-pages; the README's has a second version with a dark one. The colours are those of Okabe and Ito, for colour-blind
+pages; the README's have a second version with a dark one. The colours are those of Okabe and Ito, for colour-blind
 readers.
 """
 
@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#777777"
 PLAIN, UPSTREAM, OURS, STOCK = "plain", "upstream's best", "dflash-local", "stock kernels"
+OWN_PLAIN, PEERS = f"{OURS}, no drafts", {"ik": "ik_llama.cpp"}
 SYSTEMS = {PLAIN: GREY, UPSTREAM: ORANGE, OURS: BLUE}
 STACKED = ("draft", "verify", "grow", "walk", "commit", "plan", "other")  # a step's PHASES (dflash_local.stats)
 DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
@@ -80,34 +81,67 @@ def compare_upstream(data: Data) -> Figure:
 
 
 def speed_up(data: Data) -> Figure:
-    """The README's figure: tokens per second over plain decoding's, one group of bars for each pair: the geometric mean
-    over its types and temperatures."""
+    """Tokens per second over plain decoding's, one group of bars for each pair: the geometric mean over its types and
+    temperatures."""
     groups: dict[str, list[Data]] = {}
     for cell in data["cells"]:
         groups.setdefault(cell["drafter"], []).append(cell)
-    figure = Figure((8.0, 0.8 * len(groups) + 1.0))
-    figure.set_layout_engine("constrained", w_pad=0.15)  # room for labels in a wider font of the reader's
-    ax = figure.subplots()
-    for k, (system, colour) in enumerate(SYSTEMS.items()):
-        over_plain = ([_speed(cell, system) / _speed(cell, PLAIN) for cell in cells] for cells in groups.values())
-        ratios = list(map(statistics.geometric_mean, over_plain))
-        places = [i + 0.27 * (k - 1) for i in range(len(groups))]
-        ax.barh(places, ratios, 0.25, color=colour, label="plain decoding" if system == PLAIN else system)
-        for place, ratio in zip(places, ratios, strict=True):
-            weight = "bold" if system == OURS else "normal"
-            ax.text(ratio + 0.06, place, f"{ratio:.1f}\u00d7", va="center", fontsize=10, fontweight=weight)
+    ratios = {
+        system: [
+            statistics.geometric_mean(_speed(cell, system) / _speed(cell, PLAIN) for cell in cells)
+            for cells in groups.values()
+        ]
+        for system in SYSTEMS
+    }
     labels = []
     for drafter, cells in groups.items():
         al = statistics.fmean(cell["systems"][OURS]["al"] for cell in cells)
         labels.append(f"{PAIRS.get(drafter, drafter)}\n{al:.0f} tokens per pass")
-    ax.set_yticks(range(len(groups)), labels)
+    return _over_plain(labels, ratios)
+
+
+def real_pair(data: Data) -> Figure:
+    """The README's figure: tokens per second over plain decoding's, one group of bars for each kind of prompt: the
+    geometric mean over the temperatures."""
+    groups: dict[str, list[Data]] = {}
+    for row in data["rows"]:
+        groups.setdefault(row["kind"], []).append(row)
+    peers = [name for name in data["rows"][0]["bases"] if name not in (PLAIN, "upstream", OWN_PLAIN)]
+    bases = {PLAIN: PLAIN, UPSTREAM: "upstream", **{f"{PEERS.get(name, name)}'s best": name for name in peers}}
+
+    def mean(rows: Sequence[Data], base: str | None) -> float:
+        """Of a base, over plain decoding; None: ours."""
+        ours = (statistics.median(row["over"][PLAIN]) for row in rows)
+        return statistics.geometric_mean(
+            over / (statistics.median(row["over"][base]) if base else 1) for over, row in zip(ours, rows, strict=True)
+        )
+
+    ratios = {label: [mean(rows, base) for rows in groups.values()] for label, base in [*bases.items(), (OURS, None)]}
+    als = [statistics.fmean(row["al"][OURS] for row in rows) for rows in groups.values()]
+    return _over_plain([f"{kind}\n{al:.1f} tokens per pass" for kind, al in zip(groups, als, strict=True)], ratios)
+
+
+def _over_plain(labels: Sequence[str], ratios: dict[str, list[float]]) -> Figure:
+    """A group of bars for each label; `ratios`: by system, of plain decoding's speed."""
+    figure = Figure((8.0, (0.2 + 0.2 * len(ratios)) * len(labels) + 1.0))
+    figure.set_layout_engine("constrained", w_pad=0.15)  # room for labels in a wider font of the reader's
+    ax = figure.subplots()
+    width = 0.81 / len(ratios)
+    for k, (system, values) in enumerate(ratios.items()):
+        places = [i + width * (k - (len(ratios) - 1) / 2) for i in range(len(labels))]
+        label = "plain decoding" if system == PLAIN else system
+        ax.barh(places, values, 0.93 * width, color=SYSTEMS.get(system, PURPLE), label=label)
+        for place, ratio in zip(places, values, strict=True):
+            weight = "bold" if system == OURS else "normal"
+            ax.text(ratio + 0.06, place, f"{ratio:.1f}\u00d7", va="center", fontsize=10, fontweight=weight)
+    ax.set_yticks(range(len(labels)), labels)
     ax.invert_yaxis()
     ax.set_xlabel("tokens per second, over plain decoding (longer is better)")
     ax.set_xlim(0, 1.04 * ax.get_xlim()[1])
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    figure.legend(ncols=len(SYSTEMS), loc="outside upper center")
+    figure.legend(ncols=len(ratios), loc="outside upper center")
     return figure
 
 
@@ -298,6 +332,8 @@ def _powers_of_two(ax: Axes, ticks: Sequence[int]) -> None:
 FIGURES: dict[str, tuple[str, Callable[[Data], Figure]]] = {
     "speed_up": ("compare_upstream", speed_up),
     "speed_up_dark": ("compare_upstream", speed_up),
+    "real_pair": ("real_pair", real_pair),
+    "real_pair_dark": ("real_pair", real_pair),
     "compare_upstream": ("compare_upstream", compare_upstream),
     "concurrency": ("concurrency", concurrency),
     "trees": ("trees", trees),

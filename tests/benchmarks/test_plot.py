@@ -28,6 +28,18 @@ RECORDS: dict[str, Any] = {
             for ftype in ("q4_0", "q8_0")
         ]
     },
+    "real_pair": {
+        "rows": [
+            {
+                "kind": kind,
+                "bases": {base: base for base in (plot.PLAIN, "upstream", "ik", plot.OWN_PLAIN)},
+                "over": dict.fromkeys((plot.PLAIN, "upstream", "ik", plot.OWN_PLAIN), [3.0, 2.0, 4.0]),
+                "al": {plot.OURS: 3.6},
+            }
+            for kind in ("functions", "chat")
+            for _temperature in (0.0, 0.8)
+        ]
+    },
     "concurrency": {
         "rows": [{"clients": n, "best_upstream": "upstream n_max 7", "tokens_per_second": SPEEDS} for n in (1, 4, 16)]
     },
@@ -75,7 +87,10 @@ RECORDS: dict[str, Any] = {
     },
 }
 SPEED_UP = ["plain decoding", "upstream's best", "1.0×", "1.5×", "2.0×", "DFlash drafter", "6 tokens per pass"]
+REAL_PAIR = ["functions", "3.6 tokens per pass", "ik_llama.cpp's best", "3.0\u00d7", "1.0\u00d7"]
 WORDS = {
+    "real_pair": REAL_PAIR,
+    "real_pair_dark": REAL_PAIR,
     "speed_up": SPEED_UP,
     "speed_up_dark": SPEED_UP,
     "compare_upstream": ["tokens per second", "upstream's best", "Q8_0"],
