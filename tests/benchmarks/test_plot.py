@@ -33,7 +33,7 @@ RECORDS: dict[str, Any] = {
             {
                 "kind": kind,
                 "bases": {base: base for base in (plot.PLAIN, "upstream", "ik", plot.OWN_PLAIN)},
-                "over": dict.fromkeys((plot.PLAIN, "upstream", "ik", plot.OWN_PLAIN), [3.0, 2.0, 4.0]),
+                "over": {key: [3.0, 2.0, 4.0] for key in (plot.PLAIN, "upstream", "ik", plot.OWN_PLAIN)},
                 "al": {plot.OURS: 3.6},
             }
             for kind in ("functions", "chat")

@@ -42,6 +42,17 @@ def test_plain_is_upstreams_best_if_drafts_do_not_pay() -> None:
     assert real_pair.rows(slow, ["chat", "chat"], 0.0, [])[0]["bases"]["upstream"] == PLAIN
 
 
+def test_who_cannot_win_leaves() -> None:
+    first = {name: of[0] for name, of in runs(1.0, 1.0).items()}
+    playing = real_pair.contenders(first, ["functions", "chat"], ["ik"])
+    assert playing == [PLAIN, SWEEP[0], "ik suffix", OWN_PLAIN, OWN_CHAIN, OWN_TREE, OURS]
+    first[SWEEP[1]] = [answer(9.0, 50), answer(7.0, 25)]  # slow at functions, and at chat the fastest
+    assert SWEEP[1] in real_pair.contenders(first, ["functions", "chat"], ["ik"])
+    left = {name: of[:1] if name in ("ik plain", SWEEP[1]) else of for name, of in runs(1.0, 1.0).items()}
+    left["ik plain"] = runs(0.1, 0.1)["ik plain"][:1]  # it was faster, but not in all repeats
+    assert real_pair.rows(left, ["functions", "chat"], 0.0, ["ik"])[0]["bases"]["ik"] == "ik suffix"
+
+
 def test_markdown() -> None:
     text = real_pair.markdown(real_pair.rows(runs(1.0, 2.0), ["functions", "chat"], 0.0, ["ik"]), "Here.")
     head, _, functions, chat = text.splitlines()[:4]
@@ -62,5 +73,5 @@ def test_commands() -> None:
 def test_prompts() -> None:
     prompts = record.read_prompts(real_pair.PROMPTS)
     kinds = [prompt["kind"] for prompt in prompts]
-    assert {"functions", "other code", "chat", "edits", "quotes"} == set(kinds) and len(kinds) == 36
+    assert {"functions", "other code", "chat", "edits", "quotes"} == set(kinds) and len(kinds) == 24
     assert all(prompt["messages"][-1]["role"] == "user" for prompt in prompts)
