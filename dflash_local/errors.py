@@ -78,15 +78,15 @@ class ConvertError(_FileError):
 
 class HubError(DFlashError):
     """A model cannot be fetched by name, because of its repository, the network, the cache or the disk. `status` is
-    the HTTP status of a refusal, 0 if the connection failed, and None for other causes. `is_out_of_reach`: it cannot be
-    had from where it is, so that a kept copy may serve."""
+    the HTTP status of a refusal, 0 if the connection failed, and None for other causes. `cache_may_serve`: what an
+    earlier download left in the cache can take its place."""
 
     def __init__(
-        self, message: str, *, hint: str | None = None, status: int | None = None, is_out_of_reach: bool = False
+        self, message: str, *, hint: str | None = None, status: int | None = None, cache_may_serve: bool = False
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
-        self.is_out_of_reach = is_out_of_reach or status is not None
+        self.cache_may_serve = cache_may_serve
 
 
 class ServerError(DFlashError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from dflash_local.disk import full_disk_hint
 from dflash_local.errors import BuildError
 
 NEEDED = {"cuda": 4 << 30, "hip": 4 << 30}  # bytes; the other backends take 0.4 GiB
@@ -20,6 +21,4 @@ def check_space(folder: Path, backend: str) -> None:
 
 
 def disk_full(folder: Path, detail: str = "") -> BuildError:
-    return BuildError(
-        f"not enough disk space in {folder}{detail}", hint="free some, or point DFLASH_CACHE at a larger disk"
-    )
+    return BuildError(f"not enough disk space in {folder}{detail}", hint=full_disk_hint())

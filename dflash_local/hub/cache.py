@@ -14,13 +14,17 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
+from dflash_local.hub.links import hard_link_or_copy
+
 COMMIT = re.compile(r"[0-9a-fA-F]{40}")
+# At least as many digits as git shows: fewer may be a word or a type, as `bad` and `f16`.
+_COMMIT_START = re.compile(r"[0-9a-fA-F]{7,40}")
 _OID = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # ENOSYS: of FUSE
 _WINDOWS_NO_RIGHT = 1314  # ERROR_PRIVILEGE_NOT_HELD
@@ -68,14 +72,18 @@ def is_oid(text: str) -> bool:
     return _OID.fullmatch(text) is not None
 
 
+def commit_beginning_with(start: str, commits: Iterable[str]) -> str | None:
+    """The first of `commits` that begins with `start`. None, without a look at them, if no commit may be named so."""
+    if not _COMMIT_START.fullmatch(start):
+        return None
+    found = (commit for commit in commits if COMMIT.fullmatch(commit))
+    return next((commit for commit in found if commit.lower().startswith(start.lower())), None)
+
+
 def is_inside(path: str) -> bool:
     """Whether an untrusted relative path stays inside its folder."""
     parts = PurePosixPath(path).parts
     return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
-
-
-def _begins(commit: str, prefix: str) -> bool:
-    return COMMIT.fullmatch(commit) is not None and commit.lower().startswith(prefix.lower())
 
 
 def _beside(path: Path, ending: str) -> Path:
@@ -115,13 +123,12 @@ class Cache:
         if revision:
             if is_inside(revision) and (commit := _read_ref(refs / revision)):
                 return commit
-            snapshots = _names(self.repository(repo) / "snapshots")
-            return next((name for name in snapshots if _begins(name, revision)), None)
+            return commit_beginning_with(revision, _names(self.repository(repo) / "snapshots"))
         others = (_read_ref(refs / name) for name in _names(refs))
         return _read_ref(refs / "main") or next(filter(None, others), None)
 
     def files(self, repo: str, revision: str | None = None) -> list[HubFile]:
-        """The cached files of a repository at the commit of `revision`."""
+        """The cached files of a repository at the commit of `revision`. Raises OSError."""
         commit = self.commit(repo, revision)
         if commit is None:
             return []
@@ -133,7 +140,7 @@ class Cache:
         """The file's path if it is cached in full. A blob of another commit is linked.
 
         Raises:
-            OSError: the link cannot be made.
+            OSError: a folder cannot be searched, or the link cannot be made.
         """
         path = self.snapshot(file)
         if path.is_file() and (file.size is None or path.stat().st_size == file.size):
@@ -142,8 +149,9 @@ class Cache:
             return self.link(file)
         return None
 
-    def link(self, file: HubFile) -> Path:
-        """Make the snapshot's entry for a cached blob. Raises OSError."""
+    def link(self, file: HubFile, *, is_new: bool = False) -> Path:
+        """Make the snapshot's entry for a cached blob. Where there are no symlinks, one that `is_new` is moved, as
+        huggingface_hub does, since no other snapshot can have links to it. Raises OSError."""
         blob, path = self.blob(file), self.snapshot(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = _beside(path, "link")
@@ -152,8 +160,10 @@ class Cache:
         except (OSError, NotImplementedError) as error:
             if not _has_no_links(error):
                 raise
-            blob.replace(path)
-            return path
+            if is_new:
+                blob.replace(path)
+                return path
+            hard_link_or_copy(blob, beside)
         beside.replace(path)  # two processes may do this at once
         return path
 

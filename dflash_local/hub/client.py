@@ -6,10 +6,9 @@ Downloads do not use `hf_hub_download`, which neither resumes the download of an
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +16,16 @@ from typing import Any
 
 from dflash_local.errors import HubError
 from dflash_local.hub import cache_space
-from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
+from dflash_local.hub.blob_part import BlobPart
+from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, commit_beginning_with, is_inside, is_oid
 from dflash_local.hub.http_session import Unreachable
 from dflash_local.hub.transport import Transport
+from dflash_local.server_client import shown_address
 from dflash_local.words import file_size_text
 
 # file name, bytes so far, total bytes
 Progress = Callable[[str, int, int], None]
 
-_CHUNK = 1 << 20
 _WORTH_A_LINE = 10**6  # bytes
 _ON = ("1", "on", "yes", "true")
 GO_ONLINE = "run it once without --offline and HF_HUB_OFFLINE"
@@ -48,16 +48,25 @@ def _silent(*_: object) -> None: ...
 class Hub:
     """The Hub with a user's token and cache. `progress` is called for every chunk, `note` with messages to the user."""
 
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     offline: bool = False
     progress: Progress = _silent
     note: Callable[[str], None] = _silent
     cache: Cache = field(default_factory=lambda: Cache(cache_root()))
-    endpoint: str = field(default_factory=hub_endpoint)
-    _unreachable: Unreachable | None = None
+    endpoint: str = field(default_factory=hub_endpoint, repr=False)  # may have a user's name and password
+    _unreachable: Unreachable | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.offline = self.offline or is_offline()
+
+    @property
+    def address(self) -> str:
+        """The endpoint as messages show it, without a user's name and password."""
+        return shown_address(self.endpoint)
+
+    def note_waiting(self, what: str) -> None:
+        """Tell the user why a download of `what` does not begin."""
+        self.note(f"another process downloads {what}: waiting for it")
 
     def files(self, repo: str, revision: str | None = None) -> list[HubFile]:
         """Every file of the repository at `revision`: a branch, a tag, or a commit or its beginning. None is main.
@@ -65,7 +74,7 @@ class Hub:
         The cached ones if the Hub cannot be reached.
 
         Raises:
-            HubError: neither the Hub nor the cache has it; or the cache cannot be written.
+            HubError: neither the Hub nor the cache has it; or the cache cannot be used.
         """
         if not self.offline:
             try:
@@ -75,21 +84,27 @@ class Hub:
             except HubError as error:
                 if isinstance(error, Unreachable):
                     self._unreachable = error  # so that the next repository does not wait again
-                if not error.is_out_of_reach or not (files := self.cache.files(repo, revision)):
+                if not error.cache_may_serve or not (files := self._cached(repo, revision)):
                     raise
                 self.note(f"{error.message}; using what the cache has of {repo}")
                 return files
-        if files := self.cache.files(repo, revision):
+        if files := self._cached(repo, revision):
             return files
         name = repo + (f"@{revision}" if revision else "")
         raise HubError(f"{name} is not in the cache {self.cache.root}, and offline mode is on", hint=GO_ONLINE)
+
+    def _cached(self, repo: str, revision: str | None) -> list[HubFile]:
+        try:
+            return self.cache.files(repo, revision)
+        except OSError as error:
+            raise cache_space.failed(self.cache.root, error) from None
 
     def _listed(self, repo: str, revision: str | None) -> list[HubFile]:
         commit = self._commit(repo, revision)
         entries = self._entries(repo, f"tree/{commit}?recursive=true")
         files = [file for entry in entries if (file := _hub_file(repo, commit, entry))]
         if not files:
-            raise HubError(f"{repo} is empty", hint=f"see {self.endpoint}/{repo}")
+            raise HubError(f"{repo} is empty", hint=f"see {self.address}/{repo}")
         return files
 
     def _entries(self, repo: str, path: str) -> Iterator[Any]:
@@ -110,20 +125,20 @@ class Hub:
                 self.cache.keep_ref(repo, name, commit)
             except OSError as error:
                 fault = cache_space.failed(self.cache.root, error)
-                fault.is_out_of_reach = True  # what a cache holds that is only read serves without this commit
+                fault.cache_may_serve = True  # one that can only be read serves without this commit
                 raise fault from None
             return commit
-        if revision and len(revision) >= 7:
-            for entry in self._entries(repo, "commits/main"):
-                commit = str(entry.get("id")) if isinstance(entry, dict) else ""
-                if commit.startswith(revision.lower()) and COMMIT.fullmatch(commit):
-                    return commit
+        entries = self._entries(repo, "commits/main")
+        commits = (str(entry.get("id")) for entry in entries if isinstance(entry, dict))
+        if commit := commit_beginning_with(name, commits):
+            return commit
         raise HubError(
-            f"{repo} has no revision {name!r}", hint=f"its revisions: {self.endpoint}/{repo}/commits/main", status=404
-        )
+            f"{repo} has no revision {name!r}", hint=f"its revisions: {self.address}/{repo}/commits/main", status=404,
+            cache_may_serve=True,
+        )  # fmt: skip
 
     def find(self, file: HubFile) -> Path | None:
-        """The file's path if it is cached in full."""
+        """The file's path if it is cached in full. Raises HubError."""
         try:
             return self.cache.find(file)
         except OSError as error:
@@ -174,72 +189,60 @@ class Hub:
                 path = self.cache.find(file)  # another process may have downloaded it
                 if path is None:
                     self._transfer(file)
-                    path = self.cache.link(file)
+                    path = self.cache.link(file, is_new=True)
                 return path
         except OSError as error:
             raise cache_space.failed(self.cache.root, error, self._part(file)) from None
 
     @contextmanager
     def _locked(self, lock: Path, file: HubFile) -> Iterator[None]:
+        """With huggingface_hub's lock, since its own downloads hold it.
+
+        Unlike file_lock's, it can be taken by other users of the cache, and on file systems without flock.
+        """
         from filelock import Timeout
         from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
-        try:
-            held = WeakFileLock(lock, timeout=0.5)
-            held.__enter__()
-        except Timeout:
-            self.note(f"another process downloads {file.name}: waiting for it")
-            held = WeakFileLock(lock)
-            held.__enter__()
-        try:
+        with ExitStack() as held:
+            try:
+                held.enter_context(WeakFileLock(lock, timeout=0.5))
+            except Timeout:
+                self.note_waiting(file.name)
+                held.enter_context(WeakFileLock(lock))
             yield
-        finally:
-            held.__exit__(None, None, None)
 
     def _transfer(self, file: HubFile) -> None:
         """Download the blob by way of its part. If a resumed part ends with a wrong hash, start over."""
         part = self._part(file)
         for taken_up in (cache_space.size_of(part) > 0, False):
-            digest = self._grow(file, part)
-            if digest == file.oid.lower():
+            oid = self._grow(file, part)
+            if oid == file.oid.lower():
                 part.replace(self.cache.blob(file))
                 return
             part.unlink()
             if not taken_up:
                 break
         raise HubError(
-            f"{file.path} of {file.repo} arrived with the hash {digest}, not {file.oid}",
+            f"{file.path} of {file.repo} arrived with the hash {oid}, not {file.oid}",
             hint="a proxy or a mirror serves another file: try again, or check HF_ENDPOINT and MODEL_ENDPOINT",
         )
 
-    def _grow(self, file: HubFile, part: Path) -> str:
-        """Append the missing bytes to `part`. Returns its hash, of the kind that names the blob."""
+    def _grow(self, file: HubFile, path: Path) -> str:
+        """Append the missing bytes to the part at `path`. Returns the hash of all, of the kind that names the blob."""
         total = file.size or 0
-        if cache_space.size_of(part) > total:
-            part.unlink()
-        with part.open("ab+") as out:
-            digest = hashlib.sha256() if len(file.oid) == 64 else hashlib.sha1(b"blob %d\0" % total)
-            out.seek(0)
-            while chunk := out.read(_CHUNK):
-                digest.update(chunk)
-            done = out.tell()
-            if 0 < done < total:
-                sizes = f"{file_size_text(done)} of {file_size_text(total)}"
+        progress = self.progress if total >= _WORTH_A_LINE else _silent
+        if cache_space.size_of(path) > total:
+            path.unlink()
+        with path.open("ab+") as out:
+            part = BlobPart(out, file, report=lambda done: progress(file.name, done, total))
+            if 0 < part.done < total:
+                sizes = f"{file_size_text(part.done)} of {file_size_text(total)}"
                 self.note(f"{file.name}: going on at {sizes}")
-
-            def take(chunk: bytes) -> None:
-                nonlocal done
-                out.write(chunk)
-                digest.update(chunk)
-                done += len(chunk)
-                progress(file.name, done, total)
-
-            progress = self.progress if total >= _WORTH_A_LINE else _silent
-            progress(file.name, done, total)
-            self._transport.read(file, done, total, take)
+            progress(file.name, part.done, total)
+            self._transport.read(file, part.done, total, part.take)
             out.flush()
             os.fsync(out.fileno())
-        return digest.hexdigest()
+        return part.oid
 
     @cached_property
     def _transport(self) -> Transport:

@@ -45,7 +45,7 @@ def temporary_refusal(response: Response, server: str, hint: str = "try again th
     reason = f"{server} limits requests" if status == 429 else f"the server answered {status}"
     wait = retry_after(response.headers)
     if wait is not None and wait > LONGEST_WAIT:
-        return HubError(f"{reason} and asks to wait {wait:.0f} s", hint=hint, status=status)
+        return HubError(f"{reason} and asks to wait {wait:.0f} s", hint=hint, status=status, cache_may_serve=True)
     return TemporaryFault(f"{reason} for {wait:.0f} s" if status == 429 and wait else reason, wait, status)
 
 
@@ -60,7 +60,7 @@ def body_start(response: Response, what: str, asked: int) -> int:
         raise HubError(
             f"{what}: the file came compressed, which was not asked for",
             hint="a proxy on the way may do that; an address must be that of the file itself",
-            is_out_of_reach=True,
+            cache_may_serve=True,
         )
     if response.status_code == 200:
         return 0

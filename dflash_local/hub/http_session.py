@@ -19,12 +19,12 @@ from dflash_local.hub.http_response import Response
 TIMEOUT = 30.0  # seconds without a byte, or without a connection
 _NO_PROXY = "correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY=* passes them all by"
 _NO_AUTHORITIES = "correct SSL_CERT_FILE or SSL_CERT_DIR, which name the authorities to trust"
-# By names, which httpx and httpx2 share: their own words are "timed out", or none.
+# By names, which httpx and httpx2 share: their own words are "timed out", or none. The seconds follow.
 _TIMEOUTS = {
-    "ConnectTimeout": f"no connection within {TIMEOUT:.0f} s",
-    "ReadTimeout": f"it was silent for {TIMEOUT:.0f} s",
-    "WriteTimeout": f"it took nothing for {TIMEOUT:.0f} s",
-    "PoolTimeout": f"no connection was free for {TIMEOUT:.0f} s",
+    "ConnectTimeout": "no connection within",
+    "ReadTimeout": "it was silent for",
+    "WriteTimeout": "it took nothing for",
+    "PoolTimeout": "no connection was free for",
 }
 
 
@@ -37,12 +37,12 @@ class Session(Protocol):
 
 
 class Unreachable(HubError):
-    """A server can be asked for nothing, because of the connection, the proxy or the address. `fault` says so without
-    `what` was asked for ("" if the message does not name it)."""
+    """A server can be asked for nothing, because of the connection, the proxy or the address. `fault`: the message
+    without the name of `what` was asked for ("" if it has none)."""
 
     def __init__(self, fault: str, *, what: str = "", hint: str | None = None, status: int | None = None) -> None:
         message = f"cannot get {what} from {fault}" if what else fault
-        super().__init__(message, hint=hint, status=status, is_out_of_reach=True)
+        super().__init__(message, hint=hint, status=status, cache_may_serve=True)
         self.fault, self.what = fault, what
 
     def about(self, what: str) -> Unreachable:
@@ -70,4 +70,6 @@ def get(session: Session, url: str, headers: Mapping[str, str]) -> AbstractConte
 def reason_of(error: Exception) -> str:
     """What a fault says, in a sentence about the server."""
     name = type(error).__name__
-    return _TIMEOUTS.get(name) or str(error) or name
+    if words := _TIMEOUTS.get(name):
+        return f"{words} {TIMEOUT:g} s"
+    return str(error) or name

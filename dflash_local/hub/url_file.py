@@ -14,7 +14,6 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from dflash_local.cache_dir import cache_dir
-from dflash_local.disk import is_full
 from dflash_local.errors import HubError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.hub import cache_space
@@ -25,8 +24,6 @@ from dflash_local.hub.http_session import Session, get, open_session
 from dflash_local.hub.retries import Retries
 from dflash_local.server_client import http_url, shown_address
 
-_ELSEWHERE = "free some, or point DFLASH_CACHE at a larger disk"
-_RIGHTS = "check its rights, or point DFLASH_CACHE elsewhere"
 _HUB_PATH = re.compile(r"/([^/?#]+/[^/?#]+)/(?:resolve|blob|raw)/([^/?#]+)/([^?#]+)")  # of a file at a revision
 _PART, _ETAG = ".incomplete", ".etag"
 _LONGEST_NAME = 255 - len(_PART)  # bytes, by what file systems take
@@ -39,26 +36,24 @@ def fetch_url(url: str, hub: Hub) -> Path:
 
     Raises:
         RequestError: it is no http(s) address of a file.
-        HubError: it cannot be had, or the disk is full.
+        HubError: it cannot be had, or the cache cannot be used or is full.
     """
     path = _kept(url)
     if found := _of_hub(url, hub):
         return found
-    if path.is_file() and (hub.offline or not _etag(path)):
+    if cache_space.has_file(path) and (hub.offline or not _etag(path)):
         return path
     if hub.offline:
         raise HubError(f"{shown_address(url)} is not in {path.parent}, and offline mode is on", hint=GO_ONLINE)
-    waiting = f"another process downloads {shown_address(url)}: waiting for it"
     try:
-        with locked(path.with_suffix(".lock"), lambda: hub.note(waiting)):
+        with locked(path.with_suffix(".lock"), lambda: hub.note_waiting(shown_address(url))):
             _UrlFile(url, path, hub).update()
     except HubError as error:
-        if not error.is_out_of_reach or not path.is_file():
+        if not error.cache_may_serve or not cache_space.has_file(path):
             raise
         hub.note(f"{error.message}; using the one that was downloaded before")
     except OSError as error:
-        hint = _ELSEWHERE if is_full(error) else _RIGHTS
-        raise HubError(f"cannot write {path}: {error.strerror or error}", hint=hint) from None
+        raise cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE) from None
     return path
 
 
@@ -72,7 +67,7 @@ def _of_hub(url: str, hub: Hub) -> Path | None:
         return None
     found = next((file for file in hub.files(repo, revision) if file.path == name), None)
     if found is None:
-        page = f"{hub.endpoint}/{repo}/tree/{quote(revision, safe='')}"
+        page = f"{hub.address}/{repo}/tree/{quote(revision, safe='')}"
         raise HubError(f"{repo} holds no file {name}", hint=f"see {page}", status=404)
     return hub.download([found])[0]
 
@@ -120,11 +115,12 @@ class _UrlFile:
         """Download the file, unless it is there and has the server's ETag. Raises HubError or OSError."""
         session = open_session()
         _remove_leftovers(self.path.parent.parent)
-        part = self.path.with_name(self.path.name + _PART)
+        name = self.path.name
+        part = self.path.with_name(name + _PART)
         retries = Retries(shown_address(self.url), session, self.hub.note)
         try:
             with part.open("wb") as out:
-                is_new = retries.result(part.stem, lambda: self._read(session, out), progress=lambda: self.furthest)
+                is_new = retries.result(name, lambda: self._read(session, out), progress=lambda: self.furthest)
             if is_new:
                 part.replace(self.path)
                 _etag_file(self.path).write_text(self.etag, encoding="ascii")
@@ -149,7 +145,7 @@ class _UrlFile:
 
     def _begin(self, response: Response, out: BinaryIO) -> None:
         """Go on where the part ends, or begin anew. Raises as body_start() does, or HubError if the disk is full."""
-        done, self.done = self.done, 0  # so that after another part than that, the next try is for the whole
+        done, self.done = self.done, 0  # if the server sent a wrong part, the next try begins at 0
         self.done = body_start(response, shown_address(self.url), done)
         if self.done:
             return
@@ -158,7 +154,7 @@ class _UrlFile:
         etag = response.headers.get("ETag", "")
         self.etag = etag if etag.isascii() else ""  # other letters fit in no request
         self.total = int(response.headers.get("Content-Length") or 0)
-        cache_space.check_space(self.path.parent, self.total, _ELSEWHERE)
+        cache_space.check_space(self.path.parent, self.total, cache_space.OWN_CACHE)
 
     @contextmanager
     def _answer(self, session: Session) -> Iterator[Response]:
@@ -176,7 +172,7 @@ class _UrlFile:
                 raise temporary
             if (status := response.status_code) not in statuses:
                 message = f"{shown_address(self.url)}: the server answered {status}"
-                raise HubError(message, hint="check the address", status=status)
+                raise HubError(message, hint="check the address", status=status, cache_may_serve=True)
             yield response
 
 

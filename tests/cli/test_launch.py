@@ -20,12 +20,14 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.cache_dir import cache_dir
-from dflash_local.cli.launch import running_server
+from dflash_local.cli.launch import launched_server, program_process, running_server, server_facts
 from dflash_local.cli.launch.launch_flags import refuse_without_model
 from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.launch.program import PROGRAMS
+from dflash_local.cli.launch.program_process import ended_by_signals, run_program
 from dflash_local.cli.launch.server_facts import ServerFacts, client_at
-from dflash_local.errors import DFlashError, RequestError
+from dflash_local.cli.launch.setup import Place
+from dflash_local.errors import DFlashError, RequestError, ServerError
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live_pair
@@ -192,6 +194,89 @@ def test_a_server_that_fails_says_why(recorder: Recorder, free_port: int, capsys
         server.wait(f"http://127.0.0.1:{free_port}", None)
     assert "--no-such-flag" in failure.value.message
     assert not server.log.exists()
+
+
+# Stands in for a server that swaps: it says nothing to the first requests, as many as it is told.
+SILENT = """
+import http.server, itertools, sys, time
+asked = itertools.count()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if next(asked) < int(sys.argv[2]):
+            time.sleep(1000)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"data": [{"id": "m", "owned_by": "dflash-local"}]}')
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_facts, "_SILENCE_TIMEOUT", 0.3)
+    monkeypatch.setattr(launched_server, "_POLL", 0.01)
+
+
+def silent_server(port: int, n_requests: int) -> LaunchedServer:
+    server = LaunchedServer([])
+    server._command = [sys.executable, "-c", SILENT, str(port), str(n_requests)]
+    return server
+
+
+def test_a_server_that_is_silent_while_it_loads(impatient: None, free_port: int) -> None:
+    with silent_server(free_port, 2) as server:
+        assert server.wait(f"http://127.0.0.1:{free_port}", None).named(None) == "m"
+    assert not server.log.exists()
+
+
+def test_the_log_of_a_server_that_stays_silent(
+    impatient: None, free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launched_server, "_MOST_FAULTS", 2)
+    server = silent_server(free_port, 1000)
+    with pytest.raises(ServerError, match="was silent") as failure, server:
+        server.wait(f"http://127.0.0.1:{free_port}", None)
+    assert failure.value.hint and "look at its log" in failure.value.hint
+    assert capsys.readouterr().err == f"the server's log is {server.log}\n"
+    server.log.unlink()
+
+
+def test_no_log_is_left_of_a_server_that_the_user_ends(free_port: int) -> None:
+    server = silent_server(free_port, 0)
+    with pytest.raises(SystemExit), server:
+        sys.exit(128 + signal.SIGTERM)
+    assert not server.log.exists()
+
+
+# ---- the program's process ----
+
+
+def test_a_program_that_cannot_be_started(server: Live, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script stays when the Python that it names is removed."""
+    script = recorder.folder / "aider"
+    script.write_text("#!/no/such/python\n")
+    before = signal.getsignal(signal.SIGINT)
+    text = refused(capsys, "aider", "--url", server.url, "--any-context")
+    assert f"aider cannot be started: {script}: No such file" in text
+    assert text.endswith(f"fix: {PROGRAMS['aider'].install}\n")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_program_that_does_not_end_is_killed(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for its own end, once it is deaf to it."""
+    monkeypatch.setattr(program_process, "_PATIENCE", 0.1)
+    survivor = recorder.folder / "survivor"
+    recorder.install(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        f"time.sleep({PATIENCE / 4})\n"
+        f"pathlib.Path({str(survivor)!r}).touch()\n"
+    )
+    place = Place("http://127.0.0.1:1", "m", 8192, "none", recorder.folder)
+    with pytest.raises(SystemExit) as ended, ended_by_signals():
+        run_program(PROGRAMS["aider"], str(recorder.folder / "aider"), place, [])
+    assert ended.value.code == 128 + signal.SIGTERM and not survivor.exists()
 
 
 # ---- what is refused ----

@@ -146,7 +146,7 @@ def _handler(hub: StandIn, host: str) -> type[BaseHTTPRequestHandler]:
             if host == "cdn":
                 send_file(self, hub)
             else:
-                _answer(self, hub, request)
+                answer_request(self, hub, request)
 
         def do_HEAD(self) -> None:  # llama.cpp asks so first
             self.do_GET()
@@ -172,7 +172,8 @@ def refuse(status: int, code: str = "", message: str = "", headers: Headers | No
     )
 
 
-def _answer(handler: BaseHTTPRequestHandler, hub: StandIn, request: Request) -> None:
+def answer_request(handler: BaseHTTPRequestHandler, hub: StandIn, request: Request) -> None:
+    """What the Hub itself answers."""
     url = urlsplit(request.path)
     api = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(refs|tree|commits)(?:/(.+))?", url.path)
     file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", unquote(url.path))

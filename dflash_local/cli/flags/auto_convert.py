@@ -14,6 +14,7 @@ from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel
 from dflash_local.diagnose.mtp_layers import is_split_off
+from dflash_local.disk import full_disk_hint
 from dflash_local.errors import ConvertError
 from dflash_local.file_lock import locked
 
@@ -37,11 +38,8 @@ def auto_convert(drafter: Path, target: Path) -> Path:
             if not path.exists():
                 _write(relabelling, path)
     except OSError as error:
-        raise ConvertError(f"cannot write {folder}: {error.strerror}", hint=_ELSEWHERE) from error
+        raise ConvertError(f"cannot write {folder}: {error.strerror}", hint=full_disk_hint()) from error
     return path
-
-
-_ELSEWHERE = "free some space, or put the cache on another disk: DFLASH_CACHE=DIRECTORY"
 
 
 def _key(relabelling: Relabelling) -> str:
@@ -62,4 +60,4 @@ def _write(relabelling: Relabelling, path: Path) -> None:
         with Progress() as progress:
             relabelling.write(path, progress)
     except ConvertError as error:
-        raise ConvertError(error.message, field=error.field, hint=_ELSEWHERE) from error
+        raise ConvertError(error.message, field=error.field, hint=full_disk_hint()) from error

@@ -12,20 +12,25 @@ from pathlib import Path
 from types import TracebackType
 
 from dflash_local.child_process import OWN_GROUP, end_process
-from dflash_local.cli.launch.server_facts import ServerFacts, client_at
+from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.terminal.progress import StatusLine
-from dflash_local.errors import DFlashError
+from dflash_local.errors import DFlashError, ServerError
+from dflash_local.server_client import ServerClient
 
 _PATIENCE = 10.0  # seconds for each of two requests to end
 _POLL = 0.3  # seconds between two looks
+# Of requests in a row: a lasting one, as of TLS, is told within ten seconds, and a server that swaps while it loads may
+# be silent for five minutes.
+_MOST_FAULTS = 30
 
 
 class LaunchedServer:
     """Starts `serve` with these flags; a context manager, which ends it. The log is a file, because the program has the
-    terminal; it is removed unless the server failed for reasons that only the log has."""
+    terminal; it is removed unless something failed whose reasons it may have."""
 
     def __init__(self, flags: Sequence[str]) -> None:
+        self._n_faults = 0
         self._command = [sys.executable, "-m", "dflash_local.cli", "serve", *flags]
 
     def __enter__(self) -> LaunchedServer:
@@ -42,21 +47,25 @@ class LaunchedServer:
             if kind is None:
                 aside(f"the server ended before the program did; its log is {self.log}")
             return
-        end_process(self._process, _PATIENCE, requests=2)  # the second one hurries it
-        self.log.unlink(missing_ok=True)
+        end_process(self._process, _PATIENCE, 2)  # the second request hurries it
+        if kind is not None and issubclass(kind, Exception):  # not a signal, by which the user ends it
+            aside(f"the server's log is {self.log}")
+        else:
+            self.log.unlink(missing_ok=True)
 
     def wait(self, url: str, key: str | None) -> ServerFacts:
         """Wait until the model is loaded, and show what happens meanwhile.
 
         Raises:
-            DFlashError: the server ended; the message is its own.
+            DFlashError: the server ended, and the message is its own; another program answers in its place; or, as
+                ServerError, it cannot be talked to.
         """
         server, status = client_at(url, key), StatusLine()
         try:
             while True:
                 if self._process.poll() is not None:
                     raise self._failure()
-                found = ServerFacts.of(server)
+                found = self._facts(server)
                 if isinstance(found, ServerFacts):
                     return found
                 if status.is_live:
@@ -64,6 +73,18 @@ class LaunchedServer:
                 time.sleep(_POLL)
         finally:
             status.close()
+
+    def _facts(self, server: ServerClient) -> ServerFacts | Loading | None:
+        """What ServerFacts.of() returns, or None for a fault that may pass, since the process lives."""
+        try:
+            found = ServerFacts.of(server)
+        except ServerError:
+            self._n_faults += 1
+            if self._n_faults == _MOST_FAULTS:
+                raise
+            return None
+        self._n_faults = 0
+        return found
 
     def _last_line(self) -> str:
         lines = self.log.read_bytes()[-4096:].decode("utf-8", "replace").split("\n")

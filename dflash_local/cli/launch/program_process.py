@@ -7,12 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from dflash_local.child_process import end_process
 from dflash_local.cli.launch.program import Program
 from dflash_local.cli.launch.setup import Place
 from dflash_local.errors import DFlashError
+
+_PATIENCE = 10.0  # seconds for a program to end when it is asked to
 
 
 def executable_of(program: Program) -> str:
@@ -23,21 +26,33 @@ def executable_of(program: Program) -> str:
 
 
 def run_program(program: Program, executable: str, place: Place, passed: Sequence[str]) -> int:
-    """Run a program with the user's arguments until it ends. Returns its exit status."""
+    """Run a program with the user's arguments until it ends. Returns its exit status.
+
+    Raises:
+        DFlashError: it cannot be started, or its files cannot be written.
+    """
     setup = program.setup(place)
     setup.write_files()
     command = [executable, *setup.arguments, *passed]
     # The terminal sends Ctrl-C to the program, too, which decides what it means.
     before = signal.signal(signal.SIGINT, lambda *_: None)
-    process = subprocess.Popen(command, env={**os.environ, **setup.variables})
     try:
-        status = process.wait()
+        status = _run(command, {**os.environ, **setup.variables})
+    except OSError as error:  # such as a script whose interpreter is gone
+        message = f"{program.title} cannot be started: {executable}: {error.strerror or error}"
+        raise DFlashError(message, hint=program.install) from None
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
         signal.signal(signal.SIGINT, before)
     return 128 - status if status < 0 else status
+
+
+def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    process = subprocess.Popen(command, env=variables)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            end_process(process, _PATIENCE)
 
 
 @contextmanager
