@@ -6,16 +6,16 @@ Importing this module does not import httpx, which takes a tenth of a second; ma
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
+from dflash_local.server_address import server_address, shown_address
 from dflash_local.tls_context import tls_context, tls_error
 
 if TYPE_CHECKING:
@@ -219,16 +219,6 @@ class ServerClient:
         return event
 
 
-def server_address(url: str) -> str:
-    """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
-    parts = http_url(url)
-    if parts is None or parts.query or parts.fragment:  # a path is added
-        raise RequestError(
-            f"{shown_address(url)!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080"
-        )
-    return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
-
-
 def _check_key(key: str, url: str) -> None:
     """Raises RequestError if the key cannot be sent to this URL."""
     # A line feed would end the header, and half of a surrogate is no letter.
@@ -239,21 +229,6 @@ def _check_key(key: str, url: str) -> None:
             "there is an API key, and the URL has a user: a request can have only one of them", param="api_key",
             hint="leave one of them out",
         )  # fmt: skip
-
-
-def http_url(url: str) -> SplitResult | None:
-    """The parts of an http(s) URL with a host; None if it is none."""
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port, or the brackets of an IPv6 address
-        return None
-    return parts if is_url else None
-
-
-def shown_address(url: str) -> str:
-    """A URL for messages: without a user's name and password."""
-    return re.sub(r"^([^/?#]*//)?[^/?#]*@", r"\1", url)
 
 
 def _http_client(proxy: EnvironmentProxy | None) -> httpx.Client:

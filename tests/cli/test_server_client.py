@@ -22,7 +22,8 @@ from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
 from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
-from dflash_local.server_client import ServerClient, server_address, shown_address
+from dflash_local.server_address import server_address, shown_address
+from dflash_local.server_client import ServerClient
 from dflash_local.tls_context import tls_context
 from tests.media.samples import png
 from tests.patience import PATIENCE

@@ -10,7 +10,7 @@ from dflash_local.cli.flags.named_models import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.errors import RequestError
-from dflash_local.server_client import server_address, shown_address
+from dflash_local.server_address import server_address, shown_address
 
 # Flags of `serve` that also say which key a running server wants, and where it is, unless --url does.
 _KEY = frozenset({"api_key", "api_key_file"})
