@@ -138,8 +138,8 @@ def _refusal(origin: str) -> HTTPError:
 
 
 def parse_origins(text: str) -> tuple[str, ...]:
-    """The list of --cors-origins."""
-    return tuple(origin for part in text.split(",") if (origin := part.strip().rstrip("/")))
+    """The list of --cors-origins, in small letters, as browsers send them."""
+    return tuple(origin for part in text.lower().split(",") if (origin := part.strip().rstrip("/")))
 
 
 def default_origins(keys: Sequence[str]) -> tuple[str, ...]:

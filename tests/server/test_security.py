@@ -64,6 +64,14 @@ def test_comments_of_a_key_file_are_no_keys(tmp_path: Path) -> None:
     assert read_keys(None, None) == ()
 
 
+def test_a_key_file_of_windows(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes("# team A\r\nsk-1\r\n".encode("utf-8-sig"))
+    assert read_keys(None, file) == ("sk-1",)
+    file.write_bytes("sk-1\r\n".encode("utf-8-sig"))
+    assert read_keys(None, file) == ("sk-1",)
+
+
 @pytest.mark.parametrize("text", ["", "\n \n", "# only a comment\n"])
 def test_a_source_without_keys_is_an_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
@@ -207,6 +215,7 @@ def test_errors_can_be_read_by_pages(closed: Live, monkeypatch: pytest.MonkeyPat
 
 def test_parse_origins() -> None:
     assert parse_origins("https://a.example/, localhost ,,*") == ("https://a.example", "localhost", "*")
+    assert parse_origins("https://App.Example") == ("https://app.example",)  # as browsers send it
 
 
 # ---- host names ----
