@@ -1,8 +1,9 @@
-"""Addresses of servers: which URLs are some, and how messages show them."""
+"""Addresses of servers: which URLs are some, which hosts are this machine, and how messages show them."""
 
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from dflash_local.errors import RequestError
@@ -31,3 +32,14 @@ def http_url(url: str) -> SplitResult | None:
 def shown_address(url: str) -> str:
     """A URL for messages: without a user's name and password."""
     return re.sub(r"^([^/?#]*//)?[^/?#]*@", r"\1", url)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address can only mean this machine."""
+    name = host.lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

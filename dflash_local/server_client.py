@@ -41,13 +41,13 @@ class Answer:
     body: bytes
 
     @property
-    def object(self) -> dict[str, Any]:
-        """The JSON object of the body; empty if there is none."""
+    def object(self) -> dict[str, Any] | None:
+        """The JSON object of the body; None if it is none."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+            return None
+        return found if isinstance(found, dict) else None
 
 
 class ServerClient:
@@ -55,22 +55,22 @@ class ServerClient:
     own, so a client holds nothing that must be closed, and no server closes one while it rests.
 
     Args:
-        silence: seconds without a byte of an answer after which a request fails.
+        silence: seconds without a byte of an answer after which a request fails; None: SILENCE_TIMEOUT.
 
     Attributes:
         address: the URL as messages show it, without a user's name and password.
 
     Raises:
         RequestError: it is no URL of a server, or the key cannot be sent.
-        ServerError: the environment names a proxy for it that cannot be used.
+        ServerError: the environment names a proxy for it, or authorities of TLS, that cannot be used.
     """
 
-    def __init__(self, url: str, api_key: str | None = None, silence: float = SILENCE_TIMEOUT) -> None:
+    def __init__(self, url: str, api_key: str | None = None, silence: float | None = None) -> None:
         self._url = server_address(url)
         self.address = shown_address(self._url)
-        self._silence = silence
+        self._silence = SILENCE_TIMEOUT if silence is None else silence
         self._proxy = EnvironmentProxy.of(self._url)
-        self._http = _http_client(self._proxy)
+        self._http = _http_client(self._url, self._proxy)
         # Bytes, since a key may have any letters.
         self._headers = {b"Content-Type": b"application/json"}
         if api_key:
@@ -196,7 +196,7 @@ class ServerClient:
     def _refusal(self, response: httpx.Response) -> ServerError:
         """An answer with an error's status, in the server's own words if it has some."""
         status, headers = response.status_code, response.headers
-        said = _message(self._whole(response).object)
+        said = _message(self._whole(response).object or {})
         message = said or f"{self.address} answered {status} {response.reason_phrase}".rstrip()
         wait = retry_after(headers)
         if status in (401, 403):
@@ -209,12 +209,12 @@ class ServerClient:
 
     def _event(self, data: bytes) -> dict[str, Any]:
         event = Answer(200, data).object
-        if not event:
+        if event is None:
             raise ServerError(
                 f"{self.address} sent an event that is no JSON object: {data[:60].decode(errors='replace')}",
                 hint=_ANOTHER_PROGRAM,
             )
-        if "error" in event:
+        if event.get("error") is not None:
             raise ServerError(_message(event) or f"{self.address} broke off its answer", hint="its log may say more")
         return event
 
@@ -231,13 +231,17 @@ def _check_key(key: str, url: str) -> None:
         )  # fmt: skip
 
 
-def _http_client(proxy: EnvironmentProxy | None) -> httpx.Client:
+def _http_client(url: str, proxy: EnvironmentProxy | None) -> httpx.Client:
     """A client with any number of connections: no request waits for another one's."""
+    import ssl
+
     import httpx
 
+    needs_tls = any(urlsplit(one).scheme == "https" for one in (url, proxy.url if proxy else ""))
     try:
         return httpx.Client(
-            verify=tls_context(),
+            # Else a context that trusts nobody: authorities take time to load, and may be wrong.
+            verify=tls_context() if needs_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             limits=httpx.Limits(max_keepalive_connections=0),
             proxy=proxy.url if proxy else None,
             trust_env=False,
@@ -245,7 +249,7 @@ def _http_client(proxy: EnvironmentProxy | None) -> httpx.Client:
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         if proxy is None:
             raise
-        raise ServerError(f"the proxy of {proxy.variable} cannot be used: {error}", hint=proxy.hint) from None
+        raise ServerError(f"the proxy of {proxy.source} cannot be used: {error}", hint=proxy.hint) from None
 
 
 def _finishes(event: Mapping[str, Any]) -> bool:

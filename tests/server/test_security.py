@@ -12,9 +12,9 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.security.api_keys import read_keys
-from dflash_local.server.security.hosts import is_loopback
 from dflash_local.server.security.origins import Cors, parse_origins
 from dflash_local.server.settings import Settings
+from dflash_local.server_address import is_loopback
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
 
@@ -249,7 +249,10 @@ def test_a_server_for_others_has_many_names(named: Live) -> None:
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("localhost", True), ("a.localhost", True), ("127.9.9.9", True), ("::1", True), ("0.0.0.0", False), ("a", False)],
+    [
+        *((host, True) for host in ("localhost", "LocalHost", "a.localhost", "127.9.9.9", "::1")),
+        *((host, False) for host in ("0.0.0.0", "a", "")),
+    ],
 )
 def test_is_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
