@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIB = 2**20
+from dflash_local.words import MIB
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class LaunchedServer:
             if kind is None:
                 aside(f"the server ended before the program did; its log is {self.log}")
             return
-        end_process(self._process, _PATIENCE, requests=2)  # the second one hurries it
+        end_process(self._process, _PATIENCE, attempts=2)  # the second one hurries it
         self.log.unlink(missing_ok=True)
 
     def wait(self, url: str, key: str | None) -> ServerFacts:
