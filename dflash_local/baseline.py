@@ -200,7 +200,7 @@ class UpstreamServer(ServerProcess):
         if answer.status != 200:
             raise DFlashError(f"{self.name} refused a prompt: HTTP {answer.status}: {said}")
         try:
-            return _reply(answer.object)
+            return _reply(answer.object or {})
         except (LookupError, TypeError, AttributeError):
             raise DFlashError(
                 f"{self.name} does not answer as llama-server does: {said}", hint="take a newer llama-server"

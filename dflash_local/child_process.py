@@ -13,9 +13,9 @@ OWN_GROUP: Mapping[str, Any] = {
 }
 
 
-def end_process(process: subprocess.Popen[bytes], patience: float, requests: int = 1) -> None:
-    """Ask a process to end, up to `requests` times with `patience` seconds after each; then kill it, and wait."""
-    for _ in range(requests):
+def end_process(process: subprocess.Popen[bytes], patience: float, attempts: int = 1) -> None:
+    """Ask a process to end, up to `attempts` times, with `patience` seconds after each; then kill it, and wait."""
+    for _ in range(attempts):
         process.terminate()
         try:
             process.wait(patience)

@@ -1,4 +1,4 @@
-"""EnvironmentProxy: through which proxy a server is asked, and which variable says so."""
+"""EnvironmentProxy: through which proxy a server is asked, and what says so."""
 
 from __future__ import annotations
 
@@ -6,43 +6,47 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from dflash_local.server_address import is_loopback
+
+_SYSTEM = "the system's proxy settings"  # of macOS and Windows, where no variable names a proxy
+
 
 @dataclass(frozen=True)
 class EnvironmentProxy:
-    """The proxy at `url`, which `variable` of the environment names."""
+    """The proxy at `url`, which `source` names: a variable of the environment, or the system's settings."""
 
     url: str
-    variable: str
+    source: str
 
     @property
     def hint(self) -> str:
-        """What helps if it does not."""
-        return f"correct {self.variable}; hosts of NO_PROXY are asked directly"
+        """Advice when the proxy fails."""
+        return f"correct {self.source}; hosts of NO_PROXY are asked directly"
 
     @classmethod
     def of(cls, address: str) -> EnvironmentProxy | None:
-        """That of the server at this URL; None if it is asked directly, as one on this machine is: 127.0.0.1 of a proxy
-        is the proxy."""
-        from urllib.request import getproxies, proxy_bypass
+        """That of the server at this URL; None if it is asked directly. None for this machine: a proxy would take
+        127.0.0.1 for itself."""
+        from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
         parts = urlsplit(address)
         host, host_and_port = parts.hostname or "", parts.netloc.rpartition("@")[2]
-        if _is_here(host) or proxy_bypass(host) or proxy_bypass(host_and_port):  # NO_PROXY may name a port, too
+        if is_loopback(host) or _is_unspecified(host):
+            return None
+        if proxy_bypass(host) or proxy_bypass(host_and_port):  # NO_PROXY may name a port, too
             return None
         proxies = getproxies()
         kind = parts.scheme if parts.scheme in proxies else "all"
         url = proxies.get(kind)
         if url is None:
             return None
-        return cls(url if "://" in url else f"http://{url}", f"{kind.upper()}_PROXY")
+        source = f"{kind.upper()}_PROXY" if kind in getproxies_environment() else _SYSTEM
+        return cls(url if "://" in url else f"http://{url}", source)
 
 
-def _is_here(host: str) -> bool:
-    """Whether a URL's host is this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
+def _is_unspecified(host: str) -> bool:
+    """Whether it is 0.0.0.0 or ::, where this machine answers, too."""
     try:
-        found = ip_address(host)
+        return ip_address(host).is_unspecified
     except ValueError:
         return False
-    return found.is_loopback or found.is_unspecified

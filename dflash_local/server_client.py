@@ -6,16 +6,17 @@ Importing this module does not import httpx, which takes a tenth of a second; ma
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
+from dflash_local.bounded_body import bounded_body
 from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
+from dflash_local.server_address import server_address, shown_address
 from dflash_local.tls_context import tls_context, tls_error
 
 if TYPE_CHECKING:
@@ -41,13 +42,13 @@ class Answer:
     body: bytes
 
     @property
-    def object(self) -> dict[str, Any]:
-        """The JSON object of the body; empty if there is none."""
+    def object(self) -> dict[str, Any] | None:
+        """The JSON object of the body; None if it is none."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+            return None
+        return found if isinstance(found, dict) else None
 
 
 class ServerClient:
@@ -55,22 +56,22 @@ class ServerClient:
     own, so a client holds nothing that must be closed, and no server closes one while it rests.
 
     Args:
-        silence: seconds without a byte of an answer after which a request fails.
+        silence: seconds without a byte of an answer after which a request fails; None: SILENCE_TIMEOUT.
 
     Attributes:
         address: the URL as messages show it, without a user's name and password.
 
     Raises:
         RequestError: it is no URL of a server, or the key cannot be sent.
-        ServerError: the environment names a proxy for it that cannot be used.
+        ServerError: the environment names a proxy for it, or authorities of TLS, that cannot be used.
     """
 
-    def __init__(self, url: str, api_key: str | None = None, silence: float = SILENCE_TIMEOUT) -> None:
+    def __init__(self, url: str, api_key: str | None = None, silence: float | None = None) -> None:
         self._url = server_address(url)
         self.address = shown_address(self._url)
-        self._silence = silence
+        self._silence = SILENCE_TIMEOUT if silence is None else silence
         self._proxy = EnvironmentProxy.of(self._url)
-        self._http = _http_client(self._proxy)
+        self._http = _http_client(self._url, self._proxy)
         # Bytes, since a key may have any letters.
         self._headers = {b"Content-Type": b"application/json"}
         if api_key:
@@ -137,11 +138,10 @@ class ServerClient:
 
     def _whole(self, response: httpx.Response) -> Answer:
         """The response with its body. Raises ServerError if that has more than LONGEST_PART bytes."""
-        body = bytearray()
-        for chunk in response.iter_bytes():
-            body += chunk
-            self._check_length(len(body))
-        return Answer(response.status_code, bytes(body))
+        body = bounded_body(response.iter_bytes(), LONGEST_PART)
+        if body is None:
+            raise self._too_long()
+        return Answer(response.status_code, body)
 
     def _lines(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Lines that end with a line feed; a rest without one is cut off, and no line of an event stream. httpx's own
@@ -150,14 +150,14 @@ class ServerClient:
         for chunk in chunks:
             first, *others = chunk.split(b"\n")
             rest += first
-            self._check_length(len(rest))
+            if len(rest) > LONGEST_PART:
+                raise self._too_long()
             for line in others:
                 yield bytes(rest)
                 rest[:] = line
 
-    def _check_length(self, n_bytes: int) -> None:
-        if n_bytes > LONGEST_PART:
-            raise ServerError(f"{self.address} sent more than {LONGEST_PART >> 20} MiB at once", hint=_ANOTHER_PROGRAM)
+    def _too_long(self) -> ServerError:
+        return ServerError(f"{self.address} sent more than {LONGEST_PART >> 20} MiB at once", hint=_ANOTHER_PROGRAM)
 
     def _failure(self, error: Exception, has_begun: bool) -> ServerError:
         """What a fault of the network is to the user."""
@@ -196,7 +196,7 @@ class ServerClient:
     def _refusal(self, response: httpx.Response) -> ServerError:
         """An answer with an error's status, in the server's own words if it has some."""
         status, headers = response.status_code, response.headers
-        said = _message(self._whole(response).object)
+        said = _message(self._whole(response).object or {})
         message = said or f"{self.address} answered {status} {response.reason_phrase}".rstrip()
         wait = retry_after(headers)
         if status in (401, 403):
@@ -209,24 +209,14 @@ class ServerClient:
 
     def _event(self, data: bytes) -> dict[str, Any]:
         event = Answer(200, data).object
-        if not event:
+        if event is None:
             raise ServerError(
                 f"{self.address} sent an event that is no JSON object: {data[:60].decode(errors='replace')}",
                 hint=_ANOTHER_PROGRAM,
             )
-        if "error" in event:
+        if event.get("error") is not None:
             raise ServerError(_message(event) or f"{self.address} broke off its answer", hint="its log may say more")
         return event
-
-
-def server_address(url: str) -> str:
-    """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
-    parts = http_url(url)
-    if parts is None or parts.query or parts.fragment:  # a path is added
-        raise RequestError(
-            f"{shown_address(url)!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080"
-        )
-    return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
 
 
 def _check_key(key: str, url: str) -> None:
@@ -241,28 +231,17 @@ def _check_key(key: str, url: str) -> None:
         )  # fmt: skip
 
 
-def http_url(url: str) -> SplitResult | None:
-    """The parts of an http(s) URL with a host; None if it is none."""
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port, or the brackets of an IPv6 address
-        return None
-    return parts if is_url else None
-
-
-def shown_address(url: str) -> str:
-    """A URL for messages: without a user's name and password."""
-    return re.sub(r"^([^/?#]*//)?[^/?#]*@", r"\1", url)
-
-
-def _http_client(proxy: EnvironmentProxy | None) -> httpx.Client:
+def _http_client(url: str, proxy: EnvironmentProxy | None) -> httpx.Client:
     """A client with any number of connections: no request waits for another one's."""
+    import ssl
+
     import httpx
 
+    needs_tls = any(urlsplit(one).scheme == "https" for one in (url, proxy.url if proxy else ""))
     try:
         return httpx.Client(
-            verify=tls_context(),
+            # Else a context that trusts nobody: authorities take time to load, and may be wrong.
+            verify=tls_context() if needs_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             limits=httpx.Limits(max_keepalive_connections=0),
             proxy=proxy.url if proxy else None,
             trust_env=False,
@@ -270,7 +249,7 @@ def _http_client(proxy: EnvironmentProxy | None) -> httpx.Client:
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         if proxy is None:
             raise
-        raise ServerError(f"the proxy of {proxy.variable} cannot be used: {error}", hint=proxy.hint) from None
+        raise ServerError(f"the proxy of {proxy.source} cannot be used: {error}", hint=proxy.hint) from None
 
 
 def _finishes(event: Mapping[str, Any]) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dflash_local.errors import ServerError
 
 if TYPE_CHECKING:
     import ssl
@@ -13,10 +16,16 @@ if TYPE_CHECKING:
 @cache
 def tls_context() -> ssl.SSLContext:
     """For connections to servers: the system's authorities, where a company adds its own, or those of SSL_CERT_FILE;
-    those that httpx brings where there are none. Do not change it: it is the same for all callers."""
+    those that httpx brings where there are none. Do not change it: it is the same for all callers.
+
+    Raises:
+        ServerError: SSL_CERT_FILE names no file of authorities.
+    """
     import ssl
 
     context = ssl.create_default_context()
+    if named := os.environ.get("SSL_CERT_FILE"):
+        _load(context, named)
     paths = ssl.get_default_verify_paths()
     # What is in a folder of authorities is not counted, since it is read only when one is needed.
     if paths.cafile or (paths.capath and any(Path(paths.capath).iterdir())) or context.cert_store_stats()["x509_ca"]:
@@ -24,6 +33,15 @@ def tls_context() -> ssl.SSLContext:
     import httpx
 
     return httpx.create_ssl_context()
+
+
+def _load(context: ssl.SSLContext, file: str) -> None:
+    """Load authorities; OpenSSL takes the same file by itself, but ignores a wrong one. Raises ServerError."""
+    try:
+        context.load_verify_locations(file)
+    except OSError as error:
+        message = f"cannot read the authorities to trust from {file}: {error.strerror}"
+        raise ServerError(message, hint="correct SSL_CERT_FILE") from None
 
 
 def tls_error(error: BaseException | None) -> ssl.SSLError | None:

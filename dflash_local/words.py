@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MIB = 2**20
+
 
 def memory_text(n_bytes: float) -> str:
     """A part of memory: "4.4 GiB", in binary units as memory is sold and other tools show it."""
-    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / MIB:.0f} MiB"
 
 
 def file_size_text(n_bytes: float) -> str:

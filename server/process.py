@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from dflash_local.server.security.connections import Connections, connections_po
 from dflash_local.server.served import Served
 from dflash_local.server.signals import ENDING
 from dflash_local.server.tls import Tls
+from dflash_local.thread_priority import hand_over_gil_soon
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +139,7 @@ def serve(
         DFlashError: the model could not be loaded, or the engine died.
     """
     server = make_server(app, drain_timeout=drain_timeout, tls=tls)
-    # The engine's thread needs the GIL after every step, every few milliseconds; Python's default is to wait five.
-    sys.setswitchinterval(0.0005)
+    hand_over_gil_soon()
     # Before the loop exists, too: uvicorn captures signals only inside it, and Ctrl-C would interrupt asyncio while it
     # makes the loop.
     with server.capture_signals():

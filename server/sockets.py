@@ -63,12 +63,12 @@ def listen(host: str, port: int, *, reuse_port: bool = False, only_v6: bool = Fa
         sock.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         sock.close()
-        hint = _free_port(error, port) or "choose another --port or --host"
+        hint = _port_hint(error, port) or "choose another --port or --host"
         raise DFlashError(f"cannot listen on {host}:{port}: {error}", hint=hint) from None
     return sock
 
 
-def _free_port(error: Exception, port: int) -> str:
+def _port_hint(error: Exception, port: int) -> str:
     """A hint for a port that another program has; "" for other errors."""
     if getattr(error, "errno", None) != errno.EADDRINUSE:
         return ""

@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from dflash_local.errors import DFlashError
 from dflash_local.generation import Chunk, Completion, Generation
 from dflash_local.server.connected import beside, disconnected
 from dflash_local.server.formats.events import STREAM_HEADERS
@@ -140,7 +141,7 @@ class EventStream(Response):
                     async for bodies in stream:
                         await self._send(send, self._frames(bodies))
                 except Exception as error:
-                    log.error("a stream failed: %s", error)
+                    log.error("a stream failed: %s", error, exc_info=not isinstance(error, DFlashError))
                     await self._send(send, self._frames(self._reply.failure(error)))
             await send({"type": "http.response.body", "body": self._reply.TAIL.encode()})
 

@@ -21,5 +21,5 @@ def test_a_process_is_ended(code: str, patience: float, end: signal.Signals) -> 
     with subprocess.Popen(command, stdout=subprocess.PIPE, **OWN_GROUP) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"True\n"  # a group of its own
-        end_process(process, patience, requests=2)
+        end_process(process, patience, attempts=2)
         assert process.returncode == -end

@@ -20,7 +20,7 @@ from dflash_local.hub.blob_part import BlobPart
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, commit_beginning_with, is_inside, is_oid
 from dflash_local.hub.http_session import Unreachable
 from dflash_local.hub.transport import Transport
-from dflash_local.server_client import shown_address
+from dflash_local.server_address import shown_address
 from dflash_local.words import file_size_text
 
 # file name, bytes so far, total bytes

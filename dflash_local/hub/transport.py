@@ -20,7 +20,7 @@ from dflash_local.hub.cache import HubFile
 from dflash_local.hub.http_response import Response, TemporaryFault, body_start, temporary_refusal
 from dflash_local.hub.http_session import Session, get, open_session
 from dflash_local.hub.retries import Retries
-from dflash_local.server_client import http_url, shown_address
+from dflash_local.server_address import http_url, shown_address
 
 MOST_REFUSALS = 3  # of a listing; fewer, because without a network the cache can be used
 LONGEST_ANSWER = 256 << 20  # bytes of JSON

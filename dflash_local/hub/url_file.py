@@ -22,7 +22,7 @@ from dflash_local.hub.client import GO_ONLINE, Hub
 from dflash_local.hub.http_response import Response, TemporaryFault, body_start, temporary_refusal
 from dflash_local.hub.http_session import Session, get, open_session
 from dflash_local.hub.retries import Retries
-from dflash_local.server_client import http_url, shown_address
+from dflash_local.server_address import http_url, shown_address
 
 _HUB_PATH = re.compile(r"/([^/?#]+/[^/?#]+)/(?:resolve|blob|raw)/([^/?#]+)/([^?#]+)")  # of a file at a revision
 _PART, _ETAG = ".incomplete", ".etag"

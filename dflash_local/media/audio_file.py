@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from dflash_local.errors import MediaError
 from dflash_local.media.flac_file import checked_flac
-from dflash_local.media.media_limits import MAX_BYTES, MIB
+from dflash_local.media.media_limits import MAX_BYTES
 from dflash_local.media.medium import Medium, hash_of
 from dflash_local.media.mp3_file import checked_mp3, is_mp3
 from dflash_local.media.wav_file import checked_wav
+from dflash_local.words import MIB
 
 # Each gives the bytes that are handed on, or raises ValueError that says what is wrong.
 _READERS: dict[str, Callable[[bytes], bytes]] = {"wav": checked_wav, "mp3": checked_mp3, "flac": checked_flac}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import re
 
-from dflash_local.media.media_limits import MAX_BYTES, MIB
+from dflash_local.media.media_limits import MAX_BYTES
 from dflash_local.media.medium import Kind
+from dflash_local.words import MIB
 
 # Line breaks, as encoders write them, cost nothing to allow; nothing else is skipped.
 _BREAKS = str.maketrans("", "", "\r\n")

@@ -9,8 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import MediaError
-from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE, MIB
+from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE
 from dflash_local.media.medium import Medium, hash_of
+from dflash_local.words import MIB
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -7,7 +7,8 @@ import stat
 from pathlib import Path
 from urllib.parse import unquote
 
-from dflash_local.media.media_limits import MAX_BYTES, MIB
+from dflash_local.media.media_limits import MAX_BYTES
+from dflash_local.words import MIB
 
 
 def read_file_url(url: str, folder: Path) -> bytes:

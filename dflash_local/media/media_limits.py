@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MIB = 1 << 20
+from dflash_local.words import MIB
 
 MAX_MEDIA = 256  # of a prompt
 MAX_BYTES = 32 * MIB  # of a file

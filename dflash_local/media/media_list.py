@@ -10,8 +10,9 @@ from dflash_local.media.abilities import Abilities
 from dflash_local.media.audio_file import audio_format, read_audio
 from dflash_local.media.data_url import read_base64
 from dflash_local.media.image_file import read_image
-from dflash_local.media.media_limits import MAX_MEDIA, MAX_PROMPT_PIXELS, MIB
+from dflash_local.media.media_limits import MAX_MEDIA, MAX_PROMPT_PIXELS
 from dflash_local.media.medium import Kind, Medium
+from dflash_local.words import MIB
 
 
 class MediaList:

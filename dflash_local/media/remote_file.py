@@ -16,10 +16,12 @@ from typing import Any
 import httpcore
 import httpx
 
+from dflash_local.errors import ServerError
 from dflash_local.media.media_hosts import MediaHosts
-from dflash_local.media.media_limits import MAX_BYTES, MIB
+from dflash_local.media.media_limits import MAX_BYTES
 from dflash_local.media.public_address import is_public
 from dflash_local.tls_context import tls_context
+from dflash_local.words import MIB
 
 TIMEOUT = 10.0  # seconds for all of it, redirects included
 MAX_REDIRECTS = 3
@@ -88,13 +90,16 @@ class RemoteFiles:
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         headers = [(b"Host", url.netloc), *_HEADERS]
         try:
+            tls = tls_context() if url.scheme == "https" else None
             with (
-                httpcore.ConnectionPool(network_backend=backend, ssl_context=tls_context()) as pool,
+                httpcore.ConnectionPool(network_backend=backend, ssl_context=tls) as pool,
                 pool.stream("GET", target, headers=headers) as response,
             ):
                 if response.status in _REDIRECTS:
                     return self._next(url, response)
                 return b"".join(_content(response))
+        except ServerError:  # without its words, which have a path of this machine
+            raise RemoteFileError("could not be fetched: SSL_CERT_FILE names no authorities") from None
         except (httpcore.TimeoutException, TimeoutError):
             raise RemoteFileError(f"did not come within {self.timeout:g} s") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError) as error:

@@ -13,8 +13,8 @@ from dflash_local.machine.hardware import GIB, free_memory, free_swap
 from dflash_local.native import list_devices
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags
-from dflash_local.plan.memory_plan import COLUMNS, HOST, MIB, MemoryPlan
-from dflash_local.words import memory_text
+from dflash_local.plan.memory_plan import COLUMNS, HOST, MemoryPlan
+from dflash_local.words import MIB, memory_text
 
 log = logging.getLogger("dflash_local.engine")
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dflash_local.engine_options import DEFAULTS, EngineOptions
-from dflash_local.plan.memory_plan import MIB, Device, MemoryPlan
+from dflash_local.plan.memory_plan import Device, MemoryPlan
+from dflash_local.words import MIB
 
 STEP = 256  # caches grow in such steps
 _LAYOUT = ("n_gpu_layers", "tensor_split", "override_tensor", "cpu_moe", "n_cpu_moe", "n_cpu_ffn")

@@ -11,7 +11,6 @@ from dflash_local.engine_options import EngineOptions
 from dflash_local.machine.hardware import free_memory
 
 HOST = "CPU"
-MIB = 2**20
 # The columns of a plan's table, and the parts of `info["placement"]` in each.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "weights": ("target",),

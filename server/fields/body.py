@@ -14,26 +14,17 @@ from dflash_local.server.http_errors import HTTPError
 LONG = 1 << 20  # bytes that no other answer should wait for
 
 
-async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    """The request's body, a JSON object of at most `limit` bytes.
-
-    Raises:
-        HTTPError: 413 if it is longer, 400 if it is no JSON object.
-    """
-    return await parsed(await read_bytes(request, limit))
+async def read_json(request: Request) -> dict[str, Any]:
+    """The request's body, a JSON object. Raises HTTPError 400 if it is none, and those of `read_bytes`."""
+    return await parsed(await read_bytes(request))
 
 
-async def read_bytes(request: Request, limit: int) -> bytes:
-    """The request's body. Raises HTTPError 413 if it is longer than `limit`."""
-    raw = bytearray()
+async def read_bytes(request: Request) -> bytes:
+    """The request's body. Raises HTTPError: 400 if the client leaves, and those of BodyLimits, which bounds it."""
     try:
-        async for chunk in request.stream():
-            raw += chunk
-            if len(raw) > limit:
-                raise HTTPError(413, f"the body is longer than {limit} bytes", code="body_too_large")
+        return b"".join([chunk async for chunk in request.stream()])  # body() would keep it until the answer's end
     except ClientDisconnect:
         raise HTTPError(400, "the client left in the middle of its request") from None
-    return bytes(raw)
 
 
 async def parsed(raw: bytes) -> dict[str, Any]:

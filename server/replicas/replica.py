@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -16,6 +15,7 @@ from dflash_local.errors import EngineDeadError, again
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.replicas.asked import REPLICA, Asked
 from dflash_local.server.service import Service
+from dflash_local.thread_priority import hand_over_gil_soon
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Replica:
 
     async def __init__(self, make_app: Callable[[], FastAPI], name: str | None = None) -> None:  # type: ignore[misc]
         # Ray awaits it.
-        sys.setswitchinterval(0.0005)  # as dflash_local.server.process does
+        hand_over_gil_soon()
         self._name = name or _ray_name()
         self._app = make_app()
         self._service: Service = self._app.state.service

@@ -20,6 +20,7 @@ from dflash_local.server.children.child import PATIENCE, Child, reason
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.model import Model
 from dflash_local.server.shapes.router import Status
+from dflash_local.server.sockets import UNIX_SUFFIX
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Instance:
         self.n_loads = self.n_failures = self.n_requests = 0
         self.info: dict[str, Any] = {}
         self._launch, self._changed = launch, changed
-        self._socket = launch.folder / f"{number}.sock"
+        self._socket = launch.folder / f"{number}{UNIX_SUFFIX}"
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._child: Child | None = None
         self._running: asyncio.Task[None] | None = None

@@ -20,7 +20,7 @@ from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.instance import LOADED, Instance
 from dflash_local.server.router.pool import RETRY_SECONDS
 from dflash_local.server.router.router import Router
-from dflash_local.server.routes.endpoint import add_endpoint, nothing
+from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.routes.ollama import VERSION
 from dflash_local.server.shapes import ollama as shapes
 
@@ -75,7 +75,7 @@ def add_routes(app: FastAPI, router: Router, find: Callable[[str], Instance]) ->
     """What the router answers itself; `find` is its model of a name, or raises."""
     own = OllamaModels(router, find)
     more: dict[str, Any] = {
-        "needs": nothing,
+        "needs": None,
         "wakes": False,
         "responses": {kind: {"model": shapes.OllamaError} for kind in ("4XX", "5XX")},
     }

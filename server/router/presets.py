@@ -48,7 +48,7 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:
         # llama-server takes an indented line as a line of its own; Python would append it to the one before.
-        lines = "\n".join(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+        lines = "\n".join(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines())
         parser.read_string(f"[{_TOP}]\n{lines}", str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         why = str(error).replace("\n", " ")

@@ -26,7 +26,7 @@ from dflash_local.server.router.model_events import EventFeed
 from dflash_local.server.router.proxy import Forwarded, IncomingRequest
 from dflash_local.server.router.router import NO_MODELS, Router
 from dflash_local.server.router.router_metrics import router_metrics
-from dflash_local.server.routes.endpoint import Endpoint, add_endpoint, nothing
+from dflash_local.server.routes.endpoint import Endpoint, add_endpoint
 from dflash_local.server.shapes.facts import Health
 from dflash_local.server.shapes.machine_report import MachineStatus, RouterMachine
 from dflash_local.server.shapes.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
@@ -136,7 +136,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
         # the last one: it takes all that is left
         (("/models/{model:path}", "/v1/models/{model:path}"), own.model, RouterModel, ["GET"]),
     ):
-        add_endpoint(app, paths, handler, answer=answer, methods=methods, needs=nothing, wakes=False)
+        add_endpoint(app, paths, handler, answer=answer, methods=methods, needs=None, wakes=False)
     ollama.add_routes(app, router, lambda name: _chosen(router, name, 404))
 
 
@@ -156,7 +156,7 @@ def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) 
 async def forward(router: Router, request: Request) -> Response:
     """The answer of the instance that is meant. Raises DFlashError if there is none, or it must not be loaded."""
     settings, path = router.settings, route_path(request.scope)
-    raw = await read_bytes(request, settings.limits.body)
+    raw = await read_bytes(request)
     body = await parsed(raw) if raw else {}
     named = body.get("model")
     name = request.query_params.get("model") if named is None else named

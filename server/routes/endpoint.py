@@ -31,27 +31,27 @@ class Endpoint(Route):
     def __init__(
         self,
         path: str,
-        endpoint: Handler,
+        handler: Handler,
         *,
         methods: Sequence[str],
         event: Any = None,
-        needs: Callable[[Service], object],
+        needs: Callable[[Service], object] | None,
         wakes: bool = True,
         include_in_schema: bool = True,
         **documented: Any,
     ) -> None:
-        self.event, self.needs = event, needs
-        self.reads: type[Fields] | None = get_type_hints(endpoint).get("body")
+        self.handler, self.event, self.needs = handler, event, needs
+        self.reads: type[Fields] | None = get_type_hints(handler).get("body")
         self.wakes = wakes and self.reads is not None
         answer = self._answer if self.reads is None else self._read_and_answer
-        super().__init__(path, answer, name=endpoint.__name__, include_in_schema=include_in_schema)
-        self.endpoint, self.methods = endpoint, set(methods)
+        super().__init__(path, answer, name=handler.__name__, include_in_schema=include_in_schema)
+        self.methods = set(methods)  # Starlette would add HEAD to GET: HeadAsGet answers that
         self._documented = documented | {"methods": methods, "include_in_schema": include_in_schema}
 
     def documented(self) -> APIRoute:
         """The route with the shapes of its answers, for the OpenAPI document: pydantic needs longer for them than the
         server for everything else in its routes."""
-        return APIRoute(self.path, self.endpoint, **self._documented)
+        return APIRoute(self.path, self.handler, **self._documented)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; an engine that sleeps is woken first, and stays awake until the last byte."""
@@ -62,16 +62,17 @@ class Endpoint(Route):
             await super().handle(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        return await self.endpoint(request)
+        return await self.handler(request)
 
     async def _read_and_answer(self, request: Request) -> Response:
         assert self.reads is not None
         service = request.app.state.service
-        self.needs(service)  # before the body is read: a server that still loads says so whatever is sent
+        if self.needs is not None:
+            self.needs(service)  # before the body is read: a server that still loads says so whatever is sent
         settings = service.settings
-        body = self.reads.of(await read_json(request, settings.limits.body), strict=settings.strict_fields)
+        body = self.reads.of(await read_json(request), strict=settings.strict_fields)
         try:
-            response: Response = await self.endpoint(request, body)
+            response: Response = await self.handler(request, body)
         except RequestError as error:
             raise body.blame(error) from None
         list_ignored(response, self.path, body)
@@ -103,11 +104,6 @@ def query_number(request: Request, name: str, must: str, n_digits: int) -> int:
     return int(text)
 
 
-def nothing(service: object) -> object:
-    """For endpoints that answer whatever is loaded."""
-    return service
-
-
 def add_endpoint(
     app: FastAPI,
     paths: Sequence[str],
@@ -116,7 +112,7 @@ def add_endpoint(
     answer: Any,
     event: Any = None,
     methods: Sequence[str] = ("POST",),
-    needs: Callable[[Service], object] = attrgetter("engine"),
+    needs: Callable[[Service], object] | None = attrgetter("engine"),
     **options: Any,
 ) -> None:
     """Serve `handler` at all `paths`.
@@ -126,7 +122,8 @@ def add_endpoint(
             its text in the docs.
         answer: shape of the JSON answer, None if it is no JSON.
         event: shape of a stream's events, if the body may ask for one.
-        needs: takes from the service what the handler cannot do without, or raises.
+        needs: takes from the service what the handler cannot do without, or raises; None if it answers whatever is
+            loaded.
         options: `wakes=False` if it reads a body, but needs no engine; and those of FastAPI's `add_api_route`.
     """
     responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}, **options.pop("responses", {})}

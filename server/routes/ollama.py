@@ -38,7 +38,7 @@ from dflash_local.server.http_errors import HTTPError, not_supported
 from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond
 from dflash_local.server.routes.embeddings import POOLING_HINT, check_dimensions
-from dflash_local.server.routes.endpoint import add_endpoint, nothing
+from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 from dflash_local.server.shapes import ollama as shapes
 from dflash_local.server.submission import start_chat, start_completion
@@ -258,7 +258,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     embedding: dict[str, Any] = {"needs": lambda wanted: wanted.embedder, "wakes": False, **errors}
     add_endpoint(app, ("/api/embed",), own.embed, answer=shapes.OllamaEmbeddings, **embedding)
     add_endpoint(app, ("/api/embeddings",), own.embeddings, answer=shapes.OllamaEmbedding, **embedding)
-    facts: dict[str, Any] = {"needs": nothing, "wakes": False, **errors}
+    facts: dict[str, Any] = {"needs": None, "wakes": False, **errors}
     add_endpoint(app, ("/api/show",), own.show, answer=shapes.OllamaModel, **facts)
     for path, handler, answer in (
         ("/api/version", own.version, shapes.OllamaVersion),

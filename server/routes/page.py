@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from dflash_local.server.page_file import PageFile, accepts_gzip, has_tag, page_files
-from dflash_local.server.routes.endpoint import add_endpoint, nothing
+from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.settings import Settings
 
 INDEX = "index.html"
@@ -72,7 +72,7 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
         return await answer(request, file)
 
     for path, handler in (("/", page), ("/page/{name}", page_file), ("/favicon.ico", icon)):
-        add_endpoint(app, (path,), handler, answer=None, methods=["GET"], needs=nothing, include_in_schema=False)
+        add_endpoint(app, (path,), handler, answer=None, methods=["GET"], needs=None, include_in_schema=False)
 
 
 async def answer(request: Request, file: PageFile) -> Response:

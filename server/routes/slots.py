@@ -55,14 +55,14 @@ async def _act(request: Request, engine: Engine, settings: Settings, folder: Pat
     slot = _slot(request.path_params["id_slot"], engine)
     action = request.query_params.get("action")
     if action == "erase":
-        raw = await read_bytes(request, settings.limits.body)
+        raw = await read_bytes(request)
         body = Fields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)  # it has no fields
         erased = JSON(SlotErased(id_slot=slot, n_erased=await asyncio.wrap_future(engine.erase_slot_soon(slot))))
         list_ignored(erased, PATH, body)
         return erased
     if action not in ("save", "restore"):
         raise RequestError(f"action must be save, restore or erase, got {action!r:.40}", param="action")
-    file = SlotFileRequest.of(await read_json(request, settings.limits.body), strict=settings.strict_fields)
+    file = SlotFileRequest.of(await read_json(request), strict=settings.strict_fields)
     answer = JSON(await _move(engine, slot, action, folder, checked_filename(file.filename)))
     list_ignored(answer, PATH, file)
     return answer

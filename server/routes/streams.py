@@ -14,7 +14,7 @@ from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
-from dflash_local.server.routes.endpoint import add_endpoint, nothing, query_number, query_parameter
+from dflash_local.server.routes.endpoint import add_endpoint, query_number, query_parameter
 from dflash_local.server.shapes.streams import KeptStream
 
 GONE = HTTPError(404, "Stream not found or expired")
@@ -56,7 +56,7 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         methods=("GET",),
         responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
         openapi_extra={"parameters": [name, start]},
-        needs=nothing,
+        needs=None,
     )
     add_endpoint(
         app,
@@ -66,9 +66,9 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         methods=("DELETE",),
         status_code=204,
         openapi_extra={"parameters": [name]},
-        needs=nothing,
+        needs=None,
     )
-    add_endpoint(app, ("/v1/streams/lookup",), lookup, answer=list[KeptStream], wakes=False, needs=nothing)
+    add_endpoint(app, ("/v1/streams/lookup",), lookup, answer=list[KeptStream], wakes=False, needs=None)
 
 
 async def _rest(recording: Recording, start: int) -> AsyncIterator[bytes]:

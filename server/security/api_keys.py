@@ -32,7 +32,7 @@ def read_keys(listed: str | None, file: Path | None) -> tuple[str, ...]:
         keys += _some(listed.split(","), "--api-key", "--api-key (or LLAMA_API_KEY) is given, but empty")
     if file is not None:
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = file.read_text(encoding="utf-8-sig").splitlines()  # Windows' editors put a mark before it
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(f"cannot read the API keys: {error}", param="--api-key-file") from None
         keys += _some((line for line in lines if not line.startswith("#")), "--api-key-file", f"{file} has no key")

@@ -72,7 +72,8 @@ class Connections:
 
 class Connection(H11Protocol):
     """A client's connection. h11 bounds the length of a head; here are the limits that uvicorn does not have: time for
-    the head, time for a client that does not read, and the number of connections."""
+    the head, for a body whose answer did not wait for it, and for a client that does not read; the number of
+    connections."""
 
     def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -80,8 +81,8 @@ class Connection(H11Protocol):
         self._answer: ASGIApp = self.app
         self.app = self._run
         self._n_requests = 0  # a second one may begin before the first one's handler has returned
-        self._head_since: float | None = self.loop.time()  # since when a head is due; None: none is
-        self._has_bytes = False  # whether a part of that head has come
+        self._due_since: float | None = self.loop.time()  # since when a head, or the rest of a body, is due
+        self._has_head = False  # whether a part of that head has come
         self._full_since: float | None = None  # the client does not read
         self._closing_since: float | None = None
 
@@ -95,10 +96,8 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if not self._n_requests:
-            self._has_bytes = True
-            self._head_since = self._head_since or self.loop.time()
         super().data_received(data)
+        self._note_due()
 
     def pause_writing(self) -> None:
         self._full_since = self.loop.time()
@@ -123,8 +122,8 @@ class Connection(H11Protocol):
                 self._abort()  # the client does not read the rest
         elif self._full_since is not None and now - self._full_since > limits.timeout:
             self._abort()
-        elif self._head_since is not None and now - self._head_since > limits.head_timeout:
-            if self._has_bytes:
+        elif self._due_since is not None and now - self._due_since > limits.head_timeout:
+            if self._has_head:
                 self._write_error(SLOW)
             self.transport.close()
 
@@ -143,13 +142,30 @@ class Connection(H11Protocol):
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._n_requests += 1
-        self._has_bytes, self._head_since = False, None
+        self._has_head, self._due_since = False, None
         self._all.set_idle(self, False)
         try:
             await self._answer(scope, receive, send)
         finally:
             self._n_requests -= 1
             self._all.set_idle(self, not self._n_requests)
+            self._note_due()
+
+    def _note_due(self) -> None:
+        """Note what the client has to send, unless a request is being answered."""
+        if self._n_requests or self.transport.is_closing():
+            return
+        if self.conn.our_state is h11.DONE:  # a body whose answer did not wait for it: the next head comes after it
+            self._due_since = self._due_since or self.loop.time()
+        elif self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            if not self._has_head:
+                self._has_head, self._due_since = True, self.loop.time()
+        elif self.conn.their_state is h11.IDLE:
+            self._due_since = None
+            if self.timeout_keep_alive_task is None:  # uvicorn ends it with the first bytes, here those of a body
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
 
     def _write_error(self, error: HTTPError) -> None:
         """Refuse what is no HTTP request."""

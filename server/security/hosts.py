@@ -16,17 +16,6 @@ ANY = "*"
 PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa", ".test")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a name or an address can only mean this machine."""
-    name = host.lower()
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
 class HostCheck(HTTPMiddleware):
     """ASGI middleware for a server that listens on this machine only: 403 for requests to a foreign host name. That
     stops a web page whose own name points here (DNS rebinding): for the browser it is of the same origin.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIB = 2**20
+from dflash_local.words import MIB
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,8 @@ class Limits:
 
     Attributes:
         timeout: seconds that a client may take to send a body, or to read a part of an answer.
-        head_timeout: seconds for the head of a request, and for the last bytes of an answer that has ended.
+        head_timeout: seconds for the head of a request, for the rest of a body whose answer did not wait for it, and
+            for the last bytes of an answer that has ended.
         connections: open at once. One more closes the one that has been longest without a request.
         body: bytes of one body.
         bodies: bytes of all bodies that are being read or have not been turned into tokens yet.

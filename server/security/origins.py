@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
-from dflash_local.server.security.hosts import is_loopback
+from dflash_local.server_address import is_loopback
 
 ANY, LOCALHOST = "*", "localhost"
 # Origins of programs on the user's own machine (Obsidian, Tauri, VS Code): no web page can have them.
@@ -138,8 +138,8 @@ def _refusal(origin: str) -> HTTPError:
 
 
 def parse_origins(text: str) -> tuple[str, ...]:
-    """The list of --cors-origins."""
-    return tuple(origin for part in text.split(",") if (origin := part.strip().rstrip("/")))
+    """The list of --cors-origins, in small letters, as browsers send them."""
+    return tuple(origin for part in text.lower().split(",") if (origin := part.strip().rstrip("/")))
 
 
 def default_origins(keys: Sequence[str]) -> tuple[str, ...]:

@@ -142,9 +142,11 @@ def test_report_speedup_needs_both() -> None:
     assert Results({}, {PLAIN: summary, DRAFTED: Summary.of([[run(generate=0.25)]])}, 1, 1).speedup == 4.0
 
 
-def test_prompt_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_prompt_files(encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "p.txt"
-    path.write_text('{"prompt": "raw"}\n\nplain text\n{"messages": [{"role": "user", "content": "x"}]}\n')
+    text = '{"prompt": "raw"}\n\nplain text\n{"messages": [{"role": "user", "content": "x"}]}\n'
+    path.write_text(text, encoding=encoding)
     assert read_prompts(path) == [
         {"prompt": "raw"},
         {"messages": [{"role": "user", "content": "plain text"}]},

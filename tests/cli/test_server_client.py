@@ -8,6 +8,7 @@ import socket
 import ssl
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,8 @@ from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
 from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
-from dflash_local.server_client import ServerClient, server_address, shown_address
+from dflash_local.server_address import server_address, shown_address
+from dflash_local.server_client import ServerClient
 from dflash_local.tls_context import tls_context
 from tests.media.samples import png
 from tests.patience import PATIENCE
@@ -114,7 +116,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServerClient.__init__, "__defaults__", (None, 0.2))
+    monkeypatch.setattr(server_client, "SILENCE_TIMEOUT", 0.2)
     monkeypatch.setattr(server_facts, "_SILENCE_TIMEOUT", 0.2)
 
 
@@ -156,6 +158,7 @@ CUT = STREAM + HALF + chunk(f"data: {delta('cut off')}".encode()) + chunk(b"")
         (PAGE, "does not stream events, it sent text/html", "another program"),
         (events('{"choices": ['), "an event that is no JSON object", "another program"),
         (events('["choices"]'), "an event that is no JSON object", "another program"),
+        (events("{}"), "does not answer as OpenAI's", "check the address"),
         (events('{"text": "hi"}'), "does not answer as OpenAI's", "check the address"),
         (events('{"choices": [{"text": "hi"}]}'), "does not answer as OpenAI's", "check the address"),
         (events('{"error": {"message": "a pass \\u001b[31mfailed"}}'), "a pass ␛[31mfailed", "its log"),
@@ -214,6 +217,12 @@ def test_a_text_may_have_any_line_separator() -> None:
     with raw_server(events(delta(text))) as server:
         changes = [*ServerBackend(server.url).answer([], {})]
     assert "".join(change.content for change in changes) == text
+
+
+def test_an_error_that_is_none() -> None:
+    with raw_server(events(json.dumps({**json.loads(delta("whole")), "error": None}))) as server:
+        changes = [*ServerBackend(server.url).answer([], {})]
+    assert "".join(change.content for change in changes) == "whole"
 
 
 def test_a_server_may_send_no_done() -> None:
@@ -472,6 +481,13 @@ def test_which_proxy(address: str, proxy: EnvironmentProxy | None, monkeypatch: 
     assert EnvironmentProxy.of(address) == proxy
 
 
+def test_a_proxy_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS and Windows have one without a variable."""
+    monkeypatch.setattr(urllib.request, "getproxies", lambda: {"http": "http://127.0.0.1:1"})
+    found = EnvironmentProxy.of("http://there.example")
+    assert found is not None and "correct the system's proxy settings" in found.hint
+
+
 @pytest.fixture
 def fresh_authorities() -> Iterator[None]:
     tls_context.cache_clear()
@@ -491,6 +507,25 @@ def test_a_certificate_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         tls_context.cache_clear()
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
         assert ServerClient(server.url).ask("/props").object == {"at": "the server"}
+
+
+@pytest.mark.usefixtures("fresh_authorities")
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_authorities_that_cannot_be_read(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "company.pem"
+    if text is not None:
+        path.write_text(text, encoding="ascii")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    assert cli.main(["chat", "--url", "https://elsewhere.invalid"]) == 1
+    first, second = two_lines(capsys.readouterr().err)
+    assert str(path) in first and second == "  fix: correct SSL_CERT_FILE"
+    with raw_server(answer("200 OK", b"{}")) as server:  # needs none
+        assert ServerClient(server.url).ask("/props").object == {}
+    monkeypatch.setenv("http_proxy", "https://proxy.invalid")
+    with pytest.raises(ServerError, match="authorities"):
+        ServerClient("http://elsewhere.invalid")
 
 
 def test_a_server_without_tls() -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpcore
 import pytest
@@ -16,6 +17,7 @@ from dflash_local.media import remote_file
 from dflash_local.media.media_hosts import MediaHosts
 from dflash_local.media.public_address import is_public
 from dflash_local.media.remote_file import RemoteFileError, RemoteFiles
+from dflash_local.tls_context import tls_context
 from tests.media.samples import png
 
 
@@ -267,6 +269,15 @@ def test_hosts_that_cannot_be_reached(site: _Site) -> None:
     site.pages["/a.png"] = greet
     with pytest.raises(RemoteFileError, match="could not be fetched"):
         site.files().read(site.url())
+
+
+def test_without_authorities_no_https(site: _Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls_context.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    assert site.files().read(site.url()) == png()
+    with pytest.raises(RemoteFileError, match="SSL_CERT_FILE names no authorities") as failure:
+        site.files().read(site.url().replace("http:", "https:"))
+    assert str(tmp_path) not in str(failure.value)
 
 
 def test_an_address_that_swallows_connections_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,9 @@ from dflash_local.plan import check
 from dflash_local.plan.check import unused
 from dflash_local.plan.fit import fit
 from dflash_local.plan.flags import flags
-from dflash_local.plan.memory_plan import HOST, MIB, MemoryPlan
+from dflash_local.plan.memory_plan import HOST, MemoryPlan
 from dflash_local.plan.slot_costs import slot_costs
+from dflash_local.words import MIB
 
 TWO = {"GPU0": 1024 * MIB, "GPU1": 1024 * MIB}
 

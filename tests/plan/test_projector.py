@@ -17,7 +17,8 @@ from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
 from dflash_local.plan.fit import fit
-from dflash_local.plan.memory_plan import HOST, MIB, MemoryPlan
+from dflash_local.plan.memory_plan import HOST, MemoryPlan
+from dflash_local.words import MIB
 from tests.projector_files import projector_file
 
 TARGET = bundled_pair().target

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from dflash_local.engine import Engine
+from dflash_local.server import process
 from dflash_local.server.process import KEEP_ALIVE, make_server
 from dflash_local.server.security.connections import connections_possible
 from dflash_local.server.security.limits import Limits
@@ -128,6 +129,49 @@ def said_first(client: socket.socket) -> bytes:
         assert part, answer
         answer += part
     return answer
+
+
+# ---- a body whose answer does not wait for it ----
+
+EARLY = "/no/such/path"
+
+
+def answered_early(server: Live) -> socket.socket:
+    """A connection on which a request of four bytes has been answered, and its body is still to come."""
+    client = connect(server)
+    client.sendall(head(4, EARLY))
+    assert said_first(client).startswith(b"HTTP/1.1 404")
+    return client
+
+
+def test_it_begins_no_head(server: Live) -> None:
+    """A 408 would be the answer to what the client asks next."""
+    with answered_early(server) as client:
+        client.sendall(b"late")
+        assert not select.select([client], [], [], 2 * QUICK.head_timeout)[0]
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("part", [b"", b"la"])
+def test_its_rest_does_not_come(server: Live, part: bytes) -> None:
+    with answered_early(server) as client:
+        client.sendall(part)
+        assert said(client) == b""
+
+
+def test_a_head_after_it_does_not_come(server: Live) -> None:
+    with answered_early(server) as client:
+        client.sendall(b"lateGET /health")
+        assert error_of(said(client)) == (408, "head_timeout")
+
+
+def test_after_it_the_connection_rests_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "KEEP_ALIVE", 1)
+    limits = replace(QUICK, head_timeout=PATIENCE)
+    with live(lambda _: Engine.over(FakeNative()), Settings(limits=limits)) as server, answered_early(server) as client:
+        client.sendall(b"late")
+        assert said(client) == b""
 
 
 # ---- connections ----

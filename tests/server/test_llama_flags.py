@@ -220,7 +220,7 @@ def test_a_bad_switch_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_flags_of_http(tmp_path: Path) -> None:
-    (tmp_path / "ui.json").write_text('{"theme": "dark"}')
+    (tmp_path / "ui.json").write_text('{"theme": "dark"}', encoding="utf-8-sig")  # as Windows' editors do
     line = """--api-prefix /llm/ --alias zoo,ape --tags chat,small --no-slots --no-metrics --timeout 20 --max-body 1
         --cors-origins localhost,https://a.example/ --cors-methods GET --no-cors-credentials --max-connections 9"""
     files = ("--path", str(tmp_path), "--ui-config-file", str(tmp_path / "ui.json"))

@@ -53,6 +53,11 @@ load-on-startup = true
 """
 
 
+def test_a_file_of_windows(tmp_path: Path) -> None:
+    every, _ = read_presets(written(tmp_path / "p.ini", "\ufeff[*]\r\ntemp = 0.5\r\n"))
+    assert every.pairs == {"temp": "0.5"}
+
+
 def test_sections_are_models(tmp_path: Path) -> None:
     every, models = read_presets(written(tmp_path / "p.ini", PRESETS))
     assert every.pairs == {"c": "8192", "temp": "0.5"}

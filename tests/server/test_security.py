@@ -12,9 +12,9 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.security.api_keys import read_keys
-from dflash_local.server.security.hosts import is_loopback
 from dflash_local.server.security.origins import Cors, parse_origins
 from dflash_local.server.settings import Settings
+from dflash_local.server_address import is_loopback
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
 
@@ -62,6 +62,14 @@ def test_comments_of_a_key_file_are_no_keys(tmp_path: Path) -> None:
     assert read_keys(None, file) == ("sk-1", "sk-2", "sk#4")
     assert read_keys("a, b", file) == ("a", "b", "sk-1", "sk-2", "sk#4")
     assert read_keys(None, None) == ()
+
+
+def test_a_key_file_of_windows(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes("# team A\r\nsk-1\r\n".encode("utf-8-sig"))
+    assert read_keys(None, file) == ("sk-1",)
+    file.write_bytes("sk-1\r\n".encode("utf-8-sig"))
+    assert read_keys(None, file) == ("sk-1",)
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "# only a comment\n"])
@@ -207,6 +215,7 @@ def test_errors_can_be_read_by_pages(closed: Live, monkeypatch: pytest.MonkeyPat
 
 def test_parse_origins() -> None:
     assert parse_origins("https://a.example/, localhost ,,*") == ("https://a.example", "localhost", "*")
+    assert parse_origins("https://App.Example") == ("https://app.example",)  # as browsers send it
 
 
 # ---- host names ----
@@ -240,7 +249,10 @@ def test_a_server_for_others_has_many_names(named: Live) -> None:
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("localhost", True), ("a.localhost", True), ("127.9.9.9", True), ("::1", True), ("0.0.0.0", False), ("a", False)],
+    [
+        *((host, True) for host in ("localhost", "LocalHost", "a.localhost", "127.9.9.9", "::1")),
+        *((host, False) for host in ("0.0.0.0", "a", "")),
+    ],
 )
 def test_is_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from dflash_local.engine import Engine
+from dflash_local.errors import ComputeError
+from dflash_local.server import streaming
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
@@ -65,6 +68,16 @@ def test_a_request_chooses_its_pings() -> None:
             gate.release(10)
             assert next(line for line in lines if line not in ("", ":")).startswith("data: ")
         assert silent.result(PATIENCE).text.startswith("data: ")
+
+
+@pytest.mark.parametrize(("error", "traced"), [(ComputeError("a pass failed"), False), (KeyError("x"), True)])
+def test_the_log_has_a_traceback_of_what_was_not_foreseen(
+    error: Exception, traced: bool, server: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(streaming, "chunk_bodies", Mock(side_effect=error))
+    assert "error" in events(server, CHAT)[-1]
+    (record,) = (one for one in caplog.records if "a stream failed" in one.message)
+    assert bool(record.exc_info) is traced and record.levelname == "ERROR"
 
 
 @pytest.mark.parametrize("path", PATHS)

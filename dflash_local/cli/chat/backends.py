@@ -80,7 +80,7 @@ class ServerBackend:
 
     def abilities(self) -> Abilities | None:
         """As `/props` tells it; other servers and routers do not."""
-        found = self._client.ask("/props").object.get("modalities")
+        found = (self._client.ask("/props").object or {}).get("modalities")
         return Abilities.of({"media": found}) if isinstance(found, dict) else None
 
     def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:

@@ -12,13 +12,14 @@ from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.values import count, json_object, read_text
 from dflash_local.errors import RequestError
 from dflash_local.media.media_hosts import MediaHosts
+from dflash_local.server_address import is_loopback
+from dflash_local.words import MIB
 
 if TYPE_CHECKING:
     from dflash_local.server.settings import Settings
 
 log = logging.getLogger(__name__)
 
-MIB = 2**20
 PORT, OLLAMA_PORT = 8080, 11434
 _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # addresses of all interfaces, and this machine's own
 
@@ -332,7 +333,6 @@ def http_settings(args: HttpFlags) -> Settings:
 
 def _exposed(args: HttpFlags) -> list[str]:
     """The addresses that other machines may reach."""
-    from dflash_local.server.security.hosts import is_loopback
     from dflash_local.server.sockets import is_unix
 
     return [host for host in args.host if not is_loopback(host) and not is_unix(host)]

@@ -83,9 +83,9 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def read_text(path: Path, param: str) -> str:
-    """The text of a flag's file. Raises RequestError."""
+    """The text of a flag's file, without the mark that Windows' editors put before it. Raises RequestError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read {path}: {error}", param=param, hint=f"give {param} a text file") from None
 

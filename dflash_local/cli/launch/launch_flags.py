@@ -10,7 +10,7 @@ from dflash_local.cli.flags.named_models import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.errors import RequestError
-from dflash_local.server_client import server_address, shown_address
+from dflash_local.server_address import server_address, shown_address
 
 # Flags of `serve` that also say which key a running server wants, and where it is, unless --url does.
 _KEY = frozenset({"api_key", "api_key_file"})
@@ -35,10 +35,12 @@ class LaunchFlags(ServeFlags):
 
     def server_url(self) -> str:
         """The server's address, without /v1. Raises RequestError."""
+        from dflash_local.server.sockets import is_unix
+
         if self.url:
             return server_address(self.url)
         host = self.host[0]
-        if host.endswith(".sock"):
+        if is_unix(host):
             raise RequestError(f"programs cannot reach the UNIX socket {host}", param="--host", hint="give an address")
         if self.port == 0:
             raise RequestError("--port 0 takes a port that is not known before", param="--port", hint="give a number")

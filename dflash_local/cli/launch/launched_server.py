@@ -47,7 +47,7 @@ class LaunchedServer:
             if kind is None:
                 aside(f"the server ended before the program did; its log is {self.log}")
             return
-        end_process(self._process, _PATIENCE, 2)  # the second request hurries it
+        end_process(self._process, _PATIENCE, attempts=2)  # the second one hurries it
         if kind is not None and issubclass(kind, Exception):  # not a signal, by which the user ends it
             aside(f"the server's log is {self.log}")
         else:

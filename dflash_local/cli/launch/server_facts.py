@@ -42,7 +42,7 @@ class ServerFacts:
         try:
             answer = server.ask("/v1/models")
             if answer.status == 503:
-                progress = server.ask("/health").object.get("progress")
+                progress = (server.ask("/health").object or {}).get("progress")
                 if isinstance(progress, (int, float)):
                     return Loading(progress)
                 answer = server.ask("/v1/models")  # it may have loaded in between
@@ -54,7 +54,7 @@ class ServerFacts:
             raise RequestError(
                 f"the server at {server.address} wants a key", param="--api-key", hint="give --api-key KEY"
             )
-        models = _models(answer.object)
+        models = _models(answer.object or {})
         if answer.status != 200 or not models:
             raise DFlashError(
                 f"{server.address} answers, but not as dflash-local does",

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
+
+from dflash_local.thread_priority import hand_over_gil_soon
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from dflash_local.engine import Engine
     from dflash_local.server.engine_life import Loader
-
-# Seconds that the thread waits for the GIL at each message of llama.cpp, while imports run. Python's default is 5 ms.
-SWITCH_INTERVAL = 0.0005
 
 
 class EarlyLoad:
@@ -29,7 +27,7 @@ class EarlyLoad:
         self._load = load
         self._progress: Callable[[float], bool] = lambda _share: True
         self._first: Future[Engine] | None = Future()
-        sys.setswitchinterval(SWITCH_INTERVAL)
+        hand_over_gil_soon()  # imports hold it
         self._thread = threading.Thread(target=self._run, args=(self._first,), name="early-load")
         self._thread.start()
 

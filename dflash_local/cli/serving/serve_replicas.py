@@ -109,8 +109,10 @@ def _end(ended: threading.Event) -> None:
 
 def _host(args: ServeFlags) -> str:
     """The one address. Raises RequestError for flags that Ray's own HTTP servers do not support."""
+    from dflash_local.server.sockets import is_unix
+
     wrong = {
-        "--host": len(args.host) != 1 or args.host[0].endswith(".sock"),
+        "--host": len(args.host) != 1 or is_unix(args.host[0]),
         "--port": args.port == 0,
         "--ssl-key-file": bool(args.ssl_key_file or args.ssl_cert_file),
         "--reuse-port": args.reuse_port,

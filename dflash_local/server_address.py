@@ -1,0 +1,45 @@
+"""Addresses of servers: which URLs are some, which hosts are this machine, and how messages show them."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+from dflash_local.errors import RequestError
+
+
+def server_address(url: str) -> str:
+    """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
+    parts = http_url(url)
+    if parts is None or parts.query or parts.fragment:  # a path is added
+        raise RequestError(
+            f"{shown_address(url)!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080"
+        )
+    return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
+
+
+def http_url(url: str) -> SplitResult | None:
+    """The parts of an http(s) URL with a host; None if it is none."""
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port, or the brackets of an IPv6 address
+        return None
+    return parts if is_url else None
+
+
+def shown_address(url: str) -> str:
+    """A URL for messages: without a user's name and password."""
+    return re.sub(r"^([^/?#]*//)?[^/?#]*@", r"\1", url)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address can only mean this machine."""
+    name = host.lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
