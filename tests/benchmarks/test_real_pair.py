@@ -42,15 +42,15 @@ def test_plain_is_upstreams_best_if_drafts_do_not_pay() -> None:
     assert real_pair.rows(slow, ["chat", "chat"], 0.0, [])[0]["bases"]["upstream"] == PLAIN
 
 
-def test_who_cannot_win_leaves() -> None:
+def test_who_is_far_from_its_projects_best_leaves() -> None:
     first = {name: of[0] for name, of in runs(1.0, 1.0).items()}
-    playing = real_pair.contenders(first, ["functions", "chat"], ["ik"])
-    assert playing == [PLAIN, SWEEP[0], "ik suffix", OWN_PLAIN, OWN_CHAIN, OWN_TREE, OURS]
-    first[SWEEP[1]] = [answer(9.0, 50), answer(7.0, 25)]  # slow at functions, and at chat the fastest
-    assert SWEEP[1] in real_pair.contenders(first, ["functions", "chat"], ["ik"])
-    left = {name: of[:1] if name in ("ik plain", SWEEP[1]) else of for name, of in runs(1.0, 1.0).items()}
-    left["ik plain"] = runs(0.1, 0.1)["ik plain"][:1]  # it was faster, but not in all repeats
-    assert real_pair.rows(left, ["functions", "chat"], 0.0, ["ik"])[0]["bases"]["ik"] == "ik suffix"
+    assert real_pair.qualified(first, ["ik"]) == [
+        PLAIN, SWEEP[0], "ik plain", "ik suffix", OWN_PLAIN, OWN_CHAIN, OWN_TREE, OURS
+    ]  # fmt: skip
+    first[SWEEP[1]] = [answer(9.0, 50), answer(7.0, 25)]  # slow at the first prompt, and at the second the fastest
+    first["ik plain"] = [answer(0.6, 50), answer(6.0, 25)]
+    found = real_pair.qualified(first, ["ik"])
+    assert SWEEP[1] in found and "ik plain" not in found
 
 
 def test_markdown() -> None:
