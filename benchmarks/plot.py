@@ -29,6 +29,7 @@ PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#777777"
 PLAIN, UPSTREAM, OURS, STOCK = "plain", "upstream's best", "dflash-local", "stock kernels"
 OWN_PLAIN, PEERS = f"{OURS}, no drafts", {"ik": "ik_llama.cpp"}
 SYSTEMS = {PLAIN: GREY, UPSTREAM: ORANGE, OURS: BLUE}
+COLOURS = {**SYSTEMS, OWN_PLAIN: SKY}
 STACKED = ("draft", "verify", "grow", "walk", "commit", "plan", "other")  # a step's PHASES (dflash_local.stats)
 DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
 STYLE: Any = {
@@ -107,7 +108,7 @@ def real_pair(data: Data) -> Figure:
     for row in data["rows"]:
         groups.setdefault(row["kind"], []).append(row)
     peers = [name for name in data["rows"][0]["bases"] if name not in (PLAIN, "upstream", OWN_PLAIN)]
-    bases = {PLAIN: PLAIN, UPSTREAM: "upstream", **{f"{PEERS.get(name, name)}'s best": name for name in peers}}
+    bases = {UPSTREAM: "upstream", **{f"{PEERS.get(name, name)}'s best": name for name in peers}, OWN_PLAIN: OWN_PLAIN}
 
     def mean(rows: Sequence[Data], base: str | None) -> float:
         """Of a base, over plain decoding; None: ours."""
@@ -130,7 +131,7 @@ def _over_plain(labels: Sequence[str], ratios: dict[str, list[float]]) -> Figure
     for k, (system, values) in enumerate(ratios.items()):
         places = [i + width * (k - (len(ratios) - 1) / 2) for i in range(len(labels))]
         label = "plain decoding" if system == PLAIN else system
-        ax.barh(places, values, 0.93 * width, color=SYSTEMS.get(system, PURPLE), label=label)
+        ax.barh(places, values, 0.93 * width, color=COLOURS.get(system, PURPLE), label=label)
         for place, ratio in zip(places, values, strict=True):
             weight = "bold" if system == OURS else "normal"
             ax.text(ratio + 0.06, place, f"{ratio:.1f}\u00d7", va="center", fontsize=10, fontweight=weight)
