@@ -40,9 +40,9 @@ from dflash_local.server.routes import (
     streams,
     text,
 )
-from dflash_local.server.security.api_keys import KeyCheck, RoutersKey
-from dflash_local.server.security.bodies import BodyLimits
-from dflash_local.server.security.hosts import HostCheck
+from dflash_local.server.security.body_limits import BodyLimits
+from dflash_local.server.security.host_check import HostCheck
+from dflash_local.server.security.key_check import KeyCheck, RoutersKey
 from dflash_local.server.security.origins import CorsHeaders, OriginCheck
 from dflash_local.server.served import Served
 from dflash_local.server.service import Service

@@ -21,6 +21,7 @@ from dflash_local.server.children.parent import Parent
 from dflash_local.server.security.connections import Connections, connections_possible
 from dflash_local.server.served import Served
 from dflash_local.server.signals import ENDING
+from dflash_local.server.sockets import listen
 from dflash_local.server.tls import Tls
 from dflash_local.thread_priority import hand_over_gil_soon
 
@@ -132,11 +133,11 @@ def serve(
     on_ready: Callable[[], None] = lambda: None,
     parent: Parent | None = None,
 ) -> None:
-    """Serve until a signal comes, or `parent` says so, and running requests have finished. `on_ready` is called once
-    signals are handled, before the first request.
+    """Serve at bound sockets until a signal comes, or `parent` says so, and running requests have finished. `on_ready`
+    is called once signals are handled and the sockets listen, before the first request.
 
     Raises:
-        DFlashError: the model could not be loaded, or the engine died.
+        DFlashError: an address is taken, the model could not be loaded, or the engine died.
     """
     server = make_server(app, drain_timeout=drain_timeout, tls=tls)
     hand_over_gil_soon()
@@ -145,6 +146,7 @@ def serve(
     with server.capture_signals():
         if parent is not None:
             parent.on_stop, parent.on_hurry = server.stop, server.hurry
+        listen(sockets)
         on_ready()
         asyncio.run(server.serve(sockets=[*sockets]))
     failure = app.state.service.failure

@@ -16,7 +16,7 @@ from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.replicas.asked import Asked
 from dflash_local.server.replicas.gateway import Gateway
 from dflash_local.server.replicas.replica import Replica
-from dflash_local.server.security.bodies import BodyLimits
+from dflash_local.server.security.body_limits import BodyLimits
 from dflash_local.server.security.limits import Limits
 
 NAME = "dflash-local"

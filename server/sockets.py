@@ -1,4 +1,5 @@
-"""Listening sockets: TCP and UNIX, opened before the model loads, so that an address in use fails at once."""
+"""Sockets: TCP and UNIX, bound before a model is downloaded, so that an address in use fails at once. They listen once
+a server is there to answer."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from dflash_local.errors import DFlashError
 
@@ -20,9 +22,10 @@ SEND_BUFFER = 256 * 1024
 
 
 @contextmanager
-def listening(hosts: Sequence[str], port: int, *, reuse_port: bool = False) -> Iterator[list[socket.socket]]:
-    """Sockets that listen at every host, which is an address, a name, or the path of a UNIX socket. With port 0 all
-    take the port that is free for the first. UNIX sockets are removed at the end.
+def bound(hosts: Sequence[str], port: int, *, reuse_port: bool = False) -> Iterator[list[socket.socket]]:
+    """Sockets at every host, which is an address, a name, or the path of a UNIX socket. With port 0 all take the port
+    that is free for the first. Clients are refused, and need not wait, until `listen`. UNIX sockets are removed at the
+    end.
 
     Raises:
         DFlashError: an address cannot be had.
@@ -32,12 +35,28 @@ def listening(hosts: Sequence[str], port: int, *, reuse_port: bool = False) -> I
         n_tcp = sum(not is_unix(host) for host in hosts)
         for host in hosts:
             if is_unix(host):
-                sockets.append(stack.enter_context(_unix(Path(host))))
+                sockets.append(stack.enter_context(_bound_unix(host)))
                 continue
-            sock = stack.enter_context(listen(host, port, reuse_port=reuse_port, only_v6=n_tcp > 1))
+            sock = stack.enter_context(bind(host, port, reuse_port=reuse_port, only_v6=n_tcp > 1))
             port = sock.getsockname()[1]
             sockets.append(sock)
         yield sockets
+
+
+def listen(sockets: Sequence[socket.socket]) -> None:
+    """Let bound sockets take connections.
+
+    Raises:
+        DFlashError: another program has taken an address meanwhile. Some systems bind several sockets to one, and give
+            it to the first that listens; a UNIX socket that does not listen yet looks like one of a dead server.
+    """
+    for sock in sockets:
+        try:
+            if isinstance(sock, _UnixSocket) and not sock.has_file():
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            sock.listen(BACKLOG)
+        except OSError as error:
+            raise _refusal(sock.getsockname(), error) from None
 
 
 def is_unix(host: str) -> bool:
@@ -45,8 +64,8 @@ def is_unix(host: str) -> bool:
     return host.endswith(UNIX_SUFFIX)
 
 
-def listen(host: str, port: int, *, reuse_port: bool = False, only_v6: bool = False) -> socket.socket:
-    """A listening TCP socket; `only_v6` keeps :: from taking the IPv4 addresses as well."""
+def bind(host: str, port: int, *, reuse_port: bool = False, only_v6: bool = False) -> socket.socket:
+    """A bound TCP socket; `only_v6` keeps :: from taking the IPv4 addresses as well. Raises DFlashError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables Nagle's algorithm only where the protocol is named; with it, a kept connection waits 40 ms for
     # each answer.
@@ -60,12 +79,19 @@ def listen(host: str, port: int, *, reuse_port: bool = False, only_v6: bool = Fa
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
         sock.bind((host, port))
-        sock.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         sock.close()
-        hint = _port_hint(error, port) or "choose another --port or --host"
-        raise DFlashError(f"cannot listen on {host}:{port}: {error}", hint=hint) from None
+        raise _refusal((host, port), error) from None
     return sock
+
+
+def _refusal(address: str | tuple[Any, ...], error: Exception) -> DFlashError:
+    """Why there is no socket at an address, as the system names it: a path, or a host, a port and more."""
+    if isinstance(address, str):
+        return DFlashError(f"cannot listen on {address}: {error}", hint="choose another --host")
+    host, port = address[:2]
+    hint = _port_hint(error, port) or "choose another --port or --host"
+    return DFlashError(f"cannot listen on {host}:{port}: {error}", hint=hint)
 
 
 def _port_hint(error: Exception, port: int) -> str:
@@ -89,27 +115,56 @@ def _share_port(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
+class _UnixSocket(socket.socket):
+    """A UNIX socket that knows its file. A server that drains listens no more, so the next one replaces its file."""
+
+    _path = Path()
+    _file = (0, 0, 0)
+
+    def bind_file(self, path: Path) -> None:
+        """Bind it to a file that the user and his group may use. Raises OSError."""
+        mask = os.umask(0o117)
+        try:
+            self.bind(str(path))
+        finally:
+            os.umask(mask)
+        self._path, self._file = path, _identity(path)
+
+    def has_file(self) -> bool:
+        """Whether the file is still this socket's."""
+        try:
+            return _identity(self._path) == self._file
+        except OSError:
+            return False
+
+    def remove_file(self) -> None:
+        """Remove the file, unless it is another socket's."""
+        if self.has_file():
+            with suppress(OSError):
+                self._path.unlink()
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    """What tells a file from a later one of this path: the number of a removed file is soon given to another, so the
+    time counts, too. Raises OSError."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
 @contextmanager
-def _unix(path: Path) -> Iterator[socket.socket]:
-    """A listening UNIX socket that the user and his group may use."""
+def _bound_unix(host: str) -> Iterator[socket.socket]:
     if not hasattr(socket, "AF_UNIX"):
         raise DFlashError("this system has no UNIX sockets", hint="choose another --host")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+    with _UnixSocket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
-            _remove_dead(path)
-            mask = os.umask(0o117)
-            try:
-                sock.bind(str(path))
-            finally:
-                os.umask(mask)
-            sock.listen(BACKLOG)
+            _remove_dead(Path(host))
+            sock.bind_file(Path(host))
         except OSError as error:
-            raise DFlashError(f"cannot listen on {path}: {error}", hint="choose another --host") from None
+            raise _refusal(host, error) from None
         try:
             yield sock
         finally:
-            with suppress(OSError):
-                path.unlink()
+            sock.remove_file()
 
 
 def _remove_dead(path: Path) -> None:

@@ -16,7 +16,7 @@ from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.generation_fields import MAX_CHOICES, GenerationFields
 from dflash_local.server.fields.request import RequestFields
-from dflash_local.server.security.api_keys import key_number
+from dflash_local.server.security.key_check import key_number
 from dflash_local.server.service import Service
 
 Prompt = TypeVar("Prompt")

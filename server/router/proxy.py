@@ -21,7 +21,7 @@ from dflash_local.server.http_errors import OLLAMA, ClientLeft, api_at
 from dflash_local.server.route_path import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool
-from dflash_local.server.security.api_keys import KEY_HEADER, key_number
+from dflash_local.server.security.key_check import KEY_HEADER, key_number
 
 log = logging.getLogger(__name__)
 

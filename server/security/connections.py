@@ -152,7 +152,8 @@ class Connection(H11Protocol):
             self._note_due()
 
     def _note_due(self) -> None:
-        """Note what the client has to send, unless a request is being answered."""
+        """Note since when the client has to send something, unless a request is being answered. If it need not, the
+        connection idles."""
         if self._n_requests or self.transport.is_closing():
             return
         if self.conn.our_state is h11.DONE:  # a body whose answer did not wait for it: the next head comes after it
@@ -162,10 +163,15 @@ class Connection(H11Protocol):
                 self._has_head, self._due_since = True, self.loop.time()
         elif self.conn.their_state is h11.IDLE:
             self._due_since = None
-            if self.timeout_keep_alive_task is None:  # uvicorn ends it with the first bytes, here those of a body
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
+            self._rearm_keep_alive()
+
+    def _rearm_keep_alive(self) -> None:
+        """Let uvicorn end the connection if it idles for too long. `data_received()` of `H11Protocol` stops the clock
+        with the first bytes, here those of a body; this starts it as `on_response_complete()` of uvicorn 0.54 does."""
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _write_error(self, error: HTTPError) -> None:
         """Refuse what is no HTTP request."""

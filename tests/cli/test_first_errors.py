@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dflash_local import cli, native
 from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.serving import serve_app
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, ModelError
-from dflash_local.server.sockets import listen
+from dflash_local.server.sockets import bind, bound, listen
 
 
 def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -53,6 +55,7 @@ def test_the_next_thing_to_type(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LLAMA_ARG_PORT", "0")
     assert fix in failed(capsys, *line.split()).partition("fix: ")[2]
 
 
@@ -72,9 +75,43 @@ def test_a_port_that_is_taken() -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(DFlashError) as refusal:
-            listen("127.0.0.1", port)
+            bind("127.0.0.1", port)
     assert refusal.value.hint is not None
     assert f"--port {port + 1}" in refusal.value.hint
+
+
+@pytest.fixture(params=["TCP", "UNIX"])
+def taken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """The flags of an address at which another server listens."""
+    host = "127.0.0.1" if request.param == "TCP" else str(tmp_path / "llm.sock")
+    with bound((host,), 0) as sockets:
+        listen(sockets)
+        name = sockets[0].getsockname()
+        yield ("--host", host) if name == host else ("--host", host, "--port", str(name[1]))
+
+
+def test_an_address_in_use_is_told_before_a_download(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, taken: tuple[str, ...]
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(serve_app, "take_models", asked.append)
+    assert f"error: cannot listen on {taken[1]}" in failed(capsys, "serve", "-hf", "nobody/nothing", *taken)
+    assert not asked
+
+
+def test_what_is_wrong_with_the_flags_is_told_before_an_address_in_use(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, taken: tuple[str, ...]
+) -> None:
+    line = ("serve", "-m", "nothing.gguf", *taken)
+    assert cli.main([*line, "--chat-template", "{% if %}"]) == 1
+    assert "error: --chat-template is not" in capsys.readouterr().err
+    monkeypatch.delenv("DFLASH_LIBRARY", raising=False)
+    monkeypatch.setattr(native.library, "find_spec", lambda name: None)
+    native.load.cache_clear()
+    try:
+        assert "fix: run: dflash-local build" in failed(capsys, *line)
+    finally:
+        native.load.cache_clear()
 
 
 def test_a_drafter_as_the_target(capsys: pytest.CaptureFixture[str]) -> None:

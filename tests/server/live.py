@@ -28,7 +28,7 @@ from dflash_local.server.app import create_app
 from dflash_local.server.process import make_server
 from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
-from dflash_local.server.sockets import listening
+from dflash_local.server.sockets import bound, listen
 from tests.patience import PATIENCE, wait_until
 
 
@@ -85,7 +85,8 @@ def live_app(
 ) -> Iterator[Live]:
     """Serve an app that was made with the settings; as `live`."""
     key = settings.api_keys[0] if settings and settings.api_keys else "none"
-    with listening(hosts, port) as sockets:
+    with bound(hosts, port) as sockets:
+        listen(sockets)
         server = make_server(app, drain_timeout=5)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[*sockets])))
         thread.start()

@@ -8,6 +8,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from dflash_local.errors import DFlashError, RequestError
 from dflash_local.generation import Completion, Timings
 from dflash_local.server.middleware.request_log import _answers, printable
 from dflash_local.server.settings import Settings
-from dflash_local.server.sockets import listening, url
+from dflash_local.server.sockets import bound, listen, url
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, cancels, live, raw_request
@@ -147,33 +148,80 @@ def test_several_addresses_and_a_unix_socket(tmp_path: Path) -> None:
 
 def test_urls(tmp_path: Path) -> None:
     path = tmp_path / "llm.sock"
-    with listening(("127.0.0.1", str(path)), 0) as sockets:
+    with bound(("127.0.0.1", str(path)), 0) as sockets:
         port = sockets[0].getsockname()[1]
         assert [url(sock, "https") for sock in sockets] == [f"https://127.0.0.1:{port}", f"unix://{path}"]
+
+
+def test_clients_are_refused_until_a_socket_listens(tmp_path: Path) -> None:
+    with bound(("127.0.0.1", str(tmp_path / "llm.sock")), 0) as sockets:
+        for sock in sockets:
+            with socket.socket(sock.family) as client:
+                client.settimeout(PATIENCE)
+                with pytest.raises(ConnectionRefusedError):
+                    client.connect(sock.getsockname())
+        listen(sockets)
+        for sock in sockets:
+            with socket.socket(sock.family) as client:
+                client.connect(sock.getsockname())
 
 
 def test_a_dead_servers_socket_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "llm.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    with (
-        listening((str(path),), 0),
-        pytest.raises(DFlashError, match=r"cannot listen on .*choose another --host"),
-        listening((str(path),), 0),
-    ):
-        pass
+    with bound((str(path),), 0) as sockets:
+        listen(sockets)
+        with pytest.raises(DFlashError, match=r"cannot listen on .*choose another --host"), bound((str(path),), 0):
+            pass
     path.write_text("not a socket")
-    with pytest.raises(DFlashError, match="cannot listen"), listening((str(path),), 0):
+    with pytest.raises(DFlashError, match="cannot listen"), bound((str(path),), 0):
         pass
     assert path.read_text() == "not a socket"
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_successors_socket_is_left_alone(tmp_path: Path, closed: bool) -> None:
+    """A server that drains has closed its socket, whose file's number may then be that of the next one's file."""
+    path, probe = tmp_path / "llm.sock", tmp_path / "probe"
+
+    def is_later() -> bool:
+        probe.touch()
+        return probe.stat().st_mtime_ns > path.stat().st_mtime_ns
+
+    with ExitStack() as later:
+        with bound((str(path),), 0) as (first,):
+            if closed:
+                first.close()
+            wait_until(is_later)
+            (second,) = later.enter_context(bound((str(path),), 0))
+        assert path.is_socket()
+        listen([second])
+    assert not path.exists()
+
+
+def test_an_address_that_another_server_took_meanwhile(tmp_path: Path) -> None:
+    path = str(tmp_path / "llm.sock")
+    with bound((path,), 0) as first, bound((path,), 0) as second:
+        with pytest.raises(DFlashError, match=r"cannot listen on .*in use"):
+            listen(first)
+        listen(second)
+    with (
+        bound(("127.0.0.1",), 0) as first,
+        pytest.raises(DFlashError, match=r"cannot listen on .*--port"),
+        bound(("127.0.0.1",), first[0].getsockname()[1]) as second,  # some systems refuse this
+    ):
+        listen(second)
+        listen(first)
+
+
 def test_a_port_is_shared_on_demand() -> None:
-    with listening(("127.0.0.1",), 0, reuse_port=True) as first:
+    with bound(("127.0.0.1",), 0, reuse_port=True) as first:
+        listen(first)
         port = first[0].getsockname()[1]
-        with listening(("127.0.0.1",), port, reuse_port=True):
-            pass
-        with pytest.raises(DFlashError, match="cannot listen"), listening(("127.0.0.1",), port):
+        with bound(("127.0.0.1",), port, reuse_port=True) as second:
+            listen(second)
+        with pytest.raises(DFlashError, match="cannot listen"), bound(("127.0.0.1",), port):
             pass
 
 

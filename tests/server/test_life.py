@@ -22,8 +22,10 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import engine_life
+from dflash_local.server.app import create_app
+from dflash_local.server.process import serve
 from dflash_local.server.settings import Settings
-from dflash_local.server.sockets import listen
+from dflash_local.server.sockets import bind, listen
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import cancels, live, raw_request
@@ -268,14 +270,14 @@ PROGRAM = """
     from dflash_local.engine import Engine
     from dflash_local.server.app import create_app
     from dflash_local.server.process import serve
-    from dflash_local.server.sockets import listen
+    from dflash_local.server.sockets import bind
     from tests.fake_native import FakeNative
 
     gate = threading.Semaphore(0)
     step = {"step_seconds": float(sys.argv[1])} if sys.argv[1] else {"gate": gate}
     native = FakeNative(b"x" * 2000, n_slots=2, **step)
     threading.Thread(target=lambda: [gate.release() for _ in sys.stdin], daemon=True).start()
-    with listen("127.0.0.1", 0) as sock:
+    with bind("127.0.0.1", 0) as sock:
         print(sock.getsockname()[1], flush=True)
         serve(create_app(lambda _: Engine.over(native)), [sock], drain_timeout=float(sys.argv[2]))
 """
@@ -365,13 +367,27 @@ def test_impatience_ends_the_drain(process: tuple[subprocess.Popen[str], str], p
 
 
 def test_a_taken_port_is_one_clear_error() -> None:
-    with listen("127.0.0.1", 0) as sock, pytest.raises(DFlashError, match=r"cannot listen on .*add --port"):
-        listen("127.0.0.1", sock.getsockname()[1])
+    with bind("127.0.0.1", 0) as sock:
+        listen([sock])
+        with pytest.raises(DFlashError, match=r"cannot listen on .*add --port"):
+            bind("127.0.0.1", sock.getsockname()[1])
+
+
+def test_it_listens_when_it_is_ready() -> None:
+    """Whoever reads of an address in the log can connect."""
+
+    def connect() -> None:
+        with socket.create_connection(sock.getsockname()):
+            raise InterruptedError("connected")
+
+    app = create_app(lambda _: Engine.over(FakeNative()))
+    with bind("127.0.0.1", 0) as sock, pytest.raises(InterruptedError, match="connected"):
+        serve(app, [sock], drain_timeout=1, on_ready=connect)
 
 
 def test_answers_on_a_kept_connection_are_not_held_back() -> None:
     """Nagle's algorithm would add the client's delayed acknowledgement, 40 ms, to every answer after the first."""
-    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as client:
-        accepted, _ = listener.accept()
-        with accepted:
+    with bind("127.0.0.1", 0) as listener:
+        listen([listener])
+        with socket.create_connection(listener.getsockname()) as client, listener.accept()[0] as accepted:
             assert client and accepted.proto == socket.IPPROTO_TCP  # what asyncio asks before it sets TCP_NODELAY

@@ -266,7 +266,7 @@ def test_all_bodies_together_are_bounded(server: Live) -> None:
 
 def bodies_held(server: Live) -> int:
     """Bytes of bodies that count."""
-    from dflash_local.server.security.bodies import BodyLimits
+    from dflash_local.server.security.body_limits import BodyLimits
 
     return next(layer._held for layer in layers(server) if isinstance(layer, BodyLimits))
 

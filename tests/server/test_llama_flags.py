@@ -383,7 +383,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.setattr(serve_command, "set_up_logs", lambda _args: logging.WARNING)  # pytest has its own
 
     def run(*flags: str) -> tuple[int, str]:
-        return cli.main(["serve", "-m", "/no/model.gguf", *flags]), capsys.readouterr().err
+        return cli.main(["serve", "-m", "/no/model.gguf", "--port", "0", *flags]), capsys.readouterr().err
 
     return run
 

@@ -14,7 +14,7 @@ from dflash_local.cli.flags.foreign import check_variables
 from dflash_local.cli.flags.logs import set_up_logs
 from dflash_local.cli.flags.replica_flags import refuse_replicas
 from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags
-from dflash_local.cli.serving.serve_app import early_app, make_settings, serve_at
+from dflash_local.cli.serving.serve_app import bound_sockets, checked_settings, early_app, make_settings, serve_at
 from dflash_local.cli.serving.serve_replicas import serve_replicas
 from dflash_local.cli.serving.serve_router import is_router, serve_router
 
@@ -67,12 +67,13 @@ def run(args: ServeFlags) -> int:
     if args.replicas:
         return serve_replicas(args)
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    with early_app(args, native_level) as app:
+    settings = checked_settings(args)
+    with bound_sockets(args) as sockets, early_app(args, settings, native_level) as app:
         if parent is not None:
             app.state.service.life.tell = parent.say
         target = app.state.service.settings.model_path
         models = ", ".join(str(model) for model in (target, args.embedding_model, args.rerank_model) if model)
-        return serve_at(args, app, tls, f"loading {models}", parent)
+        return serve_at(sockets, args, app, tls, f"loading {models}", parent)
 
 
 def _parent(args: ServeFlags) -> Parent:

@@ -20,7 +20,9 @@ from dflash_local.cli.serving.early_load import EarlyLoad
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import socket
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from fastapi import FastAPI
 
@@ -39,34 +41,49 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
     Raises:
         DFlashError: something is wrong with the flags, the library or the files.
     """
-    settings, load = _prepare(args, native_level)
+    settings, load = _prepare(args, checked_settings(args), native_level)
     from dflash_local.server.app import create_app
 
     return create_app(load, settings)
 
 
 @contextmanager
-def early_app(args: AppFlags, native_level: int) -> Iterator[FastAPI]:
-    """Like `make_app`; its engine begins to load at once. Leaving the block ends it, if the app has not taken it."""
-    settings, load = _prepare(args, native_level)
+def early_app(args: AppFlags, settings: Settings, native_level: int) -> Iterator[FastAPI]:
+    """Like `make_app`, with `checked_settings`; its engine begins to load at once. Leaving the block ends it, if the
+    app has not taken it."""
+    settings, load = _prepare(args, settings, native_level)
     with nullcontext() if load is None else EarlyLoad(load) as early:
         from dflash_local.server.app import create_app  # slow, and the engine loads meanwhile
 
         yield create_app(early, settings)
 
 
-def _prepare(args: AppFlags, native_level: int) -> tuple[Settings, Loader | None]:
-    """The app's settings, after downloads, and what loads its engine, if it has one."""
-    from dflash_local.native import load, set_log_level
+def checked_settings(args: AppFlags) -> Settings:
+    """The app's settings, as far as they are known before downloads and before an address is taken.
 
-    writes = not args.writes_no_text
-    has_target = writes or args.embedding or args.rerank
-    if has_target:
+    Raises:
+        DFlashError: something is wrong with the flags or the library.
+    """
+    from dflash_local.native import load
+
+    if _has_target(args):
         target_repository(args)  # for its refusals
     settings = make_settings(args)
-    load()  # so that a missing library is reported before a download and before the socket is open
-    chat_template(args)  # likewise a broken template
-    models = take_models(args, writes=writes) if has_target else Models("")
+    load()  # for its refusal: there may be no library
+    chat_template(args)  # likewise: it may be broken
+    return settings
+
+
+def _has_target(args: AppFlags) -> bool:
+    return not args.writes_no_text or args.embedding or args.rerank
+
+
+def _prepare(args: AppFlags, settings: Settings, native_level: int) -> tuple[Settings, Loader | None]:
+    """The app's settings, after downloads, and what loads its engine, if it has one."""
+    from dflash_local.native import set_log_level
+
+    writes = not args.writes_no_text
+    models = take_models(args, writes=writes) if _has_target(args) else Models("")
     names = settings.aliases or (models.name or Path(models.target).name,)
     embeddings = embedding_settings(args, models.target, names[0])
     settings = replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
@@ -102,25 +119,39 @@ def _record(engine: Engine, target: str, folder: Path, limit: int) -> None:
     engine.ended.add_done_callback(lambda _: record.close())
 
 
-def serve_at(args: AppFlags, app: FastAPI, tls: Tls | None, what: str, parent: Parent | None = None) -> int:
-    """Serve `app` until SIGINT or SIGTERM, at the addresses of the flags; `what` is logged beside them.
+def bound_sockets(args: AppFlags) -> AbstractContextManager[list[socket.socket]]:
+    """Sockets at the addresses of the flags, which refuse clients until they are served. Entering it raises DFlashError
+    if an address cannot be had."""
+    from dflash_local.server.sockets import bound
+
+    return bound(args.host, args.listening_port, reuse_port=args.reuse_port)
+
+
+def serve_at(
+    sockets: Sequence[socket.socket],
+    args: AppFlags,
+    app: FastAPI,
+    tls: Tls | None,
+    what: str,
+    parent: Parent | None = None,
+) -> int:
+    """Serve `app` at `bound_sockets` until SIGINT or SIGTERM; `what` is logged beside their addresses.
 
     Raises:
-        DFlashError: an address cannot be had, the model cannot be loaded, or the engine died.
+        DFlashError: an address is taken, the model cannot be loaded, or the engine died.
     """
     from dflash_local.server.process import serve
-    from dflash_local.server.sockets import listening, url
+    from dflash_local.server.sockets import url
 
-    with listening(args.host, args.listening_port, reuse_port=args.reuse_port) as sockets:
-        urls = ", ".join(url(sock, "https" if tls else "http") + args.api_prefix for sock in sockets)
-        serve(
-            app,
-            sockets,
-            drain_timeout=args.drain_timeout,
-            tls=tls,
-            on_ready=lambda: log.info("listening on %s, %s", urls, what),
-            parent=parent,
-        )
+    urls = ", ".join(url(sock, "https" if tls else "http") + args.api_prefix for sock in sockets)
+    serve(
+        app,
+        sockets,
+        drain_timeout=args.drain_timeout,
+        tls=tls,
+        on_ready=lambda: log.info("listening on %s, %s", urls, what),
+        parent=parent,
+    )
     return 0
 
 

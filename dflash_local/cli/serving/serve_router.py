@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.flags.router_flags import PRESET
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.serving.instance_flags import MODELS, OWN, TARGETS, InstanceFlags
-from dflash_local.cli.serving.serve_app import serve_at
+from dflash_local.cli.serving.serve_app import bound_sockets, serve_at
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def serve_router(args: ServeFlags, settings: Settings) -> int:
         options = RouterOptions(args.models_max, args.models_autoload, args.max_queue)
         router = Router(catalog, launch, options, settings)
         router.read()
-        return serve_at(args, create_router_app(router), tls, "a router of models")
+        with bound_sockets(args) as sockets:
+            return serve_at(sockets, args, create_router_app(router), tls, "a router of models")
 
 
 def _cached(flags: InstanceFlags) -> Iterator[Cached]:
