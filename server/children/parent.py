@@ -24,7 +24,7 @@ class Parent:
         self._saying = threading.Lock()
         self.on_stop: Callable[[], None] | None = None  # called by `obey`
         self.on_hurry: Callable[[], None] | None = None
-        self.on_gone: Callable[[], None] = lambda: None  # called before the process ends
+        self.on_gone: Callable[[], None] = lambda: None  # called before the process ends, if the parent has
 
     def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         """Send it a message; does nothing if it is gone."""
@@ -42,8 +42,8 @@ class Parent:
         def run() -> None:
             while frame := self.read():
                 end = self.on_stop if frame[0]["do"] == "stop" else self.on_hurry
-                if end is None:
-                    break  # nothing is served yet
+                if end is None:  # nothing is served yet
+                    os._exit(1)
                 end()
             self.on_gone()
             os._exit(1)
