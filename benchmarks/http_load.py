@@ -68,8 +68,7 @@ class Server(ServerProcess):
 
     def complaint(self) -> str:
         """The line of its log that says why it ended, without the source's folder; "" if there is none."""
-        self._log.seek(0)
-        found = re.search(r"[\w.-]+:\d+: GGML_(?:ASSERT|ABORT).*", self._log.read().decode(errors="replace"))
+        found = re.search(r"[\w.-]+:\d+: GGML_(?:ASSERT|ABORT).*", self._output())
         return found[0] if found else ""
 
     def _told(self, name: str) -> str:

@@ -118,6 +118,10 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True)
+
+
 class ServerProcess:
     """An HTTP server as a child process. A context manager: entering starts `argv`, with an address appended, and waits
     until it is ready; leaving ends it. `log`: the file of its output, else a temporary one.
@@ -140,8 +144,8 @@ class ServerProcess:
     def __enter__(self: Started) -> Started:
         with ExitStack() as held:
             try:
-                log = self._log_file.open("w+b") if self._log_file else tempfile.TemporaryFile()
-                self._log: IO[bytes] = held.enter_context(log)
+                self._log_path = self._log_file or Path(held.enter_context(_folder())) / "log"
+                self._log: IO[bytes] = held.enter_context(self._log_path.open("wb"))
                 self._process = subprocess.Popen(
                     self.argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, **self._options
                 )
@@ -173,8 +177,11 @@ class ServerProcess:
         return type(self).failure(f"{self.name} {how}")
 
     def _last_lines(self) -> str:
-        self._log.seek(0)
-        return "\n".join(self._log.read().decode(errors="replace").splitlines()[-15:])
+        return "\n".join(self._output().splitlines()[-15:])
+
+    def _output(self) -> str:
+        """The log. It is opened anew: the process writes at the offset of the file that is open."""
+        return self._log_path.read_bytes().decode(errors="replace")
 
 
 class UpstreamServer(ServerProcess):

@@ -8,14 +8,20 @@ from urllib.parse import SplitResult, urlsplit
 
 from dflash_local.errors import RequestError
 
+# What comes before a host, its first group before a user's name and password: as URLs have it, and with a password of
+# any letters.
+_USER = re.compile(r"^([^/?#]*//)?[^/?#]*@")
+_ANY_USER = re.compile(r"^((?:[^/?#:@]*:)?//|(?!(?:[^/?#:@]*:)?//)).*:.*@", re.DOTALL)
+
 
 def server_address(url: str) -> str:
     """A server's URL without a final slash or /v1. Raises RequestError if it is none."""
     parts = http_url(url)
     if parts is None or parts.query or parts.fragment:  # a path is added
-        raise RequestError(
-            f"{shown_address(url)!r} is no URL of a server", param="url", hint="such as http://127.0.0.1:8080"
-        )
+        hint = "such as http://127.0.0.1:8080"
+        if "@" in url:
+            hint += "; in a password, / ? # @ are written %2F %3F %23 %40"
+        raise RequestError(f"{shown_wrong_address(url)!r} is no URL of a server", param="url", hint=hint)
     return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
 
 
@@ -31,7 +37,13 @@ def http_url(url: str) -> SplitResult | None:
 
 def shown_address(url: str) -> str:
     """A URL for messages: without a user's name and password."""
-    return re.sub(r"^([^/?#]*//)?[^/?#]*@", r"\1", url)
+    return _USER.sub(r"\1", url) if http_url(url) else shown_wrong_address(url)
+
+
+def shown_wrong_address(url: str) -> str:
+    """What is refused as a URL, for messages. A password may have / ? # as they are, so nothing is shown of what comes
+    before the last @, if that has a colon behind the scheme's."""
+    return _USER.sub(r"\1", _ANY_USER.sub(r"\1", url))
 
 
 def is_loopback(host: str) -> bool:

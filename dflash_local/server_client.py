@@ -16,8 +16,8 @@ from dflash_local.bounded_body import bounded_body
 from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
-from dflash_local.server_address import server_address, shown_address
-from dflash_local.tls_context import tls_context, tls_error
+from dflash_local.server_address import server_address, shown_address, shown_wrong_address
+from dflash_local.tls_context import TLS_HINT, tls_context, tls_error
 
 if TYPE_CHECKING:
     import httpx
@@ -49,6 +49,11 @@ class Answer:
         except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
+
+    @property
+    def error(self) -> str | None:
+        """The message of an error in OpenAI's shape, or in one that is similar; None if the body has none."""
+        return _message(self.object or {})
 
 
 class ServerClient:
@@ -165,11 +170,11 @@ class ServerClient:
 
         reason = str(error) or type(error).__name__
         if not has_begun and (tls := tls_error(error)):
-            hint = "SSL_CERT_FILE names more authorities to trust; a server without TLS has an address with http://"
-            return ServerError(f"no TLS connection to {self.address}: {tls}", hint=hint)
+            return ServerError(f"no TLS connection to {self.address}: {tls}", hint=TLS_HINT)
         is_unreached = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError))
         if self._proxy and (is_unreached or isinstance(error, UnicodeError)):
-            message = f"cannot talk to {self.address} through the proxy {shown_address(self._proxy.url)}: {reason}"
+            proxy = shown_wrong_address(self._proxy.url)
+            message = f"cannot talk to {self.address} through the proxy {proxy}: {reason}"
             return ServerError(message, hint=self._proxy.hint)
         if isinstance(error, (httpx.InvalidURL, UnicodeError)):
             return ServerError(f"cannot talk to {self.address}: {reason}", hint="correct the name of the host")
@@ -196,10 +201,10 @@ class ServerClient:
     def _refusal(self, response: httpx.Response) -> ServerError:
         """An answer with an error's status, in the server's own words if it has some."""
         status, headers = response.status_code, response.headers
-        said = _message(self._whole(response).object or {})
+        said = self._whole(response).error
         message = said or f"{self.address} answered {status} {response.reason_phrase}".rstrip()
         wait = retry_after(headers)
-        if status in (401, 403):
+        if status == 401:
             hint: str | None = "give the key that the server wants: --api-key KEY"
         elif wait is not None:
             hint = f"try again in {wait:.0f} s"
@@ -237,8 +242,8 @@ def _http_client(url: str, proxy: EnvironmentProxy | None) -> httpx.Client:
 
     import httpx
 
-    needs_tls = any(urlsplit(one).scheme == "https" for one in (url, proxy.url if proxy else ""))
     try:
+        needs_tls = any(urlsplit(one).scheme == "https" for one in (url, proxy.url if proxy else ""))
         return httpx.Client(
             # Else a context that trusts nobody: authorities take time to load, and may be wrong.
             verify=tls_context() if needs_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -249,7 +254,10 @@ def _http_client(url: str, proxy: EnvironmentProxy | None) -> httpx.Client:
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         if proxy is None:
             raise
-        raise ServerError(f"the proxy of {proxy.source} cannot be used: {error}", hint=proxy.hint) from None
+        # Not httpx's words about a URL, which may have parts of a password.
+        is_package = isinstance(error, ImportError)
+        reason = error if is_package else f"{shown_wrong_address(proxy.url)!r} is no URL of a proxy"
+        raise ServerError(f"the proxy of {proxy.source} cannot be used: {reason}", hint=proxy.hint) from None
 
 
 def _finishes(event: Mapping[str, Any]) -> bool:

@@ -12,6 +12,9 @@ from dflash_local.errors import ServerError
 if TYPE_CHECKING:
     import ssl
 
+# For a server whose certificate is not trusted, or which has none.
+TLS_HINT = "SSL_CERT_FILE names authorities to trust; a server without TLS has an address with http://"
+
 
 @cache
 def tls_context() -> ssl.SSLContext:

@@ -34,7 +34,7 @@ _REPOSITORY = re.compile(r"\w+(?:[.-]\w+)*/\w+(?:[.-]\w+)*", re.ASCII)
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a repository at a commit. `oid` is "" and `size` None if known from the cache only."""
+    """A file of a repository at a commit. `oid` is "" if known from the cache only."""
 
     repo: str
     commit: str

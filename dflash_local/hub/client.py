@@ -144,7 +144,7 @@ class Hub:
         except OSError as error:
             raise cache_space.failed(self.cache.root, error) from None
 
-    def head(self, file: HubFile, length: int) -> bytes:
+    def first_bytes(self, file: HubFile, length: int) -> bytes:
         """The first `length` bytes of a file, or all if it is shorter, from the cache or by a range request."""
         if path := self.find(file):
             with path.open("rb") as cached:
@@ -214,18 +214,18 @@ class Hub:
     def _transfer(self, file: HubFile) -> None:
         """Download the blob by way of its part. If a resumed part ends with a wrong hash, start over."""
         part = self._part(file)
-        for taken_up in (cache_space.size_of(part) > 0, False):
-            oid = self._grow(file, part)
-            if oid == file.oid.lower():
-                part.replace(self.cache.blob(file))
-                return
+        is_resumed = cache_space.size_of(part) > 0
+        oid = self._grow(file, part)
+        if is_resumed and oid != file.oid.lower():
             part.unlink()
-            if not taken_up:
-                break
-        raise HubError(
-            f"{file.path} of {file.repo} arrived with the hash {oid}, not {file.oid}",
-            hint="a proxy or a mirror serves another file: try again, or check HF_ENDPOINT and MODEL_ENDPOINT",
-        )
+            oid = self._grow(file, part)
+        if oid != file.oid.lower():
+            part.unlink()
+            raise HubError(
+                f"{file.path} of {file.repo} arrived with the hash {oid}, not {file.oid}",
+                hint="a proxy or a mirror serves another file: try again, or check HF_ENDPOINT and MODEL_ENDPOINT",
+            )
+        part.replace(self.cache.blob(file))
 
     def _grow(self, file: HubFile, path: Path) -> str:
         """Append the missing bytes to the part at `path`. Returns the hash of all, of the kind that names the blob."""

@@ -44,7 +44,7 @@ def gguf_header(hub: Hub, *parts: HubFile) -> Iterator[Path]:
 
 def _write_gguf_header(hub: Hub, file: HubFile, path: Path) -> None:
     for length in _GGUF_STEPS:
-        data = hub.head(file, length)
+        data = hub.first_bytes(file, length)
         _write(path, data, file)
         try:
             read_header(path)
@@ -70,13 +70,13 @@ def checkpoint_headers(hub: Hub, files: Sequence[HubFile]) -> Iterator[Path]:
 
 
 def _safetensors_header(hub: Hub, file: HubFile) -> bytes:
-    data = hub.head(file, 64 << 10)
+    data = hub.first_bytes(file, 64 << 10)
     if len(data) < 8:
         raise HubError(f"{file.path} of {file.repo} is not a safetensors file")
     length = int(struct.unpack_from("<Q", data)[0])
     if length > _LONGEST_SAFETENSORS:
         raise HubError(f"{file.path} of {file.repo} is not a safetensors file: it claims a header of {length} bytes")
-    return data if len(data) >= 8 + length else hub.head(file, 8 + length)
+    return data if len(data) >= 8 + length else hub.first_bytes(file, 8 + length)
 
 
 def _write(path: Path, data: bytes, file: HubFile) -> None:

@@ -58,8 +58,11 @@ def open_session() -> Session:
         return get_session()
     except OSError as error:  # of the authorities' files
         raise Unreachable(f"cannot go online: {reason_of(error)}", hint=_NO_AUTHORITIES) from None
-    except Exception as error:  # ImportError, ValueError, InvalidURL, or what a client factory of the user raises
-        raise Unreachable(f"cannot go online: {reason_of(error)}", hint=_NO_PROXY) from None
+    except Exception as error:  # ImportError, or what a client factory of the user raises
+        is_of_url = isinstance(error, ValueError) or type(error).__name__ == "InvalidURL"
+        # Not httpx's words about a URL, which may have parts of a password.
+        reason = "the URL of a proxy cannot be used" if is_of_url else reason_of(error)
+        raise Unreachable(f"cannot go online: {reason}", hint=_NO_PROXY) from None
 
 
 def get(session: Session, url: str, headers: Mapping[str, str]) -> AbstractContextManager[Response]:

@@ -16,13 +16,12 @@ from typing import TypeVar
 from dflash_local.errors import HubError
 from dflash_local.hub.http_response import TemporaryFault
 from dflash_local.hub.http_session import Session, Unreachable, reason_of
-from dflash_local.tls_context import tls_error
+from dflash_local.tls_context import TLS_HINT, tls_error
 
 MOST_FAILURES = 5  # of a download, without a new byte in between
 _NO_NETWORK = "check the network; --offline uses what the cache has"
 _NO_FILE = "a proxy, or the login page of this network, may answer there; --offline uses what the cache has"
 _NO_ADDRESS = "check the address, which may come from HF_ENDPOINT or MODEL_ENDPOINT"
-_NO_TLS = "SSL_CERT_FILE names the authorities to trust; a server without TLS has an address with http://"
 _NO_HEADER = "check the token, the address, and variables whose names begin with HF_, for line feeds and such"
 
 T = TypeVar("T")
@@ -56,19 +55,21 @@ class Retries:
             try:
                 return action()
             except (http.InvalidURL, http.UnsupportedProtocol, UnicodeError) as error:  # the last: a host's name
-                raise self._unreachable(what, reason_of(error), _NO_ADDRESS) from None
+                # httpx's words about a URL may have parts of a password.
+                reason = "it is no URL of a server" if isinstance(error, http.InvalidURL) else reason_of(error)
+                raise self._unreachable(what, reason, _NO_ADDRESS) from None
             except http.LocalProtocolError:  # its words have the header's value, which may be a token
                 message = f"cannot get {what} from {self.source}: HTTP allows no such request"
                 raise HubError(message, hint=_NO_HEADER) from None
             except (http.TransportError, TemporaryFault) as error:
                 if isinstance(error, http.ConnectError) and (tls := _lasting_tls_error(error)):
-                    raise self._unreachable(what, f"no TLS connection: {tls}", _NO_TLS) from None
+                    raise self._unreachable(what, f"no TLS connection: {tls}", TLS_HINT) from None
                 failures = 0 if progress() > before else failures + 1
                 if failures > most:
                     raise self._given_up(what, error, None if isinstance(error, http.ProxyError) else 0) from None
-                demand = getattr(error, "wait", None)
+                demand = getattr(error, "wait", None) or 0.0  # 0 also of a date in the past
                 self.note(f"{what}: {reason_of(error)}; trying again")
-                time.sleep(min(2.0**failures, 8) / 2 if demand is None else demand)
+                time.sleep(max(min(2.0**failures, 8) / 2, demand))
             except http.RequestError as error:  # redirects without end, or what cannot be decoded
                 message = f"cannot get {what} from {self.source}: {reason_of(error)}"
                 raise HubError(message, hint=_NO_FILE, cache_may_serve=True) from None

@@ -22,7 +22,7 @@ from dflash_local.hub.client import GO_ONLINE, Hub
 from dflash_local.hub.http_response import Response, TemporaryFault, body_start, temporary_refusal
 from dflash_local.hub.http_session import Session, get, open_session
 from dflash_local.hub.retries import Retries
-from dflash_local.server_address import http_url, shown_address
+from dflash_local.server_address import http_url, shown_address, shown_wrong_address
 
 _HUB_PATH = re.compile(r"/([^/?#]+/[^/?#]+)/(?:resolve|blob|raw)/([^/?#]+)/([^?#]+)")  # of a file at a revision
 _PART, _ETAG = ".incomplete", ".etag"
@@ -82,7 +82,7 @@ def _kept(url: str) -> Path:
     elif not is_inside(name) or not (url + name).isprintable() or len(name.encode()) > _LONGEST_NAME:
         fault = "ends with a name that no file here can have"
     if fault:
-        message = f"{shown_address(url)!r} {fault}"
+        message = f"{shown_wrong_address(url)!r} {fault}"
         raise RequestError(message, param="--mmproj-url", hint="a file here goes to --mmproj")
     return cache_dir() / "projectors" / hashlib.sha256(url.encode()).hexdigest()[:16] / name
 

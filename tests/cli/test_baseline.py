@@ -134,6 +134,21 @@ def test_a_log_is_open_while_the_process_runs(tmp_path: Path) -> None:
     assert process.log.closed and path.read_text() == "why\n"
 
 
+class WatchedProcess(ServerProcess):
+    """Its log is read all the time while it writes."""
+
+    def _wait(self) -> None:
+        while self._process.poll() is None:
+            self._last_lines()
+
+
+def test_a_log_is_whole_though_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    code = "import os, time\nfor n in range(2000): os.write(1, b'%d\\n' % n); time.sleep(0.0001)"
+    with WatchedProcess("busy", [sys.executable, "-c", code], path):
+        assert path.read_text().split() == [str(n) for n in range(2000)]
+
+
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     process = ServerProcess("bad", [sys.executable], tmp_path / "gone" / "log")
     with pytest.raises(DFlashError, match=r"bad cannot start: .*gone/log"), process:

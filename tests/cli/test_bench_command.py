@@ -13,7 +13,8 @@ import pytest
 
 from dflash_local import cli, native
 from dflash_local.bench import beginning
-from dflash_local.cli.commands import bench
+from dflash_local.cli.commands import bench, launch
+from dflash_local.cli.flags.command_line import SECRETS
 from dflash_local.cli.parser_actions import actions_by_name, commands_of
 from dflash_local.engine import Engine
 from dflash_local.report.bench_record import Record
@@ -83,16 +84,21 @@ def test_the_command_is_told_without_secrets(argv: list[str], capsys: pytest.Cap
     assert cli.main([*argv, "--format", "json"]) == 0
     command = json.loads(capsys.readouterr().out)["environment"]["command"]
     assert command.startswith("dflash-local bench -m '") and command.endswith("--hf-token ... --format json")
-    assert bench._command(["--hf-token=hf_secret", "-hft", "hf_secret", "-n", "5"]) == (
-        "dflash-local bench --hf-token=... -hft ... -n 5"
+    url = "http://me:secret@host/a.gguf"
+    words = ["--hf-token=hf_secret", "-hft", "hf_secret", "-n", "5", "--mmproj-url", url, f"--mmproj-url={url}"]
+    assert bench._command(words) == (
+        "dflash-local bench --hf-token=... -hft ... -n 5 --mmproj-url http://host/a.gguf "
+        "--mmproj-url=http://host/a.gguf"
     )
 
 
 def test_every_flag_with_a_secret_is_known() -> None:
     parser = argparse.ArgumentParser()
-    bench.add_parser(parser.add_subparsers())
-    flags = actions_by_name(commands_of(parser)["bench"])
-    assert {flag for flag in flags if re.search("token$|key|password|secret|^-hft$", flag)} == set(bench._SECRETS)
+    commands = parser.add_subparsers()
+    for command in (bench, launch):
+        command.add_parser(commands)
+    flags = [flag for command in commands_of(parser).values() for flag in actions_by_name(command)]
+    assert {flag for flag in flags if re.search("token$|key$|password|secret|^-hft$", flag)} == set(SECRETS)
 
 
 def test_bar(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,12 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.cache_dir import cache_dir
-from dflash_local.cli.launch import launched_server, program_process, running_server, server_facts
+from dflash_local.cli.launch import program_process, running_server, server_facts
 from dflash_local.cli.launch.launch_flags import refuse_without_model
 from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.cli.launch.program_process import ended_by_signals, run_program
-from dflash_local.cli.launch.server_facts import ServerFacts, client_at
+from dflash_local.cli.launch.server_facts import ServerFacts, ask_facts, client_at
 from dflash_local.cli.launch.setup import Place
 from dflash_local.errors import DFlashError, RequestError, ServerError
 from dflash_local.server.settings import Settings
@@ -161,6 +161,12 @@ def test_a_key_and_a_name_reach_the_program(pocket: dict[str, Path], capsys: pyt
     assert f"export OPENAI_API_BASE_URL={closed.url}/v1\n" in text
 
 
+def test_secrets_are_not_in_the_line_for_a_server(capsys: pytest.CaptureFixture[str], free_port: int) -> None:
+    flags = ["--port", str(free_port), "--api-key", "sk-1", "--hf-token=hf_x"]
+    first = printed(capsys, "codex", "--print", *flags).partition("\n")[0]
+    assert first.endswith(f" serve --port {free_port} --api-key ... --hf-token=...")
+
+
 # ---- a server of its own ----
 
 
@@ -174,7 +180,7 @@ def test_a_server_that_ends_with_the_program(pocket: dict[str, Path], recorder: 
     )
     flags = ["-m", str(pocket["target"]), "-t", "1", "--alias", "given", "--port", str(free_port), "--no-warmup"]
     assert cli.main(["launch", "open-webui", *flags]) == 3
-    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}")) is None
+    assert ask_facts(client_at(f"http://127.0.0.1:{free_port}")) is None
 
 
 def test_a_signal_ends_both(pocket: dict[str, Path], recorder: Recorder, free_port: int) -> None:
@@ -184,11 +190,12 @@ def test_a_signal_ends_both(pocket: dict[str, Path], recorder: Recorder, free_po
     wait_until(lambda: (recorder.folder / "told.json").exists())
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
-    assert ServerFacts.of(client_at(f"http://127.0.0.1:{free_port}")) is None
+    assert ask_facts(client_at(f"http://127.0.0.1:{free_port}")) is None
 
 
 def test_a_server_that_fails_says_why(recorder: Recorder, free_port: int, capsys: pytest.CaptureFixture[str]) -> None:
-    text = refused(capsys, "open-webui", "-m", "none.gguf", "--port", str(free_port))
+    text = refused(capsys, "open-webui", "-m", "none.gguf", "--port", str(free_port), "--api-key", "sk-1")
+    assert f"'dflash-local serve -m none.gguf --port {free_port} --api-key ...'" in text and "sk-1" not in text
     assert "none.gguf" in text and "'dflash-local' alone lists the models" in text
     with LaunchedServer(["--no-such-flag"]) as server, pytest.raises(DFlashError) as failure:
         server.wait(f"http://127.0.0.1:{free_port}", None)
@@ -214,7 +221,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_facts, "_SILENCE_TIMEOUT", 0.3)
-    monkeypatch.setattr(launched_server, "_POLL", 0.01)
+    monkeypatch.setattr(server_facts, "_POLL", 0.01)
 
 
 def silent_server(port: int, n_requests: int) -> LaunchedServer:
@@ -229,10 +236,62 @@ def test_a_server_that_is_silent_while_it_loads(impatient: None, free_port: int)
     assert not server.log.exists()
 
 
+class LoadingServer(http.server.ThreadingHTTPServer):
+    """Loads, then closes `n_faults` connections without a word, then has loaded, or is gone."""
+
+    def __init__(self, n_faults: int, *, is_gone: bool = False) -> None:
+        self.n_faults, self.is_gone, self.n_asked = n_faults, is_gone, 0
+        super().__init__(("127.0.0.1", 0), LoadingHandler)
+
+    def __enter__(self) -> LoadingServer:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class LoadingHandler(http.server.BaseHTTPRequestHandler):
+    server: LoadingServer
+
+    def do_GET(self) -> None:
+        self.server.n_asked += 1
+        is_loading = self.server.n_asked <= 2  # /v1/models, /health
+        if not is_loading and self.server.n_asked <= 2 + self.server.n_faults:
+            return
+        self.send_response(503 if is_loading else 200)
+        self.end_headers()
+        told = {"progress": 0.5} if is_loading else {"data": [{"id": "m", "owned_by": "dflash-local"}]}
+        self.wfile.write(json.dumps(told).encode())
+        if is_loading and self.server.n_asked == 2 and self.server.is_gone:
+            self.server.socket.close()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_faults_of_a_running_server_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_facts, "_POLL", 0.01)
+    for n_faults in (0, 2):
+        with LoadingServer(n_faults) as server:
+            facts = running_server.running_server(f"http://127.0.0.1:{server.server_port}", None)
+            assert facts is not None and facts.named(None) == "m"
+    monkeypatch.setattr(server_facts, "_MOST_FAULTS", 2)
+    with LoadingServer(1000) as server, pytest.raises(ServerError, match="cannot talk to"):
+        running_server.running_server(f"http://127.0.0.1:{server.server_port}", None)
+    assert server.n_asked == 4
+
+
+def test_a_running_server_that_ends_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_facts, "_POLL", 0.01)
+    with LoadingServer(0, is_gone=True) as server:
+        assert running_server.running_server(f"http://127.0.0.1:{server.server_port}", None) is None
+
+
 def test_the_log_of_a_server_that_stays_silent(
     impatient: None, free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launched_server, "_MOST_FAULTS", 2)
+    monkeypatch.setattr(server_facts, "_MOST_FAULTS", 2)
     server = silent_server(free_port, 1000)
     with pytest.raises(ServerError, match="was silent") as failure, server:
         server.wait(f"http://127.0.0.1:{free_port}", None)
@@ -319,6 +378,8 @@ def test_flags_that_a_running_server_cannot_follow(
     for own in (["--any-context"], ["--print"]):
         text = refused(capsys, "claude", "--port", port, *own, "--top_k", "5", "-m", "x.gguf")
         assert "--top-k is for one that starts" in text and f"--port {int(port) + 1}" in text
+    text = refused(capsys, "claude", "--url", server.url, "--hf-token=hf_x")
+    assert "and --hf-token is for one that starts" in text and "hf_x" not in text
     assert "--host" in refused(capsys, "claude", "--url", server.url, "--host", "x")
     assert cli.main(["launch", "claude", "--port", port, "--any-context"]) == 7
 

@@ -19,11 +19,11 @@ from dflash_local import cli, server_client
 from dflash_local.baseline import free_port
 from dflash_local.cli.chat.backends import ServerBackend
 from dflash_local.cli.launch import server_facts
-from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
+from dflash_local.cli.launch.server_facts import Loading, ask_facts, client_at
 from dflash_local.environment_proxy import EnvironmentProxy
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
-from dflash_local.server_address import server_address, shown_address
+from dflash_local.server_address import server_address, shown_address, shown_wrong_address
 from dflash_local.server_client import ServerClient
 from dflash_local.tls_context import tls_context
 from tests.media.samples import png
@@ -130,6 +130,7 @@ def two_lines(text: str) -> list[str]:
 
 BUSY = answer("503 Service Unavailable", b'{"error": {"message": "Loading model"}}', "Retry-After: 7")
 CLOSED = answer("401 Unauthorized", b'{"error": {"message": "Invalid API key"}}')
+FOREIGN = answer("403 Forbidden", b'{"error": {"message": "no page of yours"}}')
 ELSEWHERE = answer("308 Permanent Redirect", b"", "Location: https://me:secret@x/v1/chat/completions")
 NOWHERE = answer("302 Found", b"")
 ASTRAY = answer("302 Found", b"", "Location: http://[::1")
@@ -177,6 +178,12 @@ def test_chat_says_what_is_wrong(
     first, second = two_lines(output.err)
     assert message in first + "\n" and hint in second
     assert output.out.strip() == ("half" if data in (BROKEN, EARLY, CUT) else "")
+
+
+def test_only_who_wants_a_key_is_given_one() -> None:
+    with raw_server(FOREIGN) as server, pytest.raises(ServerError, match="no page of yours") as failure:
+        list(ServerClient(server.url).events("/v1/chat/completions", BODY))
+    assert (failure.value.status, failure.value.hint) == (403, None)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -244,8 +251,10 @@ def test_a_server_may_send_no_done() -> None:
         (b"", True, "was silent"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", False, "cannot talk to"),
         (answer("200 OK", b"{")[:-1], False, "broke off its answer"),
-        (CLOSED, False, "wants a key"),
-        (BUSY, False, "not as dflash-local"),
+        (CLOSED, False, "wants a key: Invalid API key"),
+        (answer("401 Unauthorized", b""), False, "wants a key\n"),
+        (FOREIGN, False, "answered 403: no page of yours"),
+        (BUSY, False, "answered 503: Loading model"),
         (PAGE, False, "not as dflash-local"),
         (answer("301 Moved Permanently", b"", "Location: /a/v1/models"), False, "/a\n"),
         (NOWHERE, False, "redirects and names no address (302)"),
@@ -271,7 +280,7 @@ def test_launch_with_a_user_in_the_url(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_launch_waits_while_a_server_loads() -> None:
     with raw_server(answer("503 Service Unavailable", b'{"progress": 0.25}')) as server:
-        assert ServerFacts.of(client_at(server.url)) == Loading(0.25)
+        assert ask_facts(client_at(server.url)) == Loading(0.25)
 
 
 # ---- the address, the key, proxies, TLS ----
@@ -374,7 +383,11 @@ def test_a_password_is_sent_but_not_shown() -> None:
         ("//me:secret@host", "//host"),
         ("https://me:s@cret@[::1]:8080/a", "https://[::1]:8080/a"),
         ("me:secret@[::1]", "[::1]"),
-        ("me:secret@host/a@b", "host/a@b"),
+        ("me:secret@host/a@b", "b"),  # where its password ends, nobody knows
+        ("http://me:se#cret@host", "http://host"),
+        ("socks5://me:se/cret@host:1", "socks5://host:1"),
+        ("//me:se//cret@host", "//host"),
+        ("me:se\n?cret@host", "host"),
         *((url, url) for url in ("http://host/a@b", "http://host?a@b", "host/a@b", "host#a@b", "http://[::1]/a@b")),
         *((url, url) for url in ("host/to//a@b", "host?to=//a@b", "[::1]:8080", "")),
     ],
@@ -383,9 +396,27 @@ def test_what_is_shown_of_an_address(url: str, shown: str) -> None:
     assert shown_address(url) == shown
 
 
-def test_a_password_without_a_scheme_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["chat", "--url", "me:secret@host:8080"]) == 1
-    assert "secret" not in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "url",
+    [
+        "me:xyz@host:8080",
+        "http://me:xyz#xyz@host",
+        "http://me:12#xyz@host",  # a URL of the host `me`
+        "http://me:12?xyz@host",
+        "http://me:xyz/xyz@host",
+        "me:xyz@x/yz@host",
+    ],
+)
+def test_a_password_of_what_is_refused_is_not_shown(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["chat", "--url", url]) == 1
+    first, second = two_lines(capsys.readouterr().err)
+    assert not {*"xyz"} & {*first.replace("host", "")} and "host" in first and "%23" in second
+
+
+def test_what_is_shown_of_a_refused_address() -> None:
+    assert shown_wrong_address("http://me:xyz@x/yz@host") == "http://host"
+    for url in ("host?to=//a@b", "http://host#a@b", "http://host:1?a=b"):
+        assert shown_wrong_address(url) == url
 
 
 @pytest.mark.parametrize(
@@ -436,6 +467,23 @@ def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert cli.main(["chat", "--url", "http://elsewhere.invalid"]) == 1
     first, second = two_lines(capsys.readouterr().err)
     assert "the proxy of ALL_PROXY cannot be used" in first and "correct ALL_PROXY" in second
+
+
+@pytest.mark.parametrize("proxy", ["http://me:xyz#xyz@host:1", "gopher://me:12#xyz@host", "http://[::1"])
+def test_what_is_no_url_of_a_proxy(
+    proxy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    assert cli.main(["chat", "--url", "http://elsewhere.invalid"]) == 1
+    first, second = two_lines(capsys.readouterr().err)
+    assert "is no URL of a proxy" in first and "xyz" not in first and "correct HTTP_PROXY" in second
+
+
+def test_a_password_of_a_proxy_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}#xyz@host")  # as it is written: at 127.0.0.1
+    with pytest.raises(ServerError, match=r"through the proxy http://host: ") as failure:
+        ServerClient("http://elsewhere.invalid").ask("/props")
+    assert "xyz" not in str(failure.value)
 
 
 @pytest.mark.parametrize("proxy", ["http://me:secret@127.0.0.1:{port}", "http://a..b"])

@@ -427,6 +427,7 @@ def test_a_password_in_an_address_is_not_shown(
         with pytest.raises(HubError) as caught:
             fetch_url(url, hub)
         assert "secret" not in str(caught.value) + str(hub.__dict__["notes"])
-    with pytest.raises(RequestError) as refused:
-        fetch_url("ftp://me:secret@host/a.gguf", make_hub())
-    assert "secret" not in str(refused.value)
+    for wrong in ("ftp://me:secret@host/a.gguf", "http://me:12#secret@host/a.gguf", "http://me:secret/@host/a.gguf"):
+        with pytest.raises(RequestError, match="host/a") as refused:
+            fetch_url(wrong, make_hub())
+        assert "secret" not in str(refused.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Results, measure
 from dflash_local.cli.command import Commands, add_command
-from dflash_local.cli.flags.command_line import CommandLine
+from dflash_local.cli.flags.command_line import CommandLine, shown_words
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import Appended, Flags, add_flags, flag
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
@@ -32,7 +31,6 @@ _SHARED = (
     "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "cache_type_k", "cache_type_v",
     "cache_type_k_draft", "cache_type_v_draft", "tensor_split", "split_mode", "swa_full", "chat_template",
 )  # fmt: skip
-_SECRETS = ("-hft", "--hf-token")  # flags whose values must not be in a report
 
 _DESCRIPTION = (
     "Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
@@ -201,11 +199,4 @@ def _check_writable(path: Path | None, flag: str) -> None:
 
 def _command(arguments: Sequence[str]) -> str:
     """The command line as it was typed, without secrets."""
-    shown: list[str] = []
-    for word in arguments:
-        flag, equals, _ = word.partition("=")
-        if flag in _SECRETS and equals:
-            shown.append(flag + "=...")
-        else:
-            shown.append("..." if shown and shown[-1] in _SECRETS else shlex.quote(word))
-    return " ".join(["dflash-local bench", *shown])
+    return " ".join(["dflash-local bench", *shown_words(arguments)])

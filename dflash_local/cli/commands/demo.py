@@ -15,7 +15,7 @@ from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.values import count
-from dflash_local.cli.launch.server_facts import ServerFacts, client_at
+from dflash_local.cli.launch.server_facts import ServerFacts, ask_facts, client_at
 from dflash_local.cli.terminal.progress import StatusLine
 from dflash_local.errors import DFlashError, RequestError
 
@@ -193,7 +193,7 @@ def _announce(host: str, port: int, alias: str) -> None:
 def _serves(server: ServerClient, alias: str) -> bool:
     """Whether our server has loaded its model; another program may have the port."""
     try:
-        found = ServerFacts.of(server)
+        found = ask_facts(server)
     except DFlashError:
         return False
     return isinstance(found, ServerFacts) and alias in found.models

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import ExitStack
 
 from dflash_local.cli.command import Commands, add_command
+from dflash_local.cli.flags.command_line import shown_words
 from dflash_local.cli.flags.serve_flags import add_serve_flags
 from dflash_local.cli.launch.launch_flags import LaunchFlags, refuse_for_running, refuse_without_model
 from dflash_local.cli.launch.program import PROGRAMS
@@ -49,13 +49,14 @@ def run(args: LaunchFlags) -> int:
 
     program, typed = PROGRAMS[args.program], args.typed_for_server()
     flags = [word for words in typed.values() for word in words]
+    shown = " ".join(shown_words(flags))
     url, key = args.server_url(), args.server_key()
     found = running_server(url, key)
     if found is not None:
         refuse_for_running(args, typed, url)
     if args.print:
         if found is None:
-            print(f"# first, in another terminal: dflash-local serve {shlex.join(flags) or '-m TARGET.gguf'}")
+            print(f"# first, in another terminal: dflash-local serve {shown or '-m TARGET.gguf'}")
         setup = program.setup(place_at(url, key, found, program, args))
         print(*setup.shell_lines(program.command, args.line.passed), sep="\n")
         return 0
@@ -65,6 +66,6 @@ def run(args: LaunchFlags) -> int:
     with ended_by_signals(), ExitStack() as servers:
         if found is None:
             server = servers.enter_context(LaunchedServer(flags))
-            aside(f"starting 'dflash-local serve {shlex.join(flags)}'; its log is {server.log}")
+            aside(f"starting 'dflash-local serve {shown}'; its log is {server.log}")
             found = server.wait(url, key)
         return run_program(program, executable, place_at(url, key, found, program, args), args.line.passed)

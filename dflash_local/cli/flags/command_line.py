@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dflash_local.cli.flags.flag import Repeating
 from dflash_local.cli.parser_actions import actions_by_name, place_of
+from dflash_local.server_address import shown_address
+
+SECRETS = ("-hft", "--hf-token", "--api-key")  # flags whose values are not for others
 
 
 @dataclass(frozen=True)
@@ -39,3 +43,17 @@ class CommandLine:
             elif place:
                 found[place] += (word,)
         return found
+
+
+def shown_words(words: Iterable[str]) -> list[str]:
+    """Words of a command line as a shell takes them, without secrets: "..." stands for one, and URLs have no users."""
+    shown: list[str] = []
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if flag in SECRETS and equals:
+            shown.append(flag + "=...")
+        elif shown and shown[-1] in SECRETS:
+            shown.append("...")
+        else:
+            shown.append(shlex.quote(shown_address(word) if "://" in word else word))
+    return shown

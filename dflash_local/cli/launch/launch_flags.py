@@ -57,7 +57,7 @@ class LaunchFlags(ServeFlags):
 def refuse_for_running(args: LaunchFlags, typed: Mapping[str, Sequence[str]], url: str) -> None:
     """Raise RequestError if flags were typed that a running server cannot follow."""
     known = _KEY if args.url else _KEY | _ADDRESS
-    if other := [words[0] for place, words in typed.items() if place not in known]:
+    if other := [words[0].partition("=")[0] for place, words in typed.items() if place not in known]:
         raise RequestError(
             f"a server runs at {shown_address(url)}, and {other[0]} is for one that starts",
             param=other[0],

@@ -6,23 +6,17 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from dflash_local.child_process import OWN_GROUP, end_process
-from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
+from dflash_local.cli.launch.server_facts import ServerFacts, client_at, watched_facts
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.terminal.progress import StatusLine
-from dflash_local.errors import DFlashError, ServerError
-from dflash_local.server_client import ServerClient
+from dflash_local.errors import DFlashError
 
 _PATIENCE = 10.0  # seconds for each of two requests to end
-_POLL = 0.3  # seconds between two looks
-# Of requests in a row: a lasting one, as of TLS, is told within ten seconds, and a server that swaps while it loads may
-# be silent for five minutes.
-_MOST_FAULTS = 30
 
 
 class LaunchedServer:
@@ -30,7 +24,6 @@ class LaunchedServer:
     terminal; it is removed unless something failed whose reasons it may have."""
 
     def __init__(self, flags: Sequence[str]) -> None:
-        self._n_faults = 0
         self._command = [sys.executable, "-m", "dflash_local.cli", "serve", *flags]
 
     def __enter__(self) -> LaunchedServer:
@@ -60,31 +53,16 @@ class LaunchedServer:
             DFlashError: the server ended, and the message is its own; another program answers in its place; or, as
                 ServerError, it cannot be talked to.
         """
-        server, status = client_at(url, key), StatusLine()
+        looks, status = watched_facts(client_at(url, key)), StatusLine()
         try:
-            while True:
+            while not isinstance(found := next(looks), ServerFacts):
                 if self._process.poll() is not None:
                     raise self._failure()
-                found = self._facts(server)
-                if isinstance(found, ServerFacts):
-                    return found
                 if status.is_live:
                     status.show(self._last_line() if found is None else f"loading: {found.progress:.0%}")
-                time.sleep(_POLL)
+            return found
         finally:
             status.close()
-
-    def _facts(self, server: ServerClient) -> ServerFacts | Loading | None:
-        """What ServerFacts.of() returns, or None for a fault that may pass, since the process lives."""
-        try:
-            found = ServerFacts.of(server)
-        except ServerError:
-            self._n_faults += 1
-            if self._n_faults == _MOST_FAULTS:
-                raise
-            return None
-        self._n_faults = 0
-        return found
 
     def _last_line(self) -> str:
         lines = self.log.read_bytes()[-4096:].decode("utf-8", "replace").split("\n")

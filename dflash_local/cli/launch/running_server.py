@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.launch.launch_flags import LaunchFlags
 from dflash_local.cli.launch.program import Program
-from dflash_local.cli.launch.server_facts import Loading, ServerFacts, client_at
+from dflash_local.cli.launch.server_facts import Loading, ServerFacts, ask_facts, client_at, watched_facts
 from dflash_local.cli.launch.setup import Place
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import RequestError
@@ -21,12 +20,11 @@ _ANY_KEY = "none"
 def running_server(url: str, key: str | None) -> ServerFacts | None:
     """The server at `url`, once it has loaded its model; None if none runs there."""
     server = client_at(url, key)
-    if isinstance(found := ServerFacts.of(server), Loading):
-        aside(f"waiting for the server at {server.address}, which loads its model ({found.progress:.0%})")
-    while isinstance(found, Loading):
-        time.sleep(0.5)
-        found = ServerFacts.of(server)
-    return found
+    found = ask_facts(server)
+    if not isinstance(found, Loading):
+        return found
+    aside(f"waiting for the server at {server.address}, which loads its model ({found.progress:.0%})")
+    return next(facts for facts in watched_facts(server, found) if not isinstance(facts, Loading))
 
 
 def place_at(url: str, key: str | None, facts: ServerFacts | None, program: Program, args: LaunchFlags) -> Place:

@@ -1,8 +1,10 @@
-"""ServerFacts: what `launch` must know of the server at an address, as its endpoints tell it."""
+"""ServerFacts: what `launch` must know of the server at an address, as its endpoints tell it, at once or as soon as it
+has loaded its model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +13,14 @@ from dflash_local.server_client import ServerClient
 
 _OWNER = "dflash-local"
 _SILENCE_TIMEOUT = 10.0  # seconds; a server knows these facts at once
+_POLL = 0.3  # seconds between two looks
+# Of looks in a row: a lasting one, as of TLS, is told within ten seconds, and a server that swaps while it loads may be
+# silent for five minutes.
+_MOST_FAULTS = 30
 
 
 def client_at(url: str, key: str | None = None) -> ServerClient:
-    """A client for ServerFacts.of()."""
+    """A client for ask_facts()."""
     return ServerClient(url, key, _SILENCE_TIMEOUT)
 
 
@@ -32,36 +38,6 @@ class ServerFacts:
 
     models: Mapping[str, Mapping[str, Any]]
 
-    @classmethod
-    def of(cls, server: ServerClient) -> ServerFacts | Loading | None:
-        """The facts of a server; while it loads, how far it is; None if nothing answers.
-
-        Raises:
-            DFlashError: another program answers, or the server does not take the key.
-        """
-        try:
-            answer = server.ask("/v1/models")
-            if answer.status == 503:
-                progress = (server.ask("/health").object or {}).get("progress")
-                if isinstance(progress, (int, float)):
-                    return Loading(progress)
-                answer = server.ask("/v1/models")  # it may have loaded in between
-        except ServerError as error:
-            if error.status == 0:
-                return None
-            raise
-        if answer.status == 401:
-            raise RequestError(
-                f"the server at {server.address} wants a key", param="--api-key", hint="give --api-key KEY"
-            )
-        models = _models(answer.object or {})
-        if answer.status != 200 or not models:
-            raise DFlashError(
-                f"{server.address} answers, but not as dflash-local does",
-                hint="name another address: --port N, or --url URL",
-            )
-        return cls(models)
-
     def named(self, name: str | None) -> str:
         """The model of that name, or the only one. Raises RequestError."""
         if name in self.models or (name is None and len(self.models) == 1):
@@ -69,6 +45,51 @@ class ServerFacts:
         there = ", ".join(self.models)
         what = f"there is no model {name!r}" if name else "the server has several models"
         raise RequestError(f"{what}: {there}", param="--model-name", hint="give --model-name one of these")
+
+
+def ask_facts(server: ServerClient) -> ServerFacts | Loading | None:
+    """The facts of a server; while it loads, how far it is; None if nothing answers.
+
+    Raises:
+        DFlashError: another program answers, or the server refuses, as without its key.
+    """
+    try:
+        answer = server.ask("/v1/models")
+        if answer.status == 503:
+            progress = (server.ask("/health").object or {}).get("progress")
+            if isinstance(progress, (int, float)):
+                return Loading(progress)
+            answer = server.ask("/v1/models")  # it may have loaded in between
+    except ServerError as error:
+        if error.status == 0:
+            return None
+        raise
+    said = answer.error
+    if answer.status == 401:
+        message = f"the server at {server.address} wants a key" + (f": {said}" if said else "")
+        raise RequestError(message, param="--api-key", hint="give --api-key KEY")
+    models = _models(answer.object or {})
+    if answer.status != 200 or not models:
+        refuses = answer.status != 200 and said
+        how = f"answered {answer.status}: {said}" if refuses else "answers, but not as dflash-local does"
+        raise DFlashError(f"{server.address} {how}", hint="name another address: --port N, or --url URL")
+    return ServerFacts(models)
+
+
+def watched_facts(server: ServerClient, known: Loading | None = None) -> Iterator[ServerFacts | Loading | None]:
+    """What ask_facts() finds, again and again without an end, of a server that loads. A fault may pass, so what is
+    `known` counts; one that lasts is raised."""
+    n_faults = 0
+    found: ServerFacts | Loading | None = known
+    while True:
+        try:
+            found, n_faults = ask_facts(server), 0
+        except ServerError:
+            n_faults += 1
+            if n_faults == _MOST_FAULTS:
+                raise
+        yield found
+        time.sleep(_POLL)
 
 
 def _models(listed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
