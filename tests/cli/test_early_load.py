@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -75,9 +76,23 @@ def test_later_engines_load_when_they_are_asked_for() -> None:
     assert first is not second
 
 
+def test_weights_wait_until_it_is_asked_for() -> None:
+    asked, shares = threading.Event(), []
+
+    def progress(share: float) -> bool:
+        shares.append((share, asked.is_set()))
+        return True
+
+    with EarlyLoad(loads(Engine())) as early:
+        time.sleep(0.1)  # long enough to report, if it could
+        asked.set()
+        early(progress)
+    assert shares == [(0.5, True)]
+
+
 def test_what_nobody_took_is_closed() -> None:
     engine: Any = Engine()
-    with EarlyLoad(loads(engine)):
+    with EarlyLoad(lambda _progress: engine):
         pass
     assert engine.is_closed
 
