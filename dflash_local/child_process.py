@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 # Options with which a process does not get the terminal's Ctrl-C: a session of its own, or Windows' process group.
@@ -14,13 +15,14 @@ OWN_GROUP: Mapping[str, Any] = {
 
 
 def end_process(process: subprocess.Popen[bytes], patience: float, attempts: int = 1) -> None:
-    """Ask a process to end, up to `attempts` times, with `patience` seconds after each; then kill it, and wait."""
-    for _ in range(attempts):
-        process.terminate()
-        try:
-            process.wait(patience)
-            return
-        except subprocess.TimeoutExpired:
-            continue
-    process.kill()
-    process.wait()
+    """Ask a process to end, up to `attempts` times, with `patience` seconds after each; then kill it, and wait. A signal
+    that interrupts the wait kills it at once."""
+    try:
+        for _ in range(attempts):
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+                return
+    finally:
+        process.kill()  # nothing to an ended one
+        process.wait()

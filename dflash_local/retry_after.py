@@ -21,5 +21,5 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return None
     window = headers.get("RateLimit", "")
     left, seconds = (re.search(rf"\b{name}=(\d+)", window) for name in "rt")
-    is_used_up = left is None or int(left[1]) == 0  # else it says when requests come back, not that one must wait
+    is_used_up = left is None or float(left[1]) == 0  # else it says when requests come back, not that one must wait
     return float(seconds[1]) if seconds and is_used_up else None

@@ -22,7 +22,7 @@ def tls_context() -> ssl.SSLContext:
     those that httpx brings where there are none. Do not change it: it is the same for all callers.
 
     Raises:
-        ServerError: SSL_CERT_FILE names no file of authorities.
+        ServerError: SSL_CERT_FILE names no file of authorities, or the folder of SSL_CERT_DIR cannot be read.
     """
     import ssl
 
@@ -30,8 +30,7 @@ def tls_context() -> ssl.SSLContext:
     if named := os.environ.get("SSL_CERT_FILE"):
         _load(context, named)
     paths = ssl.get_default_verify_paths()
-    # What is in a folder of authorities is not counted, since it is read only when one is needed.
-    if paths.cafile or (paths.capath and any(Path(paths.capath).iterdir())) or context.cert_store_stats()["x509_ca"]:
+    if paths.cafile or (paths.capath and _has_files(Path(paths.capath))) or context.cert_store_stats()["x509_ca"]:
         return context
     import httpx
 
@@ -45,6 +44,15 @@ def _load(context: ssl.SSLContext, file: str) -> None:
     except OSError as error:
         message = f"cannot read the authorities to trust from {file}: {error.strerror}"
         raise ServerError(message, hint="correct SSL_CERT_FILE") from None
+
+
+def _has_files(folder: Path) -> bool:
+    """Whether a folder of authorities has some; they are not counted before one is needed. Raises ServerError."""
+    try:
+        return any(folder.iterdir())
+    except OSError as error:
+        message = f"cannot read the authorities to trust in {folder}: {error.strerror}"
+        raise ServerError(message, hint="correct SSL_CERT_DIR, or the folder's rights") from None
 
 
 def tls_error(error: BaseException | None) -> ssl.SSLError | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dflash_local.errors import ServerError
 from dflash_local.tls_context import tls_context, tls_error
 
 
@@ -29,6 +30,15 @@ def test_a_system_without_authorities(tmp_path: Path, monkeypatch: pytest.Monkey
     certified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     monkeypatch.setattr(httpx, "create_ssl_context", lambda: certified)
     assert tls_context.__wrapped__() is certified
+
+
+def test_a_folder_of_authorities_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    gone = ssl.DefaultVerifyPaths("", str(tmp_path / "gone"), "", "", "", "")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: gone)
+    with pytest.raises(ServerError, match="authorities to trust in .*gone") as failure:
+        tls_context.__wrapped__()
+    assert failure.value.hint and "SSL_CERT_DIR" in failure.value.hint
 
 
 def test_the_error_behind_a_fault() -> None:

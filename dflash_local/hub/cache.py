@@ -83,7 +83,8 @@ def commit_beginning_with(start: str, commits: Iterable[str]) -> str | None:
 def is_inside(path: str) -> bool:
     """Whether an untrusted relative path stays inside its folder."""
     parts = PurePosixPath(path).parts
-    return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
+    has_other_meaning = any(letter in path for letter in "\\:\0")  # on Windows: a folder, a drive or a stream
+    return bool(parts) and not path.startswith("/") and ".." not in parts and not has_other_meaning
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +22,21 @@ class Entry:
     projector: Path | None = None
 
 
-def entries(cache: Cache) -> Iterator[Entry]:
-    """All models with a quantization in their name, without drafters."""
-    for repo in _repositories(cache):
-        seen, files = set(), cache.files(repo)
+def entries(cache: Cache, on_unreadable: Callable[[Path, OSError], None]) -> Iterator[Entry]:
+    """All models with a quantization in their name, without drafters. `on_unreadable` gets each folder that cannot be
+    read, and why: a repository's, or the cache's."""
+    try:
+        repositories = [*_repositories(cache)]
+    except OSError as error:
+        on_unreadable(cache.root, error)
+        return
+    for repo in repositories:
+        try:
+            files = cache.files(repo)
+        except OSError as error:
+            on_unreadable(cache.repository(repo), error)
+            continue
+        seen = set()
         for file in selection.models(files):
             tag = Parts.of(file.path).tag
             if tag and tag not in seen:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -195,7 +194,7 @@ def _unreadable(error: OSError) -> str:
 
 def _files(system: System, left_out: list[LeftOut]) -> Iterator[StoredFile]:
     """Every candidate; folders that cannot be read are added to `left_out`."""
-    yield from _hub_files()
+    yield from _hub_files(left_out)
     yield from _in_folder(HERE, Path(), left_out)
     yield from _in_folder(OWN, cache_dir() / "models", left_out)
     for program in OTHERS:
@@ -208,10 +207,12 @@ def _files(system: System, left_out: list[LeftOut]) -> Iterator[StoredFile]:
                 yield from _in_folder(program, folder, left_out)
 
 
-def _hub_files() -> Iterator[StoredFile]:
-    with suppress(OSError):
-        for entry in inventory.entries(Cache(cache_root())):
-            yield StoredFile(HUB, entry.path, (entry.name,), projector=entry.projector)
+def _hub_files(left_out: list[LeftOut]) -> Iterator[StoredFile]:
+    def leave_out(folder: Path, error: OSError) -> None:
+        left_out.append(LeftOut(str(folder), HUB.title, folder, _unreadable(error)))
+
+    for entry in inventory.entries(Cache(cache_root()), leave_out):
+        yield StoredFile(HUB, entry.path, (entry.name,), projector=entry.projector)
 
 
 def _in_folder(program: Program, folder: Path, left_out: list[LeftOut]) -> Iterator[StoredFile]:

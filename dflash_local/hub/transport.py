@@ -119,7 +119,11 @@ class Transport:
         """Raises HubError if no request can have it."""
         from huggingface_hub import get_token
 
-        token = self.token or get_token()
+        try:
+            token = self.token or get_token()
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"the file of the Hub's token cannot be read: {error}"
+            raise HubError(message, hint="write it anew by hf auth login, or give --hf-token or HF_TOKEN") from None
         if token and not _TOKEN.fullmatch(token):
             message = "the Hub's token has characters that no header can have"
             raise HubError(message, hint="copy it again: --hf-token or HF_TOKEN")

@@ -170,7 +170,10 @@ class _UrlFile:
         with get(session, self.url, headers) as response:
             if temporary := temporary_refusal(response, "the server"):
                 raise temporary
-            if (status := response.status_code) not in statuses:
+            if (status := response.status_code) == 416 and 206 in statuses:
+                self.done = 0
+                raise TemporaryFault("the server has no part from there on")
+            if status not in statuses:
                 message = f"{shown_address(self.url)}: the server answered {status}"
                 raise HubError(message, hint="check the address", status=status, cache_may_serve=True)
             yield response

@@ -353,6 +353,7 @@ def test_answers_have_a_longest_part(kind: str, monkeypatch: pytest.MonkeyPatch)
         ({"Retry-After": "Fri, 31 Dec 99999 23:59:59 GMT"}, None),
         ({"RateLimit": '"api";r=0;t=11'}, 11.0),
         ({"RateLimit": '"api";r=499;t=287'}, None),  # requests are left
+        ({"RateLimit": f'"api";r={"0" * 5000};t=11'}, 11.0),
         ({}, None),
     ],
 )

@@ -313,6 +313,7 @@ def test_listings_in_pages(make_hub: Make, endpoint: StandIn) -> None:
 
 def test_a_listing_cannot_lead_out_of_the_cache(make_hub: Make, endpoint: StandIn) -> None:
     bad = {"../evil.gguf": b"1", "/etc/evil.gguf": b"2", "a/../../evil.gguf": b"3", "good.gguf": b"4"}
+    bad["C:/evil.gguf"] = b"5"  # on Windows another drive
     repo = endpoint.add("user/Evil", bad, branches={"../../main": COMMIT, "main": COMMIT})
     assert [file.path for file in make_hub().files("user/Evil")] == ["good.gguf"]
     repo.announced = {"good.gguf": "../../../../evil"}
@@ -451,6 +452,21 @@ def test_a_token_that_no_header_can_have(
     assert error.message == "the Hub's token has characters that no header can have"
     assert error.hint and "--hf-token" in error.hint and "cret" not in str(error)
     assert (endpoint.requests, waits, hub.notes) == ([], [], [])
+
+
+@pytest.mark.parametrize("fault", [PermissionError(errno.EACCES, "denied"), UnicodeDecodeError("utf-8", b"", 0, 1, "")])
+def test_a_token_file_that_cannot_be_read(
+    make_hub: Make, endpoint: StandIn, waits: list[float], monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    import huggingface_hub
+
+    def get_token() -> str:
+        raise fault
+
+    monkeypatch.setattr(huggingface_hub, "get_token", get_token)
+    error = failure(make_hub())
+    assert error.message.startswith("the file of the Hub's token cannot be read")
+    assert error.hint and "hf auth login" in error.hint and (endpoint.requests, waits) == ([], [])
 
 
 def test_a_request_that_http_does_not_allow(

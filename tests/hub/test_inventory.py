@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from dflash_local.hub.cache import Cache
+from dflash_local.hub.cache import Cache, HubFile
 from dflash_local.hub.inventory import entries, path_of
 
 COMMIT = "0" * 40
+
+
+def unexpected(folder: Path, error: OSError) -> None:
+    raise AssertionError(f"{folder}: {error}")
 
 
 @pytest.fixture
@@ -32,13 +38,27 @@ def cache(tmp_path: Path) -> Cache:
 
 
 def test_models_go_by_their_quantization(cache: Cache) -> None:
-    found = {entry.name: entry.path.name for entry in entries(cache)}
+    found = {entry.name: entry.path.name for entry in entries(cache, unexpected)}
     assert found == {
         "org/big:Q4_K_M": "big-Q4_K_M-00001-of-00002.gguf",
         "org/big:Q8_0": "big-Q8_0.gguf",
         "org/seen:F16": "other-F16.gguf",
     }
-    assert list(entries(Cache(cache.root / "none"))) == []
+    assert list(entries(Cache(cache.root / "none"), unexpected)) == []
+
+
+def test_one_repository_that_cannot_be_read_hides_no_other(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Cache.files
+
+    def files(self: Cache, repo: str, revision: str | None = None) -> list[HubFile]:
+        if repo == "org/big":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(self, repo, revision)
+
+    monkeypatch.setattr(Cache, "files", files)
+    unreadable = []
+    found = [entry.name for entry in entries(cache, lambda folder, _error: unreadable.append(folder.name))]
+    assert found == ["org/seen:F16"] and unreadable == ["models--org--big"]
 
 
 @pytest.mark.parametrize(

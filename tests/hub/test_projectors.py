@@ -371,6 +371,16 @@ def test_a_part_that_was_not_asked_for(
     assert "another part" in hub.__dict__["notes"][-1]
 
 
+def test_a_part_that_is_not_there(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, waits: list[float]
+) -> None:
+    endpoint.fault("mmproj", lambda handler: send_file(handler, endpoint, headers={"ETag": '"one"'}, cut=1000))
+    endpoint.fault("mmproj", lambda handler: send(handler, 416, b"", {"Content-Range": f"bytes */{len(content)}"}))
+    hub = make_hub()
+    assert fetch_url(address(endpoint), hub).read_bytes() == content
+    assert "no part from there on" in hub.__dict__["notes"][-1]
+
+
 def test_a_tag_that_no_request_can_have(
     endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes
 ) -> None:

@@ -88,7 +88,10 @@ def _cached(flags: InstanceFlags) -> Iterator[Cached]:
     from dflash_local.hub.inventory import entries
     from dflash_local.server.router.catalog import Cached
 
-    for entry in entries(Cache(cache_root())):
+    def warn(folder: Path, error: OSError) -> None:
+        log.warning("models in %s are left out: %s", folder, error.strerror or error)
+
+    for entry in entries(Cache(cache_root()), warn):
         yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}), entry.projector)
 
 
