@@ -15,8 +15,8 @@ OWN_GROUP: Mapping[str, Any] = {
 
 
 def end_process(process: subprocess.Popen[bytes], patience: float, attempts: int = 1) -> None:
-    """Ask a process to end, up to `attempts` times, with `patience` seconds after each; then kill it, and wait. A signal
-    that interrupts the wait kills it at once."""
+    """Ask a process to end, up to `attempts` times, with `patience` seconds after each; then kill it, and wait. What
+    interrupts the wait, such as a signal, kills it at once."""
     try:
         for _ in range(attempts):
             process.terminate()

@@ -36,7 +36,7 @@ def test_a_folder_of_authorities_that_cannot_be_read(tmp_path: Path, monkeypatch
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     gone = ssl.DefaultVerifyPaths("", str(tmp_path / "gone"), "", "", "", "")
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: gone)
-    with pytest.raises(ServerError, match="authorities to trust in .*gone") as failure:
+    with pytest.raises(ServerError, match="authorities to trust in ") as failure:
         tls_context.__wrapped__()
     assert failure.value.hint and "SSL_CERT_DIR" in failure.value.hint
 
