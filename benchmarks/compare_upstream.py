@@ -230,7 +230,7 @@ def _alone(
     systems.turn(name, requests(prompts[:2], n, cell.temperature))
     for repeat in range(repeats):
         bodies = requests(prompts, n, cell.temperature, repeat)
-        run = Run.of([answer for body in bodies for answer in systems.turn(name, [body]).answers])
+        run = Run.of(systems.answers(bodies, 0, [name])[name])
         where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}, {repeat + 1}/{repeats}"
         say(f"{where}: {name} {speed([run]):.1f} tok/s")
         yield run

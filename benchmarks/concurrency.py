@@ -56,7 +56,7 @@ def row(clients: int, speeds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     best = max((name for name in UPSTREAM if name in speeds), key=lambda name: medians[name])
 
     def over(base: str) -> float:
-        return round(statistics.median(a / b for a, b in zip(speeds[OURS], speeds[base], strict=True)), 4)
+        return round(statistics.median(record.ratios(speeds[base], speeds[OURS])), 4)
 
     return {
         "clients": clients,

@@ -59,7 +59,7 @@ def measure(
     best = max((name for name in options if name != DEFAULT), key=medians.__getitem__)
     als = {name: acceptance_length([answer for run in runs for answer in run]) for name, runs in done.items()}
     row = record.ratio_row(speeds[best], speeds[DEFAULT], LIMIT)
-    over_off = statistics.median(a / b for a, b in zip(speeds[DEFAULT], speeds[OFF], strict=True))
+    over_off = statistics.median(record.ratios(speeds[OFF], speeds[DEFAULT]))
     return {"best": best, "speeds": speeds, "al": als, "over_off": over_off, **row}
 
 

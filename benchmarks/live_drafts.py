@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import pairs, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import say
-from benchmarks.systems import OURS, Setting, Systems, order
+from benchmarks.systems import OURS, Setting, Systems, acceptance_length, order
 from dflash_local.demo.shapes import SHAPES
 
 KINDS = (False, True)  # return_drafts
@@ -55,7 +55,7 @@ def row_of(shape: str, found: Sequence[dict[bool, list[Answer]]]) -> dict[str, A
         "quiet": statistics.median(quiet),
         "told": statistics.median(drafts),
         **record.ratio_row(quiet, drafts, LIMIT),
-        "al": sum(one.n_tokens - 1 for one in done) / sum(one.passes for one in done),
+        "al": acceptance_length(done),
     }
 
 

@@ -197,7 +197,7 @@ def markdown(rows: Sequence[Json], footer: str) -> str:
     text = record.table(head, lines)
     if len(rows) == 2:
         ours, other = (r["tokens_per_second"] for r in rows)
-        ratio = statistics.median(a / b for a, b in zip(ours, other, strict=True))
+        ratio = statistics.median(record.ratios(other, ours))
         text += f"\n\nThis release over the other: {ratio:.3f} (median of {len(ours)} pairs of turns)."
     return text + f"\n\nMemory grows from the end of the first quarter to the end of a turn. {footer}\n"
 

@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
-from benchmarks.systems import PLAIN, Systems, common_flags, order, our_server, upstream_server
+from benchmarks.systems import PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 from dflash_local.demo.pocket import HYBRID
 from dflash_local.demo.shapes import TYPES, Pair
@@ -37,9 +37,9 @@ OVER_BEST, OVER_PLAIN = 1.3, 0.99  # of upstream's best MTP, and of our own plai
 class Speed:
     """What one system did over all prompts of one repeat."""
 
-    tokens: int = 0
-    seconds: float = 0.0
-    passes: int = 0
+    tokens: int
+    seconds: float
+    passes: int
 
     @property
     def rate(self) -> float:
@@ -75,15 +75,14 @@ def commands(pair: Pair, bins: Path, threads: int, dflash_lengths: Sequence[int]
 
 def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeat: int) -> dict[str, Speed]:
     """One repeat: all systems answer each request in turn."""
-    speeds = {name: Speed() for name in systems.names}
-    for i, body in enumerate(bodies):
-        for name in order(systems.names, repeat * len(bodies) + i):
-            (answer,) = systems.turn(name, [body]).answers
-            speed = speeds[name]
-            speed.tokens += answer.n_tokens - 1
-            speed.seconds += answer.generate
-            speed.passes += answer.passes
-    return speeds
+    return {
+        name: Speed(
+            tokens=sum(answer.n_tokens - 1 for answer in answers),
+            seconds=sum(answer.generate for answer in answers),
+            passes=sum(answer.passes for answer in answers),
+        )
+        for name, answers in systems.answers(bodies, repeat * len(bodies)).items()
+    }
 
 
 def row(temperature: float, repeats: Sequence[Mapping[str, Speed]]) -> dict[str, Any]:

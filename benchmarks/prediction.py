@@ -187,7 +187,7 @@ def markdown(found: Mapping[str, list[dict[str, Any]]], footer: str) -> str:
     for kind, lines in found.items():
         best = max(lines[:-1], key=lambda line: line["tokens_per_second"])
         for line in lines:
-            over = statistics.median(a / b for a, b in zip(line["repeats"], best["repeats"], strict=True))
+            over = statistics.median(record.ratios(best["repeats"], line["repeats"]))
             share = f"{line['accepted']} of {line['predicted']}" if line["predicted"] else ""
             rows.append([
                 kind, str(line["lines"]), str(line["tokens"]), line["setting"], f"{line['al']:.2f}",

@@ -33,6 +33,7 @@ from benchmarks.systems import (
     VARIANTS,
     Setting,
     Systems,
+    acceptance_length,
     pick,
     speed,
 )  # fmt: skip
@@ -92,8 +93,11 @@ def row(
     }
     return {
         "kind": kind, "temperature": temperature, "speeds": speeds, "bases": bases,
-        "al": {name: acceptance_length([answer for run in of for answer in run]) for name, of in runs.items()},
-        "over": {name: ratios(speeds[base], speeds[OURS]) for name, base in bases.items()},
+        "al": {name: round(acceptance_length([one for run in of for one in run]), 3) for name, of in runs.items()},
+        "over": {
+            name: [round(ratio, 4) for ratio in record.ratios(speeds[base], speeds[OURS])]
+            for name, base in bases.items()
+        },
     }  # fmt: skip
 
 
@@ -113,16 +117,6 @@ def qualified(answers: Mapping[str, Sequence[Answer]], peers: Sequence[str]) -> 
         for speeds in zip(*([(speed([one]), name) for one in answers[name]] for name in members), strict=True):
             names += [name for value, name in speeds if value >= FAR * max(speeds)[0]]
     return [name for name in answers if name in names]
-
-
-def ratios(base: Sequence[float], ours: Sequence[float]) -> list[float]:
-    """Of each repeat."""
-    return [round(a / b, 4) for a, b in zip(ours, base, strict=True)]
-
-
-def acceptance_length(answers: Sequence[Answer]) -> float:
-    """Tokens after the first for each pass after the prompt's."""
-    return round(sum(answer.n_tokens - 1 for answer in answers) / sum(answer.passes for answer in answers), 3)
 
 
 def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
@@ -169,11 +163,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for temperature in args.temperatures:
         first = turns(every, record.requests(one_of_each, args.n_predict, temperature, args.repeats), 0)
         playing = qualified(first, list(peers))
+        chosen = {name: argv for name, argv in every.items() if name in playing}
         say(f"T{temperature:g}: " + ", ".join(f"{name} {speed(of):.0f}" for name, of in first.items()))
         answers: dict[str, list[list[Answer]]] = defaultdict(list)
         for repeat in range(args.repeats):
             bodies = record.requests(prompts, args.n_predict, temperature, repeat)
-            chosen = {name: argv for name, argv in every.items() if name in playing}
             for name, run in turns(chosen, bodies, repeat * len(prompts)).items():
                 answers[name].append(run)
             say(f"T{temperature:g}, {repeat + 1}/{args.repeats}")

@@ -226,15 +226,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def ratio_row(base: Sequence[float], other: Sequence[float], limit: float) -> dict[str, Any]:
     """What a row has of two speeds in several repeats: `ratios` of the other to the base, their median `ratio`, and
     whether it is above the limit."""
-    ratios = [b / a for a, b in zip(base, other, strict=True)]
-    ratio = statistics.median(ratios)
-    return {"ratio": ratio, "ratios": [round(one, 4) for one in ratios], "held": ratio > limit}
+    found = ratios(base, other)
+    ratio = statistics.median(found)
+    return {"ratio": ratio, "ratios": [round(one, 4) for one in found], "held": ratio > limit}
+
+
+def ratios(base: Sequence[float], other: Sequence[float]) -> list[float]:
+    """Of the other to the base, in each repeat."""
+    return [b / a for a, b in zip(base, other, strict=True)]
 
 
 def ratio_cells(row: Mapping[str, Any], limit: float) -> tuple[str, str, str]:
     """Three cells of a `ratio_row`: the median with the range, the limit, and whether it holds."""
-    ratios = row["ratios"]
-    return f"{row['ratio']:.3f} ({min(ratios):.3f}-{max(ratios):.3f})", f"more than {limit}", verdict(row["held"])
+    found = row["ratios"]
+    return f"{row['ratio']:.3f} ({min(found):.3f}-{max(found):.3f})", f"more than {limit}", verdict(row["held"])
 
 
 def verdict(held: bool) -> str:

@@ -177,6 +177,11 @@ def speed(answers: Sequence[Answer]) -> float:
     return sum(answer.n_tokens - 1 for answer in answers) / sum(answer.generate for answer in answers)
 
 
+def acceptance_length(answers: Sequence[Answer]) -> float:
+    """AL: tokens after each answer's first, for each pass after its prompt's."""
+    return sum(answer.n_tokens - 1 for answer in answers) / sum(answer.passes for answer in answers)
+
+
 def check_idle(clocks: Mapping[str, Callable[[], float]], seconds: float) -> None:
     """Raises LoadError if one of these processes, by its CPU seconds, would slow down the working one."""
     before = {name: clock() for name, clock in clocks.items()}
