@@ -141,7 +141,9 @@ class Tab:
         """Wait until so many answers are complete; the last one's text."""
         found = self.page.locator(".answer:not(.running)")
         sync_api.expect(found).to_have_count(count, timeout=WAIT_MS)
-        return str(found.last.locator(".markdown").last.inner_text())
+        text = found.last.locator(".markdown").last
+        sync_api.expect(text).not_to_be_empty(timeout=WAIT_MS)  # a short answer is complete before what draws it is here
+        return str(text.inner_text())
 
     def sees(self, text: str) -> None:
         sync_api.expect(self.answers().last).to_contain_text(text, timeout=WAIT_MS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import statistics
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -188,19 +189,30 @@ class Proxy(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_behind_a_proxy_whose_server_is_away(open_app: OpenTab) -> None:
+@contextmanager
+def proxied() -> Iterator[str]:
+    """The proxy's URL. Its thread must end with it: it waits for a descriptor, which the next socket would get."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-        Thread(target=proxy.serve_forever, daemon=True).start()
+        thread = Thread(target=proxy.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{proxy.server_port}/ai/"
+        finally:
+            proxy.shutdown()
+            thread.join()
+
+
+def test_behind_a_proxy_whose_server_is_away(open_app: OpenTab) -> None:
+    with proxied() as url:
         with serve() as served:
             Proxy.target = served.url
-            tab = open_app(f"http://127.0.0.1:{proxy.server_port}/ai/")
+            tab = open_app(url)
             tab.ask("count")
             assert tab.done() == COUNT
         tab.expected = (*GONE, "502")
         tab.page.reload()
         expect(banner(tab)).to_contain_text(AWAY)
         assert tab.done() == COUNT
-        proxy.shutdown()
 
 
 # ---- another build ----

@@ -300,6 +300,26 @@ def test_every_sampling_field_can_be_set(tab: Tab) -> None:
     assert {*SamplingParams.__dataclass_fields__} - NOT_SET <= listed
 
 
+HELD_PROPS = """
+  const [fetchNow, released] = [fetch, new Promise((resolve) => (window.release = resolve))];
+  window.fetch = async (url, ...more) => {
+    if (String(url) === "props") await released;
+    return fetchNow(url, ...more);
+  };
+"""
+
+
+def test_settings_that_are_open_before_the_server_is_ready(open_tab: OpenTab, served: Served) -> None:
+    """Its defaults come into the open form, and what was typed meanwhile stays."""
+    tab = open_tab(served.url, init=HELD_PROPS)
+    tab.button("Settings").click()
+    tab.page.locator("#set-top_p").fill("0.5")
+    expect(tab.page.locator("#set-temperature")).to_have_attribute("placeholder", "default")
+    tab.page.evaluate("release()")
+    expect(tab.page.locator("#set-temperature")).to_have_attribute("placeholder", "0.8")
+    expect(tab.page.locator("#set-top_p")).to_have_value("0.5")
+
+
 def test_settings_begin_with_the_servers_defaults(tab: Tab, served: Served) -> None:
     defaults = served.live.http.get("/props").json()["default_generation_settings"]["params"]
     tab.button("Settings").click()

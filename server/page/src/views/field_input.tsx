@@ -1,7 +1,9 @@
 // The input for a field of a request, with its present value.
 
-import { useState } from "preact/hooks";
-import { defaultParams, type FieldSchema, requestFields } from "../server/facts";
+import { useEffect, useState } from "preact/hooks";
+import { useCell } from "../cell";
+import { defaultParams, facts, type FieldSchema, requestFields } from "../server/facts";
+import { chosen } from "../server/models";
 import { type Field, isLong, parse, toText } from "../settings/field";
 import { setField, values } from "../settings/settings";
 
@@ -11,9 +13,32 @@ export interface Form {
   defaults: Record<string, unknown>;
 }
 
-export async function learnForm(): Promise<Form> {
+async function learnForm(): Promise<Form> {
   const [schemas, defaults] = await Promise.all([requestFields(), defaultParams()]);
   return { schemas, defaults };
+}
+
+interface Learned {
+  form: Form | null;
+  /** Why there is no form; empty: it is there, or on its way. */
+  error: string;
+}
+
+/** The form of the chosen model. It is learned again once the server is ready: until then there are no defaults. */
+export function useForm(): Learned {
+  const server = useCell(facts);
+  const model = useCell(chosen);
+  const [learned, setLearned] = useState<Learned>({ form: null, error: "" });
+  useEffect(() => {
+    let isLatest = true;
+    const show = (next: Learned) => isLatest && setLearned(next);
+    void learnForm().then(
+      (form) => show({ form, error: "" }),
+      (why) => show({ form: null, error: String(why.message ?? why) }),
+    );
+    return () => void (isLatest = false);
+  }, [server, model]);
+  return learned;
 }
 
 interface Props {

@@ -1,6 +1,6 @@
 // The settings: a form made of the server's own description of a request.
 
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { useCell } from "../cell";
 import { key, setKey } from "../server/keys";
 import { type Field, fieldOf, isLong, toText } from "../settings/field";
@@ -9,13 +9,11 @@ import {
   values,
 } from "../settings/settings";
 import { Dialog } from "./dialog";
-import { FieldInput, type Form, learnForm } from "./field_input";
+import { FieldInput, type Form, useForm } from "./field_input";
 
 export function SettingsDialog({ onClose }: { onClose: () => void }) {
-  const [form, setForm] = useState<Form | null>(null);
-  const [error, setError] = useState("");
+  const { form, error } = useForm();
   const [round, setRound] = useState(0);
-  useEffect(() => void learnForm().then(setForm, (why) => setError(String(why.message ?? why))), []);
   const count = Object.keys(useCell(values)).length;
   const reset = () => {
     resetFields();

@@ -1,12 +1,11 @@
 // Below the message: whether drafts are shown, and how the next answer is drafted. These are the settings' own fields.
 
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { useCell } from "../../cell";
 import type { FieldSchema } from "../../server/facts";
-import { chosen } from "../../server/models";
 import { fieldOf, toText } from "../../settings/field";
 import { setShowsDrafts, showsDrafts, SWITCHES, values } from "../../settings/settings";
-import { FieldInput, type Form, learnForm } from "../field_input";
+import { FieldInput, useForm } from "../field_input";
 import { Icon } from "../icon";
 
 export function DraftSwitches() {
@@ -24,9 +23,7 @@ export function DraftSwitches() {
 
 function Fields() {
   const set = useCell(values);
-  const model = useCell(chosen);
-  const [form, setForm] = useState<Form | null>(null);
-  useEffect(() => void learnForm().then(setForm, () => setForm(null)), [model]);
+  const { form } = useForm();
   if (!form) return null;
   const { schemas, defaults } = form;
   return (
