@@ -1,25 +1,28 @@
 """What the controller loses: the default against every fixed setting that a user could have chosen, with hindsight.
 
 Usage: python benchmarks/hindsight.py [--drafters dflash ...] [--types q4_0 ...] [--temperatures 0 1]
+       python benchmarks/hindsight.py --real-pair [--temperatures 0 0.8]
        python benchmarks/hindsight.py --files TARGET.gguf DRAFTER.gguf
 
-In one process, on inflated pairs or on two files: all settings answer each prompt in turn. Fixed settings are trees and
-chains of a number of nodes, and no drafts; prompt lookup is on in all of them. The best of them is known only
-afterwards, and has luck on its side: it is the fastest of many. Two files of a real model answer the prompts of
-lookup.py, without its long ones.
+In one process, on inflated pairs, the pair of real_pair.py or on two files: all settings answer each prompt in turn.
+Fixed settings are trees and chains of a number of nodes, and no drafts; prompt lookup is on in all of them. The best of
+them is known only afterwards, and has luck on its side: it is the fastest of many. The pair of real_pair.py answers its
+prompts, a cell for each kind; two files of a real model those of lookup.py, without its long ones.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
-from benchmarks import pairs, real_models, record
+from benchmarks import pairs, real_models, real_pair, record
 from benchmarks.answers import acceptance_length, answers
 from benchmarks.systems import order
 from dflash_local.demo.pocket import DRAFTERS
@@ -83,14 +86,34 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
     return f"{record.table(head, lines)}\n\nTokens per second, medians of the repeats. {footer}\n"
 
 
-def chosen_pairs(args: Any, files: Sequence[Path] | None) -> Iterator[tuple[str, Pair]]:
-    """The pairs by name."""
-    if files:
-        yield files[0].stem, Pair(*files)
-        return
-    for drafter in args.drafters:
-        for ftype in args.types:
-            yield f"{drafter} {ftype.upper()}", pairs.make(args.work, args.shape, ftype, drafter)
+class Cell(NamedTuple):
+    """What is measured at each temperature."""
+
+    name: str
+    pair: Pair
+    prompts: list[dict[str, Any]]
+
+
+def chosen_cells(args: Any, files: Sequence[Path] | None) -> Iterator[Cell]:
+    """By --real-pair, --files, or the names of inflated pairs."""
+    if args.real_pair:
+        yield from real_pair_cells(args.limit)
+    elif files:
+        yield Cell(files[0].stem, Pair(*files), short_prompts(args.limit))
+    else:
+        prompts = record.read_prompts(args.prompts, args.limit)
+        for drafter, ftype in itertools.product(args.drafters, args.types):
+            yield Cell(f"{drafter} {ftype.upper()}", pairs.make(args.work, args.shape, ftype, drafter), prompts)
+
+
+def real_pair_cells(limit: int) -> Iterator[Cell]:
+    """A cell for each kind of prompt, at most `limit` of a kind."""
+    pair = Pair(real_models.fetch(real_pair.MODEL), real_pair.DRAFTER)
+    kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for prompt in record.read_prompts(real_pair.PROMPTS):
+        kinds[prompt["kind"]].append({"messages": prompt["messages"]})
+    for kind, prompts in kinds.items():
+        yield Cell(f"{real_pair.MODEL}, {kind}", pair, record.spread(prompts, limit))
 
 
 def short_prompts(limit: int) -> list[dict[str, Any]]:
@@ -105,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     record.add_pair_options(ap)
     record.add_pair_choices(ap, DRAFTERS, ["q4_0", "q4_k_m", "q8_0"])
     record.add_temperatures_option(ap, 0.0, 1.0)
+    ap.add_argument("--real-pair", action="store_true", help="the pair and the prompts of real_pair.py")
     ap.add_argument("--files", type=Path, nargs=2, metavar=("TARGET", "DRAFTER"), help="a pair of your own")
     ap.add_argument("--trees", nargs="+", type=int, default=[4, 6, 8, 12, 16, 24, 32], metavar="N", help="nodes")
     ap.add_argument("--chains", nargs="+", type=int, default=[4, 8, 16], metavar="N", help="nodes, the anchor counted")
@@ -112,9 +136,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = args.files
     args.files = [file.name for file in files] if files else None  # a record has no paths of this machine
     table = record.Table(ap, args, markdown)
-    prompts = short_prompts(args.limit) if files else record.read_prompts(args.prompts, args.limit)
     options = settings(args.trees, args.chains)
-    for name, pair in chosen_pairs(args, files):
+    for name, pair, prompts in chosen_cells(args, files):
         with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
             list(answers(engine, prompts[:2], args.n_predict, 0.0))  # it learns, as a server has
             for temperature in args.temperatures:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from benchmarks import hindsight
+from benchmarks import hindsight, real_models, real_pair
 from benchmarks.hindsight import DEFAULT, OFF, markdown, measure, settings
 from dflash_local.engine import Engine
 
@@ -59,3 +60,16 @@ def test_settings() -> None:
         "tree 8": {"budget": 8, "draft": "tree"},
         "chain 4": {"budget": 4, "draft": "chain"},
     }
+
+
+def test_the_real_pair_has_a_cell_for_each_kind_of_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_models, "fetch", lambda name: Path(f"{name}.gguf"))
+    args = SimpleNamespace(real_pair=True, limit=4)
+    cells = list(hindsight.chosen_cells(args, None))
+    assert [cell.name for cell in cells] == [
+        f"smollm2, {kind}" for kind in ("functions", "other code", "chat", "edits", "quotes")
+    ]
+    assert [len(cell.prompts) for cell in cells] == [4, 4, 4, 3, 3]
+    assert all(set(prompt) == {"messages"} for cell in cells for prompt in cell.prompts)
+    assert {cell.pair.target.name for cell in cells} == {"smollm2.gguf"}
+    assert all(cell.pair.drafter == real_pair.DRAFTER for cell in cells)

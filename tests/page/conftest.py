@@ -142,7 +142,8 @@ class Tab:
         found = self.page.locator(".answer:not(.running)")
         sync_api.expect(found).to_have_count(count, timeout=WAIT_MS)
         text = found.last.locator(".markdown").last
-        sync_api.expect(text).not_to_be_empty(timeout=WAIT_MS)  # a short answer is complete before what draws it is here
+        # A short answer is complete before what draws it is here.
+        sync_api.expect(text).not_to_be_empty(timeout=WAIT_MS)
         return str(text.inner_text())
 
     def sees(self, text: str) -> None:
