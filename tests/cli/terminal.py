@@ -15,9 +15,11 @@ from typing import Any
 
 import pyte
 
+END = b"\0the end\0"  # of what was written until then; no program writes it
+
 
 class Terminal:
-    """A context manager: `slave` is what programs write to, `screen` what is seen after `look()`."""
+    """A context manager: `slave` is what programs write to, `screen` what is seen after `look()` or `settle()`."""
 
     def __init__(self, columns: int = 80, lines: int = 60) -> None:
         self.master, self.slave = pty.openpty()
@@ -43,9 +45,16 @@ class Terminal:
     def look(self, seconds: float = 0.0) -> None:
         """Show what has been written."""
         while select.select([self.master], [], [], seconds)[0]:
-            data = os.read(self.master, 65536)
-            self.bytes += data
-            self._stream.feed(data)
+            self._show(os.read(self.master, 65536))
+
+    def settle(self) -> None:
+        """Show all that this process has written, however slow the terminal is: an end mark comes behind it."""
+        self.look()  # makes room for the mark
+        os.write(self.slave, END)
+        data = b""
+        while not data.endswith(END):
+            data += os.read(self.master, 65536)
+        self._show(data.removesuffix(END))
 
     def until(self, mark: str, timeout: float = 60.0) -> None:
         """Look until `mark` is on the screen."""
@@ -68,3 +77,7 @@ class Terminal:
     def struck(self) -> str:
         """What is struck out."""
         return "".join(cell.data for cell in self.cells() if cell.strikethrough)
+
+    def _show(self, data: bytes) -> None:
+        self.bytes += data
+        self._stream.feed(data)

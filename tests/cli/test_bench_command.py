@@ -107,7 +107,7 @@ def test_bar(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
             with monkeypatch.context() as patch, terminal.file() as file:
                 patch.setattr(sys, "stderr", file)
                 assert cli.main([*argv, *more, "--format", "csv"]) == 0
-            terminal.look(0.05)
+            terminal.settle()
             if not more:
                 assert terminal.text() == ""  # it goes when all is done
                 shown = terminal.bytes.decode()

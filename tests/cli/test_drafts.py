@@ -203,11 +203,11 @@ def show(monkeypatch: pytest.MonkeyPatch, terminal: Terminal, passes: Sequence[A
         for one in passes:
             view.on_pass(one)
             view.content("".join(one["tokens"]))
-            terminal.look(0.02)
+            terminal.settle()
             seen.append((terminal.text(), terminal.struck()))
         view.end()
         view.figures(TIMINGS)
-    terminal.look(0.02)
+    terminal.settle()
     return seen
 
 
@@ -241,7 +241,7 @@ def test_nothing_of_an_answer_is_lost_at_the_end_of_lines(colours: pytest.Monkey
         seen = show(colours, terminal, passes)
         with bare.file() as file:
             file.write("".join("".join(one["tokens"]) for one in passes) + "\n")
-        bare.look(0.02)
+        bare.settle()
         assert sum(bool(struck) for _, struck in seen) > 10
         assert terminal.text()[: terminal.text().rindex("[")].rstrip("\n") == bare.text()
 
@@ -326,7 +326,7 @@ def test_a_chat_on_a_terminal(pocket: dict[str, Path]) -> None:
     """The pocket pair: its answer is tinted, and the toggle works."""
     env = {name: value for name, value in os.environ.items() if name not in FOREIGN} | TERMINAL
     with Terminal(90) as terminal, subprocess.Popen(
-        command(pocket, "--show", "drafts"),
+        command(pocket, "--show", "drafts", "--budget", "16"),
         env=env, stdin=terminal.slave, stdout=terminal.slave, stderr=terminal.slave, start_new_session=True,
     ) as process:  # fmt: skip
         try:

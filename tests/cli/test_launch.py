@@ -417,8 +417,10 @@ def test_another_program_at_the_port(recorder: Recorder, capsys: pytest.CaptureF
 
     with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
-        text = refused(capsys, "codex", "--port", str(other.server_port), "-m", "x.gguf")
-        other.shutdown()
+        try:
+            text = refused(capsys, "codex", "--port", str(other.server_port), "-m", "x.gguf")
+        finally:
+            other.shutdown()
     assert "not as dflash-local" in text and "--port N" in text
 
 

@@ -243,7 +243,6 @@ def test_a_server_may_send_no_done() -> None:
 # ---- launch ----
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("data", "is_silent", "message"),
     [
@@ -262,8 +261,14 @@ def test_a_server_may_send_no_done() -> None:
     ],
 )
 def test_launch_says_what_is_wrong(
-    data: bytes, is_silent: bool, message: str, capsys: pytest.CaptureFixture[str]
+    data: bytes,
+    is_silent: bool,
+    message: str,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if is_silent:  # the others answer, however late
+        request.getfixturevalue("impatient")
     with raw_server(data, is_silent=is_silent) as server:
         assert cli.main(["launch", "codex", "--url", server.url, "--print"]) == 1
     assert message in two_lines(capsys.readouterr().err)[0] + "\n"

@@ -299,11 +299,10 @@ def test_cancel_frees_the_slot_within_one_step() -> None:
         gate.release(3)
         wait_until(lambda: native.n_steps == 3)
         generation.cancel()
-        gate.release()  # the step that was running
+        gate.release()  # the step that was running, if it had begun
         done = generation.result(PATIENCE)
         assert done.finish_reason == "cancelled"
-        assert native.n_steps == 4
-        assert done.text == "x" * 13
+        assert (native.n_steps, done.text) in ((3, "x" * 9), (4, "x" * 13))
         assert engine.n_running == 0
         generation.cancel()  # no effect any more
 

@@ -17,7 +17,7 @@ from dflash_local.diagnose.memory import Sizes, default_context
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
-from dflash_local.native import AcceptRule, DraftMode, NativeEngine
+from dflash_local.native import AcceptRule, DraftMode, NativeEngine, StepUpdate
 from tests.fast import some_fast
 from tests.patience import PATIENCE
 
@@ -287,11 +287,17 @@ def test_prompts_are_read_in_the_order_of_their_arrival(make: Make) -> None:
 def test_who_follows_a_reader_that_goes_away_reads_on(make: Make, alone: Any) -> None:
     engine = make(n_batch=16, n_ubatch=16)
     prompt = words("leader", 800)
+    step = engine._native.step
+
+    def step_until_it_goes() -> list[StepUpdate]:
+        updates = step()
+        if engine._native.stats()["rows"] >= 200:
+            reader.cancel()
+        return updates
+
     with held(engine):
         reader, follower = (engine.submit(prompt, GREEDY, max_tokens=10) for _ in range(2))
-    while engine.stats()["rows"] < 200:
-        pass
-    reader.cancel()
+        engine._native.step = step_until_it_goes  # type: ignore[method-assign]
     assert follower.result(60).tokens == alone(prompt, max_tokens=10).tokens
     assert 0 < follower.result().cached_tokens < 799
 

@@ -6,16 +6,19 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dflash_local.engine import Completion, Engine, SamplingParams
+from dflash_local.engine import Completion, Engine, SamplingParams, SlotFile
 from dflash_local.errors import QueueFullError, RequestError
+from dflash_local.native import StepUpdate
 from tests.convert import samples
 from tests.gguf_files import numbers, rewritten
+from tests.patience import PATIENCE, wait_until
 from tests.trees import models
 
 ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
@@ -157,11 +160,19 @@ def test_no_room_is_told_apart(make: Make, tmp_path: Path) -> None:
     say(engine, words(engine, 700), 5, id_slot=0)
     engine.save_slot(0, tmp_path / "slot")
     engine.erase_slot(0)
+    step, restored = engine._native.step, list[Future[SlotFile]]()
+
+    def step_and_restore() -> list[StepUpdate]:
+        updates = step()
+        if not restored and engine._native.stats()["rows"] > 1400:
+            restored.append(engine.restore_slot_soon(0, tmp_path / "slot"))
+        return updates
+
+    engine._native.step = step_and_restore  # type: ignore[method-assign]
     running = engine.submit(words(engine, 600), ENDLESS, max_tokens=300, id_slot=1)
-    while not engine.stats()["rows"] > 1400:
-        pass
+    wait_until(lambda: bool(restored))
     with pytest.raises(QueueFullError, match="no room for 704 tokens"):
-        engine.restore_slot(0, tmp_path / "slot")
+        restored[0].result(PATIENCE)
     assert running.result(60).finish_reason == "length"
     assert engine.restore_slot(0, tmp_path / "slot").n_tokens == 704
 

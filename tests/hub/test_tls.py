@@ -98,6 +98,8 @@ def test_a_server_that_breaks_off(waits: list[float]) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, daemon=True).start()
-        error = failure(f"https://127.0.0.1:{listener.getsockname()[1]}")
-        listener.shutdown(socket.SHUT_RDWR)
+        try:
+            error = failure(f"https://127.0.0.1:{listener.getsockname()[1]}")
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
     assert "EOF" in error.message and (error.status, len(waits)) == (0, 3)

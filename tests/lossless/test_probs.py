@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.drafter_choice import DFLASH, write_costs
 from dflash_local import Engine
 from dflash_local.engine import Completion, TokenProb, TreeRows
 from dflash_local.errors import RequestError
@@ -31,10 +32,18 @@ DRAFTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module", params=["", "hybrid-"])
-def engine(request: pytest.FixtureRequest, pocket: dict[str, Path]) -> Iterator[Engine]:
-    drafter = pocket["hybrid-dflash" if request.param else "dflash2"]
-    with open_engine(pocket[f"{request.param}target"], drafter, n_threads=2, n_slots=4) as engine:
-        yield engine
+def engine(
+    request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """With given costs: whether drafting pays must not depend on what else the machine does."""
+    target, drafter = pocket[f"{request.param}target"], pocket["hybrid-dflash" if request.param else "dflash2"]
+    costs = tmp_path_factory.mktemp("costs") / "costs.json"
+    write_costs(costs, [DFLASH])
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DFLASH_FIXED_COSTS", "1")
+        with open_engine(target, drafter, n_threads=2, n_slots=4, warmup=True, cost_cache=costs) as engine:
+            assert engine.stats()["cost_source"] == "cache"
+            yield engine
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tests.media.samples import saved
 from tests.patience import wait_until
 from tests.projector_files import projector_file
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 LAYERS, SIDE = 40, 256  # of an encoder that takes as long as hundreds of steps
 STEPS = 100  # of the other slot alone, which are measured before

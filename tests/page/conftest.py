@@ -134,6 +134,11 @@ class Tab:
         self.page.fill("#message", text)
         self.page.keyboard.press("Enter")
 
+    def imports(self, file: Path) -> None:
+        # Before it has read what it keeps, what is imported would be lost.
+        sync_api.expect(self.button("Import")).to_be_enabled()
+        self.page.set_input_files("input[accept='.json']", file)
+
     def answers(self) -> Any:
         return self.page.locator(".answer")
 
@@ -157,6 +162,8 @@ class Tab:
         assert unexpected == []
 
 
+# What the console says of a server that has ended.
+GONE = ("ERR_CONNECTION_REFUSED", "ERR_FAILED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
 BLOCKED = "Service Worker registration blocked by Playwright"  # as DESKTOP says
 DESKTOP: dict[str, Any] = {"viewport": {"width": 1200, "height": 820}, "service_workers": "block"}
 OpenTab = Callable[..., Tab]

@@ -19,14 +19,13 @@ from playwright.sync_api import expect
 from dflash_local.server.page_file import PageFile, page_files
 from dflash_local.server.routes import page as page_route
 from dflash_local.server.settings import Settings
-from tests.page.conftest import FLAGS, WAIT_MS, OpenTab, Served, Tab, browser_path, faults, serve
+from tests.page.conftest import FLAGS, GONE, WAIT_MS, OpenTab, Served, Tab, browser_path, faults, serve
 from tests.page.first_paint import first_paint
 from tests.page.icons import SIZES
 from tests.page.scripts import COUNT
 from tests.patience import PATIENCE, wait_until
 
 AWAY = "The server is away."
-GONE = ("ERR_CONNECTION_REFUSED", "ERR_FAILED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
 KEPT = """async () => {
   const names = await caches.keys();
   const lists = names.map(async (name) => [name, (await (await caches.open(name)).keys()).map(({ url }) => url)]);
@@ -305,6 +304,11 @@ def test_the_first_paint_waits_for_little(served: Served, browser: Any) -> None:
     """The page is there while what draws answers is not; without it answers are plain text."""
     page = browser.new_context(service_workers="block").new_page()
     held: list[Any] = []
+
+    def is_held() -> bool:
+        page.title()  # meanwhile the route's handler runs
+        return bool(held)
+
     page.route("**/page/rest-*.js", lambda route: held.append(route))
     page.goto(served.url, wait_until="commit")
     expect(page.locator(".welcome h1")).to_have_text("Qwen3-8B-Q4_K_M")
@@ -312,6 +316,7 @@ def test_the_first_paint_waits_for_little(served: Served, browser: Any) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".answer.done")).to_have_count(1)
     expect(page.locator(".answer .markdown")).to_be_empty()
+    wait_until(is_held)
     held[0].abort()
     expect(page.locator(".answer .markdown")).to_contain_text("## A short tour")
     page.context.close()

@@ -254,7 +254,7 @@ def test_export_and_import(tab: Tab, open_tab: OpenTab, served: Served, tmp_path
     file = tmp_path / "conversations.json"
     download.value.save_as(file)
     other = open_tab(served.url)
-    other.page.set_input_files("input[accept='.json']", file)
+    other.imports(file)
     other.page.locator(".conversations .title").click()
     assert other.done() == "You said: keep this"
     other.page.reload()
@@ -264,7 +264,7 @@ def test_export_and_import(tab: Tab, open_tab: OpenTab, served: Served, tmp_path
     markdown = Path(download.value.path()).read_text(encoding="utf-8")
     assert markdown == "# keep this\n\n## You\n\nkeep this\n\n## Assistant\n\nYou said: keep this\n"
     file.write_text('{"format": "another"}')
-    other.page.set_input_files("input[accept='.json']", file)
+    other.imports(file)
     expect(other.page.locator(".notice")).to_contain_text("has no conversations of dflash-local")
 
 
@@ -378,6 +378,7 @@ def test_a_key_is_asked_for(open_tab: OpenTab) -> None:
 
 def test_keyboard(tab: Tab, served: Served) -> None:
     press = tab.page.keyboard.press
+    expect(tab.page.locator(".composer .send")).to_be_enabled()
     tab.page.locator("#message").click()
     tab.page.keyboard.type("two")
     press("Shift+Enter")

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
-from tests.page.conftest import OpenTab, Served, Tab, faults, serve
+from tests.page.conftest import GONE, OpenTab, Served, Tab, faults, serve
 from tests.patience import wait_until
 from tests.server.live import live
 from tests.server.test_router import folder, model, routing  # noqa: F401
@@ -225,7 +225,7 @@ def test_a_server_that_is_gone(open_tab: OpenTab) -> None:
     with serve(info=INFO) as served:
         tab = open_machine(open_tab, served.url)
         expect(card(tab, "slots")).to_be_visible()
-    tab.expected = ("ERR_CONNECTION_REFUSED",)
+    tab.expected = GONE
     expect(tab.page.get_by_role("alert")).to_contain_text("The server does not answer")
     expect(card(tab, "slots")).to_be_visible()
 

@@ -170,6 +170,7 @@ def test_pictures_are_pasted_and_dropped(seeing: Tab, tmp_path: Path, event: str
 
 
 def test_a_drop_says_where_it_goes(seeing: Tab) -> None:
+    expect(seeing.page.locator(PICTURES)).to_have_count(1)  # by then shortcuts are heard
     seeing.page.keyboard.press("Alt+m")
     expect(seeing.page.locator(".machine")).to_be_visible()
     fire(seeing, "dragover", "body", {"name": "a.txt", "type": "text/plain", "text": "hello"})
@@ -416,7 +417,7 @@ def test_export_and_import(seeing: Tab, open_tab: OpenTab, sighted: Served, tmp_
     markdown = Path(download.value.path()).read_text(encoding="utf-8")
     assert "## You\n\n(Attached: house.png, voice.wav)\n\nkeep this\n" in markdown
     other = open_tab(sighted.url)
-    other.page.set_input_files("input[accept='.json']", file)
+    other.imports(file)
     other.page.locator(".conversations .title").click()
     other.page.reload()
     is_shown(other, other.page.locator(".question .picture img"))
@@ -432,7 +433,7 @@ def test_an_import_takes_only_pictures_and_audio(seeing: Tab, tmp_path: Path) ->
         conversation = {"id": "c", "title": "c", "leaf": "t", "turns": [turn]}
         told = {"format": "dflash-local conversations", "version": 1, "conversations": [conversation]}
         (tmp_path / "file.json").write_text(json.dumps(told))
-        seeing.page.set_input_files("input[accept='.json']", tmp_path / "file.json")
+        seeing.imports(tmp_path / "file.json")
 
     imported("image/png", "https://example.org/a.png")
     expect(notice(seeing)).to_contain_text("a file of a turn is incomplete")
@@ -460,6 +461,7 @@ def test_undo_brings_pictures_back_and_a_removal_frees_them(seeing: Tab, tmp_pat
     is_shown(seeing, seeing.page.locator(".question .picture img"))
     assert len(seeing.page.evaluate(KEPT)) == 1
     remove()
+    wait_until(lambda: seeing.page.evaluate(KEPT.replace('"media"', '"turns"')) == [])
     seeing.page.reload()
     expect(seeing.page.locator(".welcome h1")).to_be_visible()
     wait_until(lambda: seeing.page.evaluate(KEPT) == [])

@@ -14,7 +14,7 @@ from pathlib import Path
 from dflash_local.native import library_path, load
 
 # The names that the other libraries were linked with: one by another name would be a second copy.
-GGML, RPC = "libggml.so.0", "libggml-rpc.so.0"
+GGML, RPC = "libggml.so", "libggml-rpc.so"
 
 
 def has_rpc() -> bool:

@@ -102,8 +102,10 @@ def answering(data: bytes) -> Iterator[str]:
                         client.sendall(data)
 
         threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def hello(major: int, minor: int, patch: int, own_ops: int = 0) -> bytes:

@@ -245,7 +245,7 @@ def test_choices_need_not_wait_for_the_slot_of_the_first() -> None:
     native = FakeNative(b"hello " * 20, n_slots=4, info=NEEDED, gate=gate)
     with live(lambda _progress: Engine.over(native), Settings()) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.http.post, "/infill", json={**EDIT, **VSCODE, "n_indent": None})
-        wait_until(lambda: len(native.prepared) == 3)
+        wait_until(lambda: server.engine.n_running + server.engine.n_waiting == 3)
         gate.release(1000)
         assert [one["id_slot"] for one in asked.result().raise_for_status().json()] == [0, 1, 2]
 

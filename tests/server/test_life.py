@@ -191,7 +191,7 @@ def test_disconnect_while_waiting_leaves_the_queue() -> None:
 
 
 def test_engine_death_is_told_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_life, "DEATH_GRACE", 0.5)
+    monkeypatch.setattr(engine_life, "DEATH_GRACE", PATIENCE)
     native, gate = gated()
     with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
         running = pool.submit(server.http.post, PATHS[0], json=BODY)
@@ -207,7 +207,15 @@ def test_engine_death_is_told_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -
         assert server.http.post(PATHS[0], json=BODY).status_code == 500
         health = server.http.get("/health")
         assert (health.status_code, health.json()["error"]["code"]) == (503, "engine_dead")
-        wait_until(lambda: not reachable(server.url))  # after the grace it ends by itself
+
+
+def test_a_server_ends_some_time_after_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_life, "DEATH_GRACE", 0.1)
+    native = FakeNative()
+    native.fail_next_step = "the device is gone"
+    with live(lambda _: Engine.over(native)) as server:
+        server.engine.submit([1])
+        wait_until(lambda: not reachable(server.url))
 
 
 def test_death_in_mid_stream_is_an_event() -> None:
@@ -250,6 +258,7 @@ def test_a_long_step_does_not_hold_up_a_scrape(monkeypatch: pytest.MonkeyPatch) 
         assert "llamacpp:requests_processing 1" in server.http.get("/metrics", timeout=PATIENCE).text
         gate.release(100)
         assert answer.result(PATIENCE).status_code == 200
+        monkeypatch.setattr(engine_life, "STATS_PATIENCE", PATIENCE)
         assert "dflash:choices_total" in server.http.get("/metrics").text
 
 

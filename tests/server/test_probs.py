@@ -292,6 +292,7 @@ def pocket_server(pocket: dict[str, Path]) -> Iterator[Live]:
 def test_drafted_answers_tell_what_plain_ones_do(pocket_server: Live) -> None:
     messages = [{"role": "user", "content": "What is 48 plus 24?"}]
     body = {"messages": messages, "temperature": 1, "seed": 3, "logprobs": True, "top_logprobs": 4, "max_tokens": 60}
+    body |= {"budget": 8}  # on a busy machine its own choice may be not to draft
     answers = [post(pocket_server, "/v1/chat/completions", body | {"draft": draft}) for draft in ("tree", "off")]
     drafted, plain = (answer["choices"][0] for answer in answers)
     assert answers[0]["timings"]["draft_n_accepted"] > 0

@@ -101,9 +101,11 @@ def test_it_is_cancelled_by_its_name(server: Live, gate: threading.Semaphore) ->
 
 
 def test_a_new_one_of_the_same_name_takes_its_place(server: Live, gate: threading.Semaphore) -> None:
+    left = cancels(server)
     sock = _ask(server, "twice")
     wait_until(lambda: _busy(server) == 1)
     second = _ask(server, "twice")
+    assert left.wait(PATIENCE)  # the first one ends, and the second one is what is found
     gate.release(1000)
     wait_until(lambda: [told["is_done"] for told in looked_up(server, "twice")] == [True])
     assert said(kept(server, "twice").text) == TEXT.decode()
