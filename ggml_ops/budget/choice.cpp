@@ -121,6 +121,10 @@ const std::vector<float> * value_profile::at(int32_t length) const {
 
 // ---- choice of the block length ----
 
+// A longer block is preferred while it has so much of the best one's rate. What it is worth is then known for all
+// lengths, whereas a short one that was chosen in a hard passage hides that the text behind its end is easy again.
+static constexpr double NEARLY = 0.95;
+
 length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
     const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows) {
     const int32_t n_slots = (int32_t) slots.size();
@@ -151,7 +155,7 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
     }
     // Longest first: a new slot starts with the whole block, and an old one checks again whether more would pay off.
     for (auto c = choices.rbegin(); c != choices.rend(); ++c) {
-        if (c->rate == 0 || c->rate >= 0.99 * top) {
+        if (c->rate == 0 || c->rate >= NEARLY * top) {
             c->known = top;
             return *c;
         }
@@ -230,30 +234,30 @@ void drafter_turns::new_text() {
 // ---- draft_switch ----
 
 bool draft_switch::draft_now() {
-    if (rest_ > 0 && --rest_ == 0) {   // one trial step, judged on its own
-        recent_certain_ = recent_expected_ = recent_ms_ = 0;
-    }
+    rest_ = std::max(0, rest_ - 1);
     return rest_ == 0;
 }
 
 void draft_switch::observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate) {
-    accepted_        = LONG * accepted_ + accepted;
-    expected_        = LONG * expected_ + expected;
-    recent_certain_  = SHORT * recent_certain_ + n_slots;
-    recent_expected_ = SHORT * recent_expected_ + expected;
-    recent_ms_       = SHORT * recent_ms_ + ms;
-    if (rate() < plain_rate) {
+    accepted_ = LONG * accepted_ + accepted;
+    expected_ = LONG * expected_ + expected;
+    // What was accepted varies a lot between steps, what was expected may be wrong for long.
+    const double tokens = n_slots + 0.5 * (accepted + expected * bias());
+    recent_tokens_      = SHORT * recent_tokens_ + tokens;
+    recent_ms_          = SHORT * recent_ms_ + ms;
+    loss_               = std::max(0.0, loss_ + (plain_rate * ms - tokens) / n_slots);
+    if (loss_ > LIMIT) {
+        loss_    = LIMIT;
         backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
         rest_    = backoff_;
-    } else {
+    } else if (loss_ < 0.5 * LIMIT) {
         backoff_ = 0;
     }
 }
 
 void draft_switch::new_text() {
-    if (rest_ > 0) {
-        rest_ = 1;   // the next step is a trial
-    }
+    loss_ = std::min(loss_, LIMIT - CREDIT);
+    rest_ = std::min(rest_, 1);   // the next step is a trial
 }
 
 }   // namespace dflash

@@ -99,9 +99,11 @@ class drafter_turns {
     int32_t                 current_ = -1;
 };
 
-// Whether to draft at all: compares the expected yield of drafts, corrected by what was accepted so far, with the yield
-// of plain decoding. If drafts lose, it rests and retries at growing intervals. "A user must never be slower than
-// without us."
+// Whether to draft at all. It keeps account of what drafts lose: the tokens that plain decoding would have written in
+// the time of a step with drafts, less those that came. Gains make up for losses, but are not saved up for later ones
+// (a one-sided CUSUM: Page, "Continuous inspection schemes", Biometrika 1954). Where the loss reaches a limit, drafts
+// rest, and are tried again at growing intervals. So hard passages of a text that gains don't stop drafts, and a text
+// that loses costs little, however small the loss of a step is. "A user must never be slower than without us."
 class draft_switch {
   public:
     bool draft_now();   // once per step
@@ -110,18 +112,19 @@ class draft_switch {
     void observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate);
     void new_text();   // a new answer begins: try again soon
     bool resting() const { return rest_ > 0; }
-    // Expected tokens per ms of steps with drafts.
-    double rate() const { return recent_ms_ > 0 ? (recent_certain_ + recent_expected_ * bias()) / recent_ms_ : 0; }
+    // Tokens per ms of the last steps with drafts.
+    double rate() const { return recent_ms_ > 0 ? recent_tokens_ / recent_ms_ : 0; }
 
   private:
     static constexpr int32_t MIN_REST = 4, MAX_REST = 512;
-    // Yields vary a lot between steps, expectations only a little, so the sums of yields decay more slowly.
-    static constexpr double LONG = 0.98, SHORT = 0.7, PRIOR = 12;
-    double                  bias() const { return (PRIOR + accepted_) / (PRIOR + expected_); }
+    static constexpr double  LIMIT  = 3;   // tokens of each slot
+    static constexpr double  CREDIT = 1;   // of them, that a new answer may lose before drafts rest again
+    static constexpr double  LONG = 0.98, SHORT = 0.7, PRIOR = 12;
+    double                   bias() const { return (PRIOR + accepted_) / (PRIOR + expected_); }
 
-    double accepted_ = 0, expected_ = 0;   // draft tokens, slowly decaying sums
-    // quickly decaying sums: certain tokens, expected draft tokens, cost
-    double  recent_certain_ = 0, recent_expected_ = 0, recent_ms_ = 0;
+    double  accepted_ = 0, expected_ = 0;         // draft tokens, slowly decaying sums
+    double  recent_tokens_ = 0, recent_ms_ = 0;   // quickly decaying sums
+    double  loss_ = 0;                            // tokens of each slot
     int32_t rest_ = 0, backoff_ = 0;
 };
 

@@ -305,9 +305,11 @@ double controller::cut_automatic(
         values.push_back(values_of(s->drafts.tree));
     }
     // Slots with a fixed budget pay for their share of the drafter's pass; only the rest is charged here.
-    const double      share    = (double) automatic.size() / (double) (automatic.size() + n_others);
-    const double      fixed_ms = next.draft_ms.value_or(0) * share + costs_.other_ms;
-    const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
+    const double share    = (double) automatic.size() / (double) (automatic.size() + n_others);
+    const double fixed_ms = next.draft_ms.value_or(0) * share + costs_.other_ms;
+    // A quotation is mostly one step among others: the pass after it has their width again.
+    const double      rebuilds = next.draft_ms ? 1 : 2;
+    const last_pass   last     = { last_rows_ - n_fixed, rebuilds * costs_.rebuild_ms };
     const node_choice best =
         best_nodes(values, costs_.verify, next.choice.n_attended, fixed_ms, next.choice.tree_rows - n_fixed, last);
     for (size_t i = 0; i < automatic.size(); ++i) {
@@ -379,6 +381,13 @@ void controller::learn_values(slot & s) const {
     s.learned.drafters[s.drafts.drafter].values.observe(length, lengths, depths, values);
 }
 
+// Of the pass's drafter pass, without what had to be injected beside its block: after a rest that is much, and due
+// anyway.
+double controller::usual_draft_ms(const pass_record & pass, int32_t n_slots) const {
+    const double usual = costs_.drafts[pass.choice.drafter].at(n_slots * pass.choice.length);
+    return usual > 0 ? std::min(usual, *pass.draft_ms) : *pass.draft_ms;
+}
+
 void controller::observe_verify(const std::vector<slot> & slots, const pass_record & pass) {
     const double rebuild_ms = pass.n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms;
     const double ms         = costs_.fixed ? costs_.verify.at(pass.n_rows) + rebuild_ms : pass.verify_ms;
@@ -394,9 +403,10 @@ void controller::observe_verify(const std::vector<slot> & slots, const pass_reco
             }
         }
         costs_.verify.observe(pass.n_rows, n_cells, ms - rebuild_ms);
-        if (pass.draft_ms) {
-            switch_.observe(n_slots, n_tokens - n_slots, pass.expected_tokens - n_slots,
-                *pass.draft_ms + ms + costs_.other_ms, plain_rate(n_slots, pass.choice.n_attended));
+        if (pass.draft_ms && reason_ != reason::fixed) {
+            const double step_ms = usual_draft_ms(pass, n_slots) + ms - rebuild_ms + costs_.other_ms;
+            switch_.observe(n_slots, n_tokens - n_slots, pass.expected_tokens - n_slots, step_ms,
+                plain_rate(n_slots, pass.choice.n_attended));
         }
         padding_.width().observe(pass.n_rows, costs_.verify.width(n_nodes), costs_.verify);
     } else {

@@ -112,6 +112,7 @@ class controller {
 
   private:
     step_choice          plain_choice(const std::vector<slot> & slots, int32_t room) const;
+    double               usual_draft_ms(const pass_record & pass, int32_t n_slots) const;
     void                 set_reason(dflash::reason why);
     dflash::reason       reason_of(const slot & s, const pass_record & next) const;
     std::vector<int32_t> block_lengths(int32_t n_max, int32_t drafter) const;
