@@ -9,7 +9,6 @@ The temperatures take turns in one engine: what was learned in one round is ther
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,16 +18,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
-import numpy as np
-
 from benchmarks import record
+from benchmarks.pass_times import FIXED_COSTS, Curve, PassTimes
 from dflash_local import Engine, SamplingParams
 from dflash_local.demo.pocket import HYBRID, bundled_pair, with_mtp
 from dflash_local.draft_options import DraftKind
-from dflash_local.generation import Step
-from dflash_local.native import Origin
-
-Curve = Mapping[int, float]  # milliseconds by rows or block tokens
 
 VERIFY: Curve = {1: 18, 2: 18.5, 4: 20, 8: 24, 12: 29, 16: 33, 24: 44, 32: 55, 64: 100}
 DFLASH: Curve = {4: 3.0, 8: 4.0, 12: 5.0, 16: 6.0}
@@ -37,25 +31,8 @@ KINDS: tuple[DraftKind, ...] = ("mtp", "dflash", "auto")
 WITHIN = 0.03  # of the better one alone
 
 
-def cost(curve: Curve, n: int) -> float:
-    return float(np.interp(n, list(curve), list(curve.values())))
-
-
-def write_costs(path: Path, drafts: Sequence[Curve]) -> None:
-    """The engine's file of pass times."""
-    curves = [{str(n): ms for n, ms in curve.items()} for curve in (VERIFY, *drafts)]
-    costs = {"format": 4, "verify_ms": curves[0], "drafts_ms": curves[1:], "rebuild_ms": 0.0, "cell_ms": 0.0}
-    path.write_text(json.dumps(costs))
-
-
-def milliseconds(steps: Sequence[Step], drafts: Sequence[Curve]) -> float:
-    total, drafter = 0.0, 0
-    for step in steps:
-        if len(drafts) > 1 and step.tree and len(step.tree.origins) > 1:
-            drafter = int(Origin.MTP in step.tree.origins)
-        total += cost(VERIFY, step.n_nodes) if step.n_nodes else 0.0
-        total += cost(drafts[drafter], step.n_denoised) if step.n_denoised > 1 else 0.0
-    return total
+def pass_times(drafts: Sequence[Curve]) -> PassTimes:
+    return PassTimes(VERIFY, drafts)
 
 
 def measure(
@@ -65,7 +42,8 @@ def measure(
     mtp = {n: (n - 1) * mtp_ms for n in MTP_LENGTHS}
     drafts: list[Curve] = [*([DFLASH] if kind != "mtp" else []), *([mtp] if kind != "dflash" else [])]
     costs, drafter = folder / "costs.json", None if kind == "mtp" else bundled_pair(HYBRID).drafter
-    write_costs(costs, drafts)
+    times = pass_times(drafts)
+    times.write(costs)
     rounds = []
     with Engine(folder / "target.gguf", drafter, n_ctx=1024, n_threads=1, lookup=False, draft_kind=kind,
                 cost_cache=costs) as engine:  # fmt: skip
@@ -75,7 +53,7 @@ def measure(
                 prompt = engine.apply_chat({"messages": messages}).prompt
                 sampling = SamplingParams(temperature=temperature, seed=100 * number + seed, ignore_eos=temperature > 0)
                 answer = engine.generate(prompt, sampling, max_tokens=n_predict, trace=True, return_drafts=True)
-                ms, n_tokens = ms + milliseconds(answer.steps, drafts), n_tokens + len(answer.tokens) - 1
+                ms, n_tokens = ms + times.milliseconds(answer.steps), n_tokens + len(answer.tokens) - 1
             rounds.append(ms / n_tokens)
     return rounds
 
@@ -91,7 +69,7 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    os.environ["DFLASH_FIXED_COSTS"] = "1"
+    os.environ[FIXED_COSTS] = "1"
     ap = record.parser(__doc__, "drafter_choice", n_predict=96, repeats=2, limit=28)
     ap.add_argument("--mtp-ms", type=float, nargs="+", default=[1.0, 1.8], help="of one MTP pass (default: 1.0 1.8)")
     record.add_temperatures_option(ap, 0.0, 1.0)

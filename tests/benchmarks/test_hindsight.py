@@ -10,8 +10,10 @@ from typing import Any, cast
 import pytest
 
 from benchmarks import hindsight, real_models, real_pair
-from benchmarks.hindsight import DEFAULT, OFF, markdown, measure, settings
-from dflash_local.engine import Engine
+from benchmarks.hindsight import DEFAULT, OFF, markdown, measure, settings, speed
+from benchmarks.pass_times import PassTimes
+from dflash_local.engine import Completion, Engine
+from dflash_local.generation import Step
 
 OPTIONS = settings([8], [4])
 # Milliseconds of a token by setting: the chain is the fastest of the fixed ones, but for a lucky repeat of the tree.
@@ -73,3 +75,10 @@ def test_the_real_pair_has_a_cell_for_each_kind_of_prompt(monkeypatch: pytest.Mo
     assert all(set(prompt) == {"messages"} for cell in cells for prompt in cell.prompts)
     assert {cell.pair.target.name for cell in cells} == {"smollm2.gguf"}
     assert all(cell.pair.drafter == real_pair.DRAFTER for cell in cells)
+
+
+def test_speed_by_a_table_of_pass_times() -> None:
+    steps = [Step(1, 0, 0, 0, 0, "", 9.0, 9.0), *(Step(2, n, 1, 4, 1, "", 9.0, 9.0) for n in (4, 4, 8))]
+    answer = cast(Completion, SimpleNamespace(steps=steps, timings=SimpleNamespace(n_steps=6, predicted_ms=60.0)))
+    times = PassTimes({1: 2.0, 8: 9.0}, [{4: 1.0}], rebuild_ms=0.5)
+    assert speed([answer]) == 100 and speed([answer], times) == pytest.approx(6 / (5 + 5 + 9 + 3 * 1 + 0.5) * 1e3)

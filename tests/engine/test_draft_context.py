@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.draft_window import al_of, talk
-from benchmarks.drafter_choice import DFLASH, write_costs
+from benchmarks.drafter_choice import DFLASH, pass_times
 from dflash_local import Engine
 from tests.fast import some_fast
 
@@ -71,7 +71,7 @@ def test_how_far_back_to_look_is_learned(
     pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pocket drafter was trained with 512 tokens: a ring of 256 cannot look further, one of 4096 need not."""
-    write_costs(tmp_path / "costs.json", [DFLASH])
+    pass_times([DFLASH]).write(tmp_path / "costs.json")
     monkeypatch.setenv("DFLASH_FIXED_COSTS", "1")
     short, windows = al_of_a_long_talk(pocket, tmp_path / "costs.json", 256)
     assert set(windows) == {"0"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.drafter_choice import DFLASH, write_costs
+from benchmarks.drafter_choice import DFLASH, pass_times
 from dflash_local import Engine
 from dflash_local.engine import Completion
 from dflash_local.errors import RequestError
@@ -30,7 +30,7 @@ def engine(
     target = pocket["hybrid-target" if "hybrid" in request.param else "target"]
     drafter = None if request.param == "none" else pocket[request.param]
     costs = tmp_path_factory.mktemp("costs") / "costs.json"
-    write_costs(costs, [] if drafter is None else [DFLASH])
+    pass_times([] if drafter is None else [DFLASH]).write(costs)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DFLASH_FIXED_COSTS", "1")
         with open_engine(target, drafter, n_threads=2, n_slots=2, warmup=True, cost_cache=costs) as engine:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.drafter_choice import DFLASH, write_costs
+from benchmarks.drafter_choice import DFLASH, pass_times
 from dflash_local import Engine
 from dflash_local.engine import Completion, TokenProb, TreeRows
 from dflash_local.errors import RequestError
@@ -38,7 +38,7 @@ def engine(
     """With given costs: whether drafting pays must not depend on what else the machine does."""
     target, drafter = pocket[f"{request.param}target"], pocket["hybrid-dflash" if request.param else "dflash2"]
     costs = tmp_path_factory.mktemp("costs") / "costs.json"
-    write_costs(costs, [DFLASH])
+    pass_times([DFLASH]).write(costs)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DFLASH_FIXED_COSTS", "1")
         with open_engine(target, drafter, n_threads=2, n_slots=4, warmup=True, cost_cache=costs) as engine:
