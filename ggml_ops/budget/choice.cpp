@@ -123,7 +123,8 @@ const std::vector<float> * value_profile::at(int32_t length) const {
 
 // A longer block is preferred while it has so much of the best one's rate. What it is worth is then known for all
 // lengths, whereas a short one that was chosen in a hard passage hides that the text behind its end is easy again.
-static constexpr double NEARLY = 0.95;
+// Where drafts gain little over plain decoding, that much would be all of it.
+static constexpr double NEARLY = 0.95, NEARLY_IF_LITTLE = 0.99, LITTLE = 1.3;
 
 length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
     const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows) {
@@ -153,9 +154,11 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
         choices.push_back(c);
         top = std::max(top, c.rate);
     }
+    const double plain_ms = verify.at(n_slots, n_slots * n_attended) + other_ms;
+    const double nearly   = top * plain_ms < LITTLE * n_slots ? NEARLY_IF_LITTLE : NEARLY;
     // Longest first: a new slot starts with the whole block, and an old one checks again whether more would pay off.
     for (auto c = choices.rbegin(); c != choices.rend(); ++c) {
-        if (c->rate == 0 || c->rate >= NEARLY * top) {
+        if (c->rate == 0 || c->rate >= nearly * top) {
             c->known = top;
             return *c;
         }
@@ -234,18 +237,24 @@ void drafter_turns::new_text() {
 // ---- draft_switch ----
 
 bool draft_switch::draft_now() {
-    rest_ = std::max(0, rest_ - 1);
-    return rest_ == 0;
+    if (rest_ == 0) {
+        return true;
+    }
+    is_trial_ = --rest_ == 0;
+    return false;
 }
 
 void draft_switch::observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate) {
     accepted_ = LONG * accepted_ + accepted;
     expected_ = LONG * expected_ + expected;
-    // What was accepted varies a lot between steps, what was expected may be wrong for long.
-    const double tokens = n_slots + 0.5 * (accepted + expected * bias());
-    recent_tokens_      = SHORT * recent_tokens_ + tokens;
-    recent_ms_          = SHORT * recent_ms_ + ms;
-    loss_               = std::max(0.0, loss_ + (plain_rate * ms - tokens) / n_slots);
+    // What was accepted varies a lot between steps, what was expected may be wrong for long. One step's luck is no
+    // trial.
+    const double promised = expected * bias();
+    const double tokens   = n_slots + (is_trial_ ? promised : 0.5 * (accepted + promised));
+    is_trial_             = false;
+    recent_tokens_        = SHORT * recent_tokens_ + tokens;
+    recent_ms_            = SHORT * recent_ms_ + ms;
+    loss_                 = std::max(0.0, loss_ + (plain_rate * ms - tokens) / n_slots);
     if (loss_ > LIMIT) {
         loss_    = LIMIT;
         backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
@@ -255,9 +264,10 @@ void draft_switch::observe(int32_t n_slots, double accepted, double expected, do
     }
 }
 
-void draft_switch::new_text() {
-    loss_ = std::min(loss_, LIMIT - CREDIT);
-    rest_ = std::min(rest_, 1);   // the next step is a trial
+void draft_switch::new_text(int32_t n_others) {
+    loss_     = n_others == 0 ? std::min(loss_, LIMIT - CREDIT) : loss_;
+    is_trial_ = is_trial_ || (rest_ > 0 && n_others == 0);
+    rest_     = std::min(rest_, n_others == 0 ? 0 : OTHERS_REST);
 }
 
 }   // namespace dflash

@@ -67,8 +67,8 @@ struct length_choice {
     int32_t drafter = 0;
 };
 
-// The best block length of `lengths` (ascending), the same for all slots of a drafter pass; a length that no slot knows
-// is tried. 1 without slots.
+// The longest block of `lengths` (ascending) whose rate is nearly the best, the same for all slots of a drafter pass; a
+// length that one of the slots does not know is tried. 1 without slots.
 length_choice best_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
     const cost_curve & verify, double n_attended, const cost_curve & draft, double other_ms, int32_t max_rows);
 
@@ -102,21 +102,22 @@ class drafter_turns {
 // Whether to draft at all. It keeps account of what drafts lose: the tokens that plain decoding would have written in
 // the time of a step with drafts, less those that came. Gains make up for losses, but are not saved up for later ones
 // (a one-sided CUSUM: Page, "Continuous inspection schemes", Biometrika 1954). Where the loss reaches a limit, drafts
-// rest, and are tried again at growing intervals. So hard passages of a text that gains don't stop drafts, and a text
-// that loses costs little, however small the loss of a step is. "A user must never be slower than without us."
+// rest, and are tried again at growing intervals. So hard passages of a text that gains don't stop drafts, and those of
+// a text that loses rest, however small the loss of a step is. "A user must never be slower than without us."
 class draft_switch {
   public:
-    bool draft_now();   // once per step
+    bool draft_now();   // once per step without a fixed budget
     // Records a step with drafts: number of slots, accepted draft tokens, the number that their values predicted, the
     // step's cost, and tokens per ms of plain decoding.
     void observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate);
-    void new_text();   // a new answer begins: try again soon
+    // A new answer begins: it tries at once, or soon if n_others write meanwhile, whom that would cost as much.
+    void new_text(int32_t n_others = 0);
     bool resting() const { return rest_ > 0; }
     // Tokens per ms of the last steps with drafts.
     double rate() const { return recent_ms_ > 0 ? recent_tokens_ / recent_ms_ : 0; }
 
   private:
-    static constexpr int32_t MIN_REST = 4, MAX_REST = 512;
+    static constexpr int32_t MIN_REST = 4, MAX_REST = 512, OTHERS_REST = 64;
     static constexpr double  LIMIT  = 3;   // tokens of each slot
     static constexpr double  CREDIT = 1;   // of them, that a new answer may lose before drafts rest again
     static constexpr double  LONG = 0.98, SHORT = 0.7, PRIOR = 12;
@@ -125,7 +126,8 @@ class draft_switch {
     double  accepted_ = 0, expected_ = 0;         // draft tokens, slowly decaying sums
     double  recent_tokens_ = 0, recent_ms_ = 0;   // quickly decaying sums
     double  loss_ = 0;                            // tokens of each slot
-    int32_t rest_ = 0, backoff_ = 0;
+    int32_t rest_ = 0, backoff_ = 0;              // plain steps to come; of the last rest
+    bool    is_trial_ = false;                    // the next step with drafts is the first after a rest
 };
 
 }   // namespace dflash

@@ -19,9 +19,9 @@ void controller::set_drafters(std::vector<drafter_traits> drafters) {
 
 // ---- an answer ----
 
-void controller::begin_answer(slot & s) {
+void controller::begin_answer(slot & s, int32_t n_others) {
     s.learned = last_learned_[s.request.greedy];
-    switch_.new_text();
+    switch_.new_text(n_others);
     turns_[s.request.greedy].new_text();
 }
 
@@ -91,10 +91,6 @@ double controller::plain_rate(int32_t n_slots, double n_attended) const {
     return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * n_attended) + costs_.other_ms);
 }
 
-static int32_t count_writing(const std::vector<slot> & slots) {
-    return (int32_t) std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
-}
-
 double controller::plain_ms(const std::vector<slot> & slots, double n_attended) const {
     const int32_t n  = count_writing(slots);
     const double  ms = costs_.verify.at(n, n * n_attended);
@@ -122,9 +118,10 @@ step_choice controller::choose_length(const std::vector<slot> & slots, int32_t r
     } else if (drafting.all.empty()) {
         set_reason(reason::off);
     } else {
-        last_choice_   = choose_drafter(slots, drafting, choice);
-        choice.drafter = last_choice_.drafter;
-        choice.length  = wanted_length(drafting, last_choice_, choice);
+        last_choice_    = choose_drafter(slots, drafting, choice);
+        choice.drafter  = last_choice_.drafter;
+        choice.is_fixed = drafting.fixed_length > 1;
+        choice.length   = wanted_length(drafting, last_choice_, choice);
         if (drafters_[choice.drafter].pads && choice.length > 1) {
             choice.length = padded_length(choice.length, choice.drafter);
         }
@@ -307,9 +304,10 @@ double controller::cut_automatic(
     // Slots with a fixed budget pay for their share of the drafter's pass; only the rest is charged here.
     const double share    = (double) automatic.size() / (double) (automatic.size() + n_others);
     const double fixed_ms = next.draft_ms.value_or(0) * share + costs_.other_ms;
-    // A quotation is mostly one step among others: the pass after it has their width again.
-    const double      rebuilds = next.draft_ms ? 1 : 2;
-    const last_pass   last     = { last_rows_ - n_fixed, rebuilds * costs_.rebuild_ms };
+    // A quotation beside plain steps is mostly one step: the pass after it has their width again.
+    const int32_t     last_rows = last_rows_ - n_fixed;
+    const bool        is_lone   = !next.draft_ms && last_rows <= costs_.verify.width((int32_t) automatic.size());
+    const last_pass   last      = { last_rows, (is_lone ? 2 : 1) * costs_.rebuild_ms };
     const node_choice best =
         best_nodes(values, costs_.verify, next.choice.n_attended, fixed_ms, next.choice.tree_rows - n_fixed, last);
     for (size_t i = 0; i < automatic.size(); ++i) {
@@ -381,11 +379,12 @@ void controller::learn_values(slot & s) const {
     s.learned.drafters[s.drafts.drafter].values.observe(length, lengths, depths, values);
 }
 
-// Of the pass's drafter pass, without what had to be injected beside its block: after a rest that is much, and due
-// anyway.
-double controller::usual_draft_ms(const pass_record & pass, int32_t n_slots) const {
-    const double usual = costs_.drafts[pass.choice.drafter].at(n_slots * pass.choice.length);
-    return usual > 0 ? std::min(usual, *pass.draft_ms) : *pass.draft_ms;
+// What a step with drafts counts for. After a plain step it is not charged for what many in a row pay once: a graph of
+// another width, and the taps of the rest. Nor may one slow pass (another process) end drafting.
+double controller::counted_ms(const pass_record & pass, double verify_ms, double n_cells) const {
+    const double usual = costs_.verify.at(pass.n_rows, n_cells);
+    const double most  = usual > 0 ? (was_drafted_ ? 2 * usual : usual) : verify_ms;
+    return usual_draft_ms_ + std::min(verify_ms, most) + costs_.other_ms;
 }
 
 void controller::observe_verify(const std::vector<slot> & slots, const pass_record & pass) {
@@ -403,16 +402,16 @@ void controller::observe_verify(const std::vector<slot> & slots, const pass_reco
             }
         }
         costs_.verify.observe(pass.n_rows, n_cells, ms - rebuild_ms);
-        if (pass.draft_ms && reason_ != reason::fixed) {
-            const double step_ms = usual_draft_ms(pass, n_slots) + ms - rebuild_ms + costs_.other_ms;
-            switch_.observe(n_slots, n_tokens - n_slots, pass.expected_tokens - n_slots, step_ms,
+        if (pass.draft_ms && !pass.choice.is_fixed) {
+            switch_.observe(n_slots, n_tokens - n_slots, pass.expected_tokens - n_slots, counted_ms(pass, ms, n_cells),
                 plain_rate(n_slots, pass.choice.n_attended));
         }
         padding_.width().observe(pass.n_rows, costs_.verify.width(n_nodes), costs_.verify);
     } else {
         padding_.width().forget();
     }
-    last_rows_ = pass.n_rows;
+    last_rows_   = pass.n_rows;
+    was_drafted_ = pass.draft_ms.has_value();
 }
 
 void controller::observe_walk(slot & s) {
@@ -441,10 +440,12 @@ double controller::observe_draft(
     const int32_t n_tokens = n_slots * choice.length;
     ++counts_.lengths[choice.length];
     ++counts_.drafters[choice.drafter];
-    ms = costs_.fixed ? draft.at(n_tokens) : ms;
-    if (last.trees_only && n_injected <= 2 * n_tokens) {   // beyond that, injecting is most of the time
+    ms                 = costs_.fixed ? draft.at(n_tokens) : ms;
+    const bool injects = n_injected > 2 * n_tokens;   // that is most of the time
+    if (last.trees_only && !injects) {
         draft.observe(n_tokens, 0, ms);
     }
+    usual_draft_ms_ = injects && !draft.empty() ? std::min(ms, draft.at(n_tokens)) : ms;
     return ms;
 }
 

@@ -21,9 +21,10 @@ namespace dflash {
 // What is chosen for the next pass before its trees grow.
 struct step_choice {
     int32_t drafter    = 0;
-    int32_t length     = 1;   // of the drafter's blocks: the anchor and the tokens that they propose; 1: none
-    int32_t tree_rows  = 0;   // most nodes of all trees together
-    double  n_attended = 0;   // positions that its rows attend to, mean of the writing slots
+    int32_t length     = 1;       // of the drafter's blocks: the anchor and the tokens that they propose; 1: none
+    int32_t tree_rows  = 0;       // most nodes of all trees together
+    double  n_attended = 0;       // positions that its rows attend to, mean of the writing slots
+    bool    is_fixed   = false;   // a request's own budget decides the length
 };
 
 // A target pass, from what is chosen for it to what it took. The step fills it in, phase by phase.
@@ -59,7 +60,8 @@ class controller {
     void set_drafters(std::vector<drafter_traits> drafters);
 
     // an answer
-    void begin_answer(slot & s);   // starts with what the last one of its kind learned
+    // Starts with what the last one of its kind learned. n_others: slots that write already.
+    void begin_answer(slot & s, int32_t n_others = 0);
     void end_answer(const slot & s);
 
     // what a slot that writes may have
@@ -112,7 +114,7 @@ class controller {
 
   private:
     step_choice          plain_choice(const std::vector<slot> & slots, int32_t room) const;
-    double               usual_draft_ms(const pass_record & pass, int32_t n_slots) const;
+    double               counted_ms(const pass_record & pass, double verify_ms, double n_cells) const;
     void                 set_reason(dflash::reason why);
     dflash::reason       reason_of(const slot & s, const pass_record & next) const;
     std::vector<int32_t> block_lengths(int32_t n_max, int32_t drafter) const;
@@ -135,7 +137,9 @@ class controller {
     pass_costs                  costs_;
     experience                  last_learned_[2];   // of the last answers, sampled and greedy
 
-    int32_t      last_rows_ = 0;   // of the last target pass, whose graph is kept
+    int32_t      last_rows_      = 0;       // of the last target pass, whose graph is kept
+    bool         was_drafted_    = false;   // a drafter pass came before it
+    double       usual_draft_ms_ = 0;       // of the last drafter pass, without the injected rows of a rest
     tree_padding padding_{ limits_, costs_ };
     steady_size  block_length_[MAX_DRAFTERS];   // where blocks come in few lengths
 

@@ -87,7 +87,7 @@ void engine::submit(int32_t id, dflash_request & given) {
     refuse_if(given.owner != this, "request belongs to another engine: make it with this one");
     slot & s = slots_[id];
     s.begin(std::move(given));
-    controller_.begin_answer(s);
+    controller_.begin_answer(s, count_writing(slots_));
     s.request.media.begin(encoder_.get());
     try {
         start(s);

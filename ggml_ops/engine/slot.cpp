@@ -139,4 +139,8 @@ const dflash_update & slot::update(double verify_ms) {
     return u;
 }
 
+int32_t count_writing(const std::vector<slot> & slots) {
+    return (int32_t) std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
+}
+
 }   // namespace dflash

@@ -118,6 +118,8 @@ struct slot {
     const dflash_update & update(double verify_ms);
 };
 
+int32_t count_writing(const std::vector<slot> & slots);
+
 // Order of requests that wait.
 inline bool older(const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; }
 

@@ -15,6 +15,7 @@ from tests.placement.worker import Worker
 
 DEVICES = Devices("RPC0", "RPC1")
 ALONE, BOTH = DEVICES.alone, DEVICES.both
+HOST, RPC0, RPC1 = "CPU", "RPC0", "RPC1"
 
 
 def where(answer: dict[str, Any], part: str) -> set[str]:
@@ -25,20 +26,19 @@ def where(answer: dict[str, Any], part: str) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["attention", "hybrid", "moe"])
 def test_every_combination(kind: str, worker: Worker, pairs: Callable[[str], Pair]) -> None:
-    """Trees give the text of one device, and drafts are accepted as there."""
+    """Trees give the text of one device, and drafts are accepted as there. On the host an answer's last blocks are as
+    short as what is left of it, on a device all are as long, so drafters there are compared among themselves."""
     pair = pairs(kind)
     alone = ask(worker, pair, ALONE)
     assert alone["accepted"] > 10
     assert ask(worker, pair, ALONE, draft="off")["texts"] == alone["texts"]
-    failed = {}
+    failed, accepted = {}, {False: alone["accepted"]}
     for name, place in DEVICES.places():
         answer = ask(worker, pair, place)
-        if (answer["texts"], answer["accepted"]) != (alone["texts"], alone["accepted"]):
+        on_host = where(answer, "drafter") == {HOST}
+        if (answer["texts"], answer["accepted"]) != (alone["texts"], accepted.setdefault(on_host, answer["accepted"])):
             failed[name] = answer["texts"], answer["accepted"]
     assert not failed, alone["texts"]
-
-
-HOST, RPC0, RPC1 = "CPU", "RPC0", "RPC1"
 
 
 @pytest.mark.slow

@@ -309,14 +309,26 @@ static void switches() {
         s.observe(1, 3.0, 3.0, 20.0, 0.1);
         CHECK(s.draft_now());
     }
-    for (int i = 0; i < 6; ++i) {   // a rest is short after text that gained
+    while (s.draft_now()) {
         s.observe(1, 0.0, 0.0, 20.0, 0.1);
     }
-    int rest = 0;
-    while (!s.draft_now() && rest < 100) {
+    int rest = 1;
+    while (!s.draft_now()) {   // a rest is short after text that gained
         ++rest;
     }
-    CHECK(rest < 16);
+    CHECK(rest == 4);
+    s.observe(1, 0.0, 3.0, 20.0, 0.1);   // a trial with bad luck is not the next rest
+    CHECK(s.draft_now());
+    lost(s, 2000, 0.0);
+    s.new_text(3);   // of others it would cost as much: within 64 steps
+    CHECK(!s.draft_now());
+    rest = 1;
+    while (!s.draft_now()) {
+        ++rest;
+    }
+    CHECK(rest > 8 && rest <= 64);
+    s.observe(1, 0.6, 0.6, 20.0, 0.1);   // and without a loss
+    CHECK(!s.draft_now());
     draft_switch wide;   // the limit holds for each slot
     for (int i = 0; i < 3; ++i) {
         wide.observe(8, 8 * 0.5, 8 * 0.5, 160.0, 0.1);

@@ -265,6 +265,52 @@ static void drafts_that_lose() {
     CHECK(c.choose_length(slots).length > 1 && c.reason() == reason::pays);
 }
 
+// Fixed budgets say nothing about what the controller would have drafted.
+static void fixed_budgets_teach_the_switch_nothing() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0, 16) };
+    pass_record       next;
+    for (int i = 0; i < 40; ++i) {
+        next = draft_step(c, slots, next, 0.3f, 50.0);
+        verify(c, slots, next, 0, 10.0 + next.n_rows);
+        CHECK(c.reason() == reason::fixed);
+    }
+    CHECK(c.switch_state().rate() == 0 && !c.switch_state().resting());
+}
+
+// The first drafted step after a rest pays for a graph of another width and for the taps of the rest. Drafts that gain
+// go on all the same, after one slow pass as well.
+static void a_trial_is_not_charged_for_the_rest() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0) };
+    pass_record       next;
+    for (int i = 0; i < 100 || c.switch_state().resting(); ++i) {
+        next = draft_step(c, slots, next, 0.3f, 5.0);
+        verify(c, slots, next, 0, 10.0 + next.n_rows);
+    }
+    c.begin_answer(slots[0]);
+    slots[0].learned = {};
+    slots[0].drafts.begin(7);
+    step_choice choice = c.choose_length(slots);
+    CHECK(choice.length > 1);
+    draft_chain(c, choice, slots[0], choice.length, 0.9f);
+    pass_record trial{ choice, c.observe_draft(next, choice, 1, 500, 90.0) };
+    trial.trees_only      = true;
+    trial.expected_tokens = c.choose_nodes(slots, trial);
+    trial.n_rows          = slots[0].drafts.tree.size();
+    verify(c, slots, trial, 8, 70.0);
+    CHECK(!c.switch_state().resting());
+    for (int i = 0; i < 20; ++i) {
+        next = draft_step(c, slots, trial, 0.9f, 5.0);
+        verify(c, slots, next, 8, i == 10 ? 1e4 : 10.0 + next.n_rows);
+        CHECK(c.reason() == reason::pays && !c.switch_state().resting());
+    }
+}
+
 // Drafts that gain a little: a plain step now and then, but rarely if that needs a new graph.
 static void refreshes(bool on_device) {
     const pass_limits l = limits();
@@ -493,6 +539,8 @@ int main() {
     the_better_of_two_drafters();
     drafts_that_pay();
     drafts_that_lose();
+    fixed_budgets_teach_the_switch_nothing();
+    a_trial_is_not_charged_for_the_rest();
     refreshes(false);
     refreshes(true);
     fixed_costs();
