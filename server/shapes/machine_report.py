@@ -173,7 +173,9 @@ class Choices(Answer):
     length: Annotated[int, about("tokens of the last block")]
     resting: Annotated[bool, about("whether the drafter rests")]
     plain_rate: Annotated[float, about("tokens per second that plain decoding of one slot is expected to yield")]
-    drafted_rate: Annotated[float, about("tokens per second that drafted steps are expected to yield; 0: unknown")]
+    drafted_rate: Annotated[
+        float, about("tokens per second of the last drafted steps, half as accepted, half as expected; 0: unknown")
+    ]
     nodes: Annotated[dict[int, int], about("how often a slot's tree had that many nodes, the anchor counted")]
     lengths: Annotated[dict[int, int], about("how often a block of that many tokens was denoised")]
     reasons: Annotated[dict[str, int], about("how often each reason decided")]
