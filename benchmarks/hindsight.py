@@ -18,7 +18,6 @@ import itertools
 import os
 import statistics
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import pairs, real_models, real_pair, record
 from benchmarks.answers import acceptance_length, answers
 from benchmarks.pass_times import FIXED_COSTS, PassTimes
-from benchmarks.systems import order
+from benchmarks.systems import order, pick
 from dflash_local.demo.pocket import DRAFTERS
 from dflash_local.demo.shapes import Pair
 from dflash_local.engine import Completion, Engine
@@ -123,11 +122,10 @@ def chosen_cells(args: Any, files: Sequence[Path] | None) -> Iterator[Cell]:
 def real_pair_cells(limit: int) -> Iterator[Cell]:
     """A cell for each kind of prompt, at most `limit` of a kind."""
     pair = Pair(real_models.fetch(real_pair.MODEL), real_pair.DRAFTER)
-    kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for prompt in record.read_prompts(real_pair.PROMPTS):
-        kinds[prompt["kind"]].append({"messages": prompt["messages"]})
-    for kind, prompts in kinds.items():
-        yield Cell(f"{real_pair.MODEL}, {kind}", pair, record.spread(prompts, limit))
+    prompts = record.read_prompts(real_pair.PROMPTS)
+    kinds = [prompt.pop("kind") for prompt in prompts]
+    for kind in dict.fromkeys(kinds):
+        yield Cell(f"{real_pair.MODEL}, {kind}", pair, record.spread(pick(prompts, kinds, kind), limit))
 
 
 def short_prompts(limit: int) -> list[dict[str, Any]]:

@@ -167,9 +167,9 @@ class Systems:
         check_idle({name: server.cpu_seconds for name, server in self.servers.items()}, 1.0)
 
 
-def pick(answers: Sequence[Answer], kinds: Sequence[str], kind: str) -> list[Answer]:
-    """The answers to requests of a kind; `kinds` are those of all."""
-    return [answer for answer, its_kind in zip(answers, kinds, strict=True) if its_kind == kind]
+def pick(given: Sequence[T], kinds: Sequence[str], kind: str) -> list[T]:
+    """The prompts of a kind, or the answers to them; `kinds` are those of all."""
+    return [one for one, its_kind in zip(given, kinds, strict=True) if its_kind == kind]
 
 
 def speed(answers: Sequence[Answer]) -> float:

@@ -265,9 +265,13 @@ void draft_switch::observe(int32_t n_slots, double accepted, double expected, do
 }
 
 void draft_switch::new_text(int32_t n_others) {
-    loss_     = n_others == 0 ? std::min(loss_, LIMIT - CREDIT) : loss_;
-    is_trial_ = is_trial_ || (rest_ > 0 && n_others == 0);
-    rest_     = std::min(rest_, n_others == 0 ? 0 : OTHERS_REST);
+    if (n_others > 0) {
+        rest_ = std::min(rest_, OTHERS_REST);
+        return;
+    }
+    loss_     = std::min(loss_, LIMIT - CREDIT);
+    is_trial_ = is_trial_ || rest_ > 0;
+    rest_     = 0;
 }
 
 }   // namespace dflash

@@ -188,7 +188,7 @@ DRAFT = [
         ("if (c->rate == 0 || c->rate >= nearly * top) {", "if (c->rate >= nearly * top) {"),
         ("? NEARLY_IF_LITTLE : NEARLY;", "? NEARLY : NEARLY;"),
         ("(is_trial_ ? promised : 0.5 * (accepted + promised));", "0.5 * (accepted + promised);"),
-        ("std::min(loss_, LIMIT - CREDIT) : loss_;", "loss_ : loss_;"),
+        ("std::min(loss_, LIMIT - CREDIT);", "std::min(loss_, LIMIT);"),
         ("} else if (loss_ < 0.5 * LIMIT) {", "} else {"),
         ("compare(t, std::log(c.known / current->known));", "compare(t, std::log(c.known));"),
         ("std::clamp(2 * backoff_, MIN_REST, MAX_REST);", "std::clamp(backoff_, MIN_REST, MAX_REST);"),

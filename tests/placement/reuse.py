@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pass_times import PassTimes
 from dflash_local.demo.shapes import Pair
 from dflash_local.stats import EngineStats
 from tests.placement.worker import Worker
@@ -36,15 +36,8 @@ def decode(worker: Worker, pair: Pair, device: str, n: int = 400, **options: Any
 def write_costs(path: Path) -> Path:
     """A cost file of a device whose passes are bound by reading weights, as a GPU's are: a row more costs little, and a
     new graph a fifth of a pass. The tests' own devices are this machine's cores, whose times say nothing of that."""
-    costs = {
-        "format": 4,
-        "verify_ms": {str(rows): 20 + 0.05 * rows for rows in (1, 2, 4, 8, 16, 32, 64)},
-        "drafts_ms": [{str(length): 2.0 for length in (4, 8, 16)}],
-        "rebuild_ms": 4.0,
-        "cell_ms": 0.0,
-    }
-    path.write_text(json.dumps(costs))
-    return path
+    verify = {rows: 20 + 0.05 * rows for rows in (1, 2, 4, 8, 16, 32, 64)}
+    return PassTimes(verify, [{4: 2.0, 8: 2.0, 16: 2.0}], rebuild_ms=4.0).write(path)
 
 
 def check_steady_decoding(worker: Worker, pair: Pair, device: str) -> None:
