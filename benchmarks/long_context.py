@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import LoadError
-from benchmarks.lookup import OURS, OURS_OFF, UPSTREAM
+from benchmarks.lookup import OURS, OURS_OFF
 from benchmarks.record import say
+from benchmarks.rivals import UPSTREAM_LOOKUP
 from benchmarks.systems import PLAIN, Systems, common_flags, order, our_server, upstream_server
 from dflash_local import native
 from dflash_local.build import peer
@@ -42,7 +43,7 @@ def commands(target: Path, bins: Path, threads: int, n_ctx: int) -> dict[str, li
     common = common_flags(target, n_ctx, threads)
     return {
         PLAIN: upstream_server(bins, common),
-        N_GRAMS: upstream_server(bins, common, *UPSTREAM["ngram-simple 8, 32"]),
+        N_GRAMS: upstream_server(bins, common, *UPSTREAM_LOOKUP["ngram-simple 8, 32"]),
         OURS_OFF: our_server(common, "--no-cost-cache", "--lookup", "off"),
         OURS: our_server(common, "--no-cost-cache"),
     }

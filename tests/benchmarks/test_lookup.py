@@ -1,4 +1,4 @@
-"""The benchmark of prompt lookup: what its table says."""
+"""The benchmark of prompt lookup: who is compared, and what its table says."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ from pathlib import Path
 import pytest
 
 from benchmarks import lookup, real_models
+from benchmarks.http_load import Answer
 from benchmarks.systems import PLAIN
 
-RECORD = {"options": {"threads": 2}, "command": "python benchmarks/lookup.py"}
 
-
-def test_ratios_are_of_medians_and_of_the_best() -> None:
-    speeds = {
-        PLAIN: [10.0, 12.0, 11.0],
-        "upstream ngram-mod": [8.0, 8.0, 8.0],
-        "upstream ngram-simple": [20.0, 22.0, 24.0],
-        lookup.OURS_OFF: [11.0, 11.0, 11.0],
-        lookup.OURS: [30.0, 33.0, 36.0],
+def test_ours_is_compared_by_kind_of_prompt() -> None:
+    seconds = {PLAIN: 4.0, "upstream ngram-mod": 2.0, lookup.OURS_OFF: 1.25, lookup.OURS: 1.0}
+    answers = {
+        name: [[Answer("text", 9, 101, "length", of, 0.1, of * slower, 50) for slower in (1, 10)]]
+        for name, of in seconds.items()
     }
-    row = lookup.row("Model", 0.8, "edit", speeds)
-    assert row["best"] == "upstream ngram-simple"
-    assert (row["over_plain"], row["over_best"], row["over_off"]) == (3.0, 1.5, 3.0)
-    speeds["upstream ngram-simple"] = [9.0]  # plain decoding is upstream's best then
-    assert lookup.row("Model", 0.8, "chat", speeds)["over_best"] == 3.0
-    assert "ik" not in lookup.markdown({"rows": [row], **RECORD})
+    edit, chat = lookup.rows("Model", 0.8, answers, ["edit", "chat"], [])
+    assert (edit["model"], edit["kind"], edit["temperature"]) == ("Model", "edit", 0.8)
+    assert edit["over"] == {PLAIN: [4.0], "upstream": [2.0], lookup.OURS_OFF: [1.25]} and chat["speeds"][PLAIN] == [2.5]
+    head, _, line, *_ = lookup.markdown([edit, chat], "Here.").splitlines()
+    assert head.startswith("| model | kind | temperature | plain |") and line.startswith("| Model | edit | 0.8 | 25 |")
 
 
 def test_another_project_is_compared_by_its_best(tmp_path: Path) -> None:
@@ -38,8 +34,4 @@ def test_another_project_is_compared_by_its_best(tmp_path: Path) -> None:
     argvs = lookup.commands(Path("model.gguf"), Path("bins"), 2, {name: path})
     assert argvs["ik plain"][0] == str(server) and "-rtr" in argvs["ik plain"]
     assert argvs["ik suffix"][: len(argvs["ik plain"])] == argvs["ik plain"]
-    speeds = {system: [10.0] for system in argvs} | {"ik suffix": [20.0], lookup.OURS: [30.0]}
-    row = lookup.row("Model", 0.0, "edit", speeds, ["ik"])
-    assert row["peers"] == {"ik": "ik suffix"} and row["best"].startswith("upstream ")
-    head, _, line, *_ = lookup.markdown({"rows": [row], **RECORD}).splitlines()
-    assert head.endswith("| ik's best | over ik's best |") and line.endswith("| 20.0 (suffix) | 1.50 |")
+    assert {"upstream ngram-map-k", "upstream ngram-cache", PLAIN, lookup.OURS} < argvs.keys()

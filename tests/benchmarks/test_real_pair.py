@@ -37,25 +37,10 @@ def test_rows_by_kind() -> None:
     assert (chat["kind"], chat["temperature"]) == ("chat", 0.8)
 
 
-def test_plain_is_upstreams_best_if_drafts_do_not_pay() -> None:
-    slow = {**runs(1.0, 1.0), SWEEP[0]: runs(9.0, 9.0)[SWEEP[0]]}
-    assert real_pair.rows(slow, ["chat", "chat"], 0.0, [])[0]["bases"]["upstream"] == PLAIN
-
-
-def test_who_is_far_from_its_projects_best_leaves() -> None:
-    first = {name: of[0] for name, of in runs(1.0, 1.0).items()}
-    assert real_pair.qualified(first, ["ik"]) == [
-        PLAIN, SWEEP[0], "ik plain", "ik suffix", OWN_PLAIN, OWN_CHAIN, OWN_TREE, OURS
-    ]  # fmt: skip
-    first[SWEEP[1]] = [answer(9.0, 50), answer(7.0, 25)]  # slow at the first prompt, and at the second the fastest
-    first["ik plain"] = [answer(0.6, 50), answer(6.0, 25)]
-    found = real_pair.qualified(first, ["ik"])
-    assert SWEEP[1] in found and "ik plain" not in found
-
-
 def test_markdown() -> None:
     text = real_pair.markdown(real_pair.rows(runs(1.0, 2.0), ["functions", "chat"], 0.0, ["ik"]), "Here.")
     head, _, functions, chat = text.splitlines()[:4]
+    assert head.startswith("| kind | temperature | plain | upstream's best | ik's best |")
     assert head.count("|") == functions.count("|") == chat.count("|")
     assert f"94 ({SWEEP[0]})" in functions and "4.00 (4.00-4.00)" in functions and "2.00, 2.00" in functions
     assert "over ik's best" in head and text.endswith("medians of the repeats. Here.\n")
@@ -64,7 +49,9 @@ def test_markdown() -> None:
 def test_commands() -> None:
     setting = Setting(Pair(Path("t.gguf"), Path("d.gguf")), Path("bin"))
     found = real_pair.commands(setting, {"ik": Path("ik-server")}, Path("theirs.gguf"))
-    assert [name for name in found if name.startswith("ik")] == ["ik plain", "ik suffix", "ik dflash 4", "ik dflash 8"]
+    names = ["ik plain", "ik suffix", "ik ngram-mod", "ik dflash 4", "ik dflash 8"]
+    assert [name for name in found if name.startswith("ik")] == names
+    assert "-md" in found[SWEEP[0]] and "-md" not in found["upstream ngram-mod"]
     assert found["ik dflash 4"][-4:] == ["-md", "theirs.gguf", "--spec-type", "dflash:n_max=4"]
     assert "-rtr" in found["ik plain"] and "-md" not in found["ik plain"]
     assert set(SWEEP) < found.keys() and "ik dflash 4" not in real_pair.commands(setting, {"ik": Path("x")}, None)
