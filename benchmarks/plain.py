@@ -4,7 +4,8 @@ targets of inflated pairs.
 Usage: python benchmarks/plain.py [--models smollm2 ...] [--targets 0.6b/q4_0 ...] [--peer-bin ik=PATH]
 
 All servers are resident, nothing is drafted, and they take turns at every prompt. --peer-bin adds a server with the
-flags of ik_llama.cpp's, at its own defaults and with the weights packed at load (-rtr).
+flags of ik_llama.cpp's, at its own defaults and with the weights packed at load (-rtr). A token reads all weights once,
+so no server is faster than the memory, whose rate is measured before and after each repeat.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import real_models, record, targets
+from benchmarks.ceilings import MEMORY, Meter
+from benchmarks.memory_rate import bytes_per_token
 from benchmarks.systems import PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
@@ -47,32 +51,40 @@ def commands(model: Path, bins: Path, threads: int, peers: Mapping[str, Path]) -
     }
 
 
-def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) -> dict[str, list[float]]:
-    """Tokens per second of each system, one value per repeat."""
+def measure(
+    systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int, read_rate: Callable[[], float]
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Tokens per second of each system, one value per repeat, and the memory's GB/s beside them."""
     speeds: dict[str, list[float]] = {name: [] for name in systems.names}
+    rates = [read_rate()]
     for repeat in range(repeats):
         found = systems.speeds(bodies, ["plain"] * len(bodies), repeat * len(bodies))
         for name, speed in found["plain"].items():
             speeds[name].append(speed)
-    return speeds
+        rates.append(read_rate())
+    return speeds, rates
 
 
-def row(title: str, speeds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """One model's line: medians, and ours over each."""
+def row(title: str, speeds: Mapping[str, Sequence[float]], n_bytes: int, rates: Sequence[float]) -> dict[str, Any]:
+    """One model's line: medians, and ours over each. A token reads `n_bytes`."""
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     ratios = {name: medians[OURS] / speed for name, speed in medians.items() if name != OURS}
     return {
         "model": title, "speeds": medians, "all": speeds, "ratios": ratios, "held": min(ratios.values()) >= LIMIT,
+        "reads_gb_per_s": n_bytes * medians[OURS] / 1e9, "memory_gb_per_s": rates,
     }  # fmt: skip
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
     names = [name for name in rows[0]["speeds"] if name != OURS]
-    head = ["model", *names, "ours", *(f"over {name}" for name in names), f"at least {LIMIT}"]
+    head = ["model", *names, "ours", *(f"over {name}" for name in names), f"at least {LIMIT}", "ours reads, GB/s",
+            "memory, GB/s"]  # fmt: skip
     lines = [
         [
             r["model"], *(f"{r['speeds'][name]:.1f}" for name in (*names, OURS)),
             *(f"{r['ratios'][name]:.2f}" for name in names), record.verdict(r["held"]),
+            f"{r['reads_gb_per_s']:.0f}",
+            "{:.0f} ({:.0f}-{:.0f})".format(*(of(r["memory_gb_per_s"]) for of in (statistics.median, min, max))),
         ]
         for r in rows
     ]  # fmt: skip
@@ -93,11 +105,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     bins = peer.build()
     files = {real_models.MODELS[name].title: partial(real_models.fetch, name) for name in args.models}
     files |= {f"{shape} {ftype}": partial(targets.make, args.work, shape, ftype) for shape, ftype in inflated}
-    for title, file in files.items():
-        with Systems(commands(file(), bins, args.threads, peers)) as systems:
-            systems.warm_up(bodies[:1])
-            table.add(row(title, measure(systems, bodies, args.repeats)))
-        record.say(str(table.rows[-1]["speeds"]))
+    with TemporaryDirectory() as folder:
+        meter = Meter(Path(folder))
+        for title, file in files.items():
+            with Systems(commands(path := file(), bins, args.threads, peers)) as systems:
+                systems.warm_up(bodies[:1])
+                speeds, rates = measure(systems, bodies, args.repeats, lambda: meter.measure(args.threads).read[MEMORY])
+            table.add(row(title, speeds, bytes_per_token(path), rates))
+            record.say(str(table.rows[-1]["speeds"]))
     return table.show()
 
 

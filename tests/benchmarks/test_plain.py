@@ -28,10 +28,10 @@ def test_a_target_has_a_shape_and_a_type(text: str) -> None:
 
 def test_the_verdict_is_over_the_best() -> None:
     speeds = {PLAIN: [9.0, 10.0, 50.0], "ik": [8.0, 8.0, 8.0], "ik -rtr": [20.0, 20.0, 20.0]}
-    held = plain.row("Model", {**speeds, plain.OURS: [1.0, 22.0, 30.0]})
+    held = plain.row("Model", {**speeds, plain.OURS: [1.0, 22.0, 30.0]}, 2 * 10**9, [50.0, 48.0, 40.0])
     assert held["ratios"] == {PLAIN: 2.2, "ik": 2.75, "ik -rtr": 1.1} and held["held"]
-    missed = plain.row("Model", {**speeds, plain.OURS: [21.0, 21.0, 21.0]})
+    missed = plain.row("Model", {**speeds, plain.OURS: [21.0, 21.0, 21.0]}, 10**9, [30.0])
     assert not missed["held"]
     lines = plain.markdown([held, missed], "Here.").splitlines()
-    assert lines[2] == "| Model | 10.0 | 8.0 | 20.0 | 22.0 | 2.20 | 2.75 | 1.10 | held |"
-    assert lines[3].endswith("| 1.05 | MISSED |")
+    assert lines[2] == "| Model | 10.0 | 8.0 | 20.0 | 22.0 | 2.20 | 2.75 | 1.10 | held | 44 | 48 (40-50) |"
+    assert lines[3].endswith("| 1.05 | MISSED | 21 | 30 (30-30) |")
