@@ -17,13 +17,13 @@
 //   IQ2_S IQ2_XS IQ1_M                      panel_values<16>                panel_scaled<16>
 //   Q2_K TQ1_0 TQ2_0                        -                               panel_q2_K
 //
-// All of them are compiled for each set, with its instructions. Rows x columns that are computed together, from each
-// set's PARTS_AT_ONCE and ROWS:
+// All of them are compiled for each set, with its instructions. Rows x columns that are computed together, by each
+// set's ROWS; up to three rows take a whole panel:
 //
-//   set      compiled in      instructions            1 row     2 rows    3 rows    4 rows and more
-//   AVX-512  isa/avx512.cpp   isa/vectors_avx512.h    1 x 64    2 x 32    3 x 32    up to 8 x 16
-//   AVX2     isa/avx2.cpp     isa/vectors_avx2.h      1 x 32    2 x 16    3 x 16    up to 4 x 8
-//   NEON     isa/neon.cpp     isa/vectors_neon.h      1 x 16    2 x 16    3 x 16    up to 8 x 4
+//   set      compiled in      instructions            1 to 3 rows    4 rows and more
+//   AVX-512  isa/avx512.cpp   isa/vectors_avx512.h    x 16           up to 8 x 16
+//   AVX2     isa/avx2.cpp     isa/vectors_avx2.h      x 16           up to 4 x 8
+//   NEON     isa/neon.cpp     isa/vectors_neon.h      x 16           up to 8 x 4
 //   AMX      isa/amx.cpp      packed_gemm_amx_*.h     from TILE_ROWS (weight_types.h) on: up to 16 x 16
 
 #include "cpu/gemm/packed_gemm_values.h"
@@ -307,37 +307,28 @@ ISA_INLINE void multiply_block(const panel_scaled<SUB> & x, int c, const int8_t 
 
 constexpr int PARTS_OF_PANEL = PANEL / simd::W;   // of W columns each
 
-// R rows and P parts of panels, starting at part `first` and at a row. For each row and column the operations and their
-// order do not depend on R and P.
+// R rows and P parts of a panel, starting at part `first` of all panels and at a row. For each row and column the
+// operations and their order do not depend on R and P.
 template <class T, int R, int P>
 ISA_FUNCTION void packed_micro_kernel(const packed_gemm_call & call, int64_t first, int first_row) {
-    constexpr int             C        = PARTS_OF_PANEL;
-    const int64_t             n_blocks = call.n_blocks;
-    const typename T::panel * w[P];
-    const int8_t *            a[R];
-    int                       column[P];   // within the panel
-    typename simd::f32        totals[P][R];
-    for (int p = 0; p < P; ++p) {
-        w[p]      = (const typename T::panel *) call.panels + (first + p) / C * n_blocks;
-        column[p] = C == 1 ? 0 : (int) ((first + p) % C) * simd::W;
-        for (int r = 0; r < R; ++r) {
+    const int64_t                   n_blocks = call.n_blocks;
+    const typename T::panel * const w = (const typename T::panel *) call.panels + first / PARTS_OF_PANEL * n_blocks;
+    const int                       column = (int) (first % PARTS_OF_PANEL) * simd::W;   // within the panel
+    const int8_t *                  a[R];
+    typename simd::f32              totals[P][R];
+    for (int r = 0; r < R; ++r) {
+        a[r] = (const int8_t *) call.rows + (first_row + r) * call.row_stride;
+        for (int p = 0; p < P; ++p) {
             totals[p][r] = simd::set1(0);
         }
     }
-    for (int r = 0; r < R; ++r) {
-        a[r] = (const int8_t *) call.rows + (first_row + r) * call.row_stride;
-    }
-    // The blocks PREFETCH_AHEAD bytes ahead: of the same panels, and at their end of the next ones.
-    constexpr int     PANELS = P / C > 1 ? P / C : 1, BLOCKS = PREFETCH_AHEAD / sizeof(typename T::panel) / PANELS;
-    constexpr int64_t AHEAD        = BLOCKS > 1 ? BLOCKS : 1;
-    const int64_t     other_panels = (PANELS - 1) * n_blocks;
-    constexpr int     CACHE        = T::FILLS_CACHE_1 && R > 2 ? 2 : 3;   // measured: 3 to 6 %
+    // The block PREFETCH_AHEAD bytes ahead: of the same panel, and at its end of the next one.
+    constexpr int64_t BLOCKS = PREFETCH_AHEAD / sizeof(typename T::panel), AHEAD = BLOCKS > 1 ? BLOCKS : 1;
+    constexpr int     CACHE = T::FILLS_CACHE_1 && R > 2 ? 2 : 3;   // measured: 3 to 6 %
     for (int64_t b = 0; b < n_blocks; ++b) {
         for (int p = 0; p < P; ++p) {
-            const void * const next = C == 1 || column[p] == 0
-                                          ? w[p] + (b + AHEAD < n_blocks ? b + AHEAD : b + AHEAD + other_panels)
-                                          : nullptr;
-            multiply_block<T, CACHE, R>(w[p][b], column[p], a, n_blocks, b, next, totals[p]);
+            const void * const next = column == 0 && p == 0 ? w + b + AHEAD : nullptr;
+            multiply_block<T, CACHE, R>(w[b], column + p * simd::W, a, n_blocks, b, next, totals[p]);
         }
     }
     for (int r = 0; r < R; ++r) {
@@ -350,31 +341,29 @@ ISA_FUNCTION void packed_micro_kernel(const packed_gemm_call & call, int64_t fir
 
 using micro_kernel = void (*)(const packed_gemm_call & call, int64_t first, int first_row);
 
-// For n_rows rows and one part.
-template <class T, int... N> micro_kernel find_micro_kernel(int n_rows, std::integer_sequence<int, N...>) {
-    static constexpr micro_kernel kernels[] = { packed_micro_kernel<T, N + 1, 1>... };
+// For n_rows rows and P parts.
+template <class T, int P, int... N> micro_kernel find_micro_kernel(int n_rows, std::integer_sequence<int, N...>) {
+    static constexpr micro_kernel kernels[] = { packed_micro_kernel<T, N + 1, P>... };
     return kernels[n_rows - 1];
 }
 
+// Panels are read one after the other, each from its beginning to its end: a core reads memory a quarter faster than in
+// four places at once (docs/kernels.md).
 template <class T> void packed_gemm(const packed_gemm_call & call) {
-    static constexpr micro_kernel narrow[] = { packed_micro_kernel<T, 1, simd::PARTS_AT_ONCE[0]>,
-        packed_micro_kernel<T, 2, simd::PARTS_AT_ONCE[1]>, packed_micro_kernel<T, 3, simd::PARTS_AT_ONCE[2]> };
-    const int                     n_rows   = call.n_rows;
-    const int64_t                 end      = call.n_panels * PARTS_OF_PANEL;
-    for (int64_t part = 0; part < end;) {
-        int64_t n_parts = 1;
+    constexpr int WHOLE   = simd::ROWS < 3 ? simd::ROWS : 3;   // most rows for which a whole panel's sums fit
+    const int     n_rows  = call.n_rows;
+    const int     n_parts = n_rows <= WHOLE ? PARTS_OF_PANEL : 1;
+    const int64_t end     = call.n_panels * PARTS_OF_PANEL;
+    for (int64_t part = 0; part < end; part += n_parts) {
         for (int r = 0; r < n_rows;) {
             // groups of equal size: 9 rows are 5 and 4
-            const int left = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + left - 1) / left;
-            if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PARTS_AT_ONCE[n_rows - 1] <= end) {
-                n_parts = simd::PARTS_AT_ONCE[n_rows - 1];
-                narrow[n_rows - 1](call, part, r);
-            } else {
-                find_micro_kernel<T>(n, std::make_integer_sequence<int, simd::ROWS>())(call, part, r);
-            }
+            const int          left = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + left - 1) / left;
+            const micro_kernel kernel =
+                n_rows <= WHOLE ? find_micro_kernel<T, PARTS_OF_PANEL>(n, std::make_integer_sequence<int, WHOLE>())
+                                : find_micro_kernel<T, 1>(n, std::make_integer_sequence<int, simd::ROWS>());
+            kernel(call, part, r);
             r += n;
         }
-        part += n_parts;
     }
 }
 

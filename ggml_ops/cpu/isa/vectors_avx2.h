@@ -8,8 +8,7 @@ struct simd {
     using u8  = __m256i;
     using i16 = __m256i;
     // 16 registers: 8 accumulators for 4 rows, the others for two vectors of weights, their products and constants.
-    // Fewer rows: 4, 4 and 6 chains of dot products.
-    static constexpr int  W = 8, ROWS = 4, PARTS_AT_ONCE[] = { 4, 2, 2 };
+    static constexpr int  W = 8, ROWS = 4;
     static constexpr bool SIGNED_WEIGHTS = !ISA_VNNI;
 
     ISA_INLINE f32 load_f32(const float * x) { return _mm256_loadu_ps(x); }

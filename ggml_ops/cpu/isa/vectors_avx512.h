@@ -7,8 +7,8 @@ struct simd {
     using f16 = __m512i;
     using u8  = __m512i;
     using i16 = __m512i;
-    // 32 registers: 16 accumulators for 8 rows. Fewer rows: 4, 4 and 6 chains of dot products.
-    static constexpr int  W = 16, ROWS = 8, PARTS_AT_ONCE[] = { 4, 2, 2 };
+    // 32 registers: 16 accumulators for 8 rows.
+    static constexpr int  W = 16, ROWS = 8;
     static constexpr bool SIGNED_WEIGHTS = !ISA_VNNI;
 
     ISA_INLINE f32 load_f32(const float * x) { return _mm512_loadu_ps(x); }

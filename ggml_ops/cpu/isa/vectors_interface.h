@@ -23,9 +23,6 @@ struct simd_interface {
     // Most rows for W columns at once: a row needs two accumulators (an integer and a float), and they must fit into
     // the registers beside the weights.
     static_assert(simd::ROWS > 0);
-    // With 1, 2 and 3 rows, how many parts of W columns at once: in a single chain of dot products each waits for the
-    // sum of the one before, 4 to 5 clocks with VNNI.
-    static_assert(sizeof(simd::PARTS_AT_ONCE) == 3 * sizeof(int));
     // Dot products take signed weights; if not, unsigned ones (whole bytes: with 128 added).
     static_assert(std::is_same_v<decltype(simd::SIGNED_WEIGHTS), const bool>);
 

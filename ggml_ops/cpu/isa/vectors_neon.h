@@ -14,8 +14,8 @@ struct simd {
     struct i16 {
         int16x4_t even, odd;
     };
-    // 32 registers: 16 accumulators for 8 rows. Fewer rows: a whole panel, 4 to 12 chains of dot products.
-    static constexpr int  W = 4, ROWS = 8, PARTS_AT_ONCE[] = { 4, 4, 4 };
+    // 32 registers: 16 accumulators for 8 rows. Up to three rows: a whole panel, 4 to 12 chains of dot products.
+    static constexpr int  W = 4, ROWS = 8;
     static constexpr bool SIGNED_WEIGHTS = true;
 
     ISA_INLINE f32     load_f32(const float * x) { return vld1q_f32(x); }
