@@ -28,9 +28,11 @@ static std::vector<ranked_node> ranked_nodes(const std::vector<std::vector<float
     return nodes;
 }
 
-// Whether the next passes are likely to have so many rows, too.
+// Whether the next passes are likely to have so many rows, too. A slot's trees mostly have a few.
 static bool recurs(int32_t rows, const cost_curve & verify, const last_pass & previous) {
-    return verify.padded() ? rows == verify.width(rows) : rows % 4 == 0 || rows == previous.rows || verify.has(rows);
+    constexpr int32_t FEW = 16;
+    return verify.padded() ? rows == verify.width(rows)
+                           : rows < FEW || rows % 4 == 0 || rows == previous.rows || verify.has(rows);
 }
 
 static double step_ms(

@@ -17,9 +17,9 @@ void cost_curve::observe(int32_t rows, double cells, double ms) {
     if (!(ms > 0)) {
         return;
     }
-    constexpr double RATE = 0.05;
+    constexpr double RATE = 0.05, MEASURED = 5;   // passes that what was measured counts for
     const double     bare = std::max(0.5 * ms, ms - per_cell_ * cells);
-    point &          seen = points_.try_emplace(width(rows), point{ bare, bare, true }).first->second;
+    point &          seen = points_.try_emplace(width(rows), point{ bare, bare, 1 }).first->second;
     double           old  = value(seen);
     // A single slow pass (a page fault, another process) must not change the choice: clip it, then average.
     ms = std::min(ms, 2.0 * (old + per_cell_ * cells));
@@ -30,7 +30,8 @@ void cost_curve::observe(int32_t rows, double cells, double ms) {
         per_cell_ = std::max(0.0, excess_ / square_);
     }
     // On a busy machine cells look expensive, but they never explain a whole pass.
-    seen = { seen.measured, std::max(0.1 * ms, old + RATE * (ms - per_cell_ * cells - old)), true };
+    const double rate = std::max(RATE, 1.0 / (MEASURED + seen.n_seen + 1));
+    seen = { seen.measured, std::max(0.1 * ms, old + rate * (ms - per_cell_ * cells - old)), seen.n_seen + 1 };
     trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);
 }
 

@@ -12,13 +12,14 @@ namespace dflash {
 int32_t padded_width(int32_t rows);
 
 // The time of a pass (ms) by its width (rows) and the cells that its rows attend to: measured points at an empty
-// context, linear in between, plus a price per attended cell. Updated by a moving average.
+// context, linear in between, plus a price per attended cell. Updated by a moving average, in which the first passes of
+// a width weigh more: what was measured is of another moment.
 //
 // A width that was measured at a busy moment would never be tried: points that no pass has run since follow those that
 // turn out faster than measured.
 class cost_curve {
   public:
-    void set(int32_t rows, double ms) { points_[rows] = { ms, ms, false }; }
+    void set(int32_t rows, double ms) { points_[rows] = { ms, ms, 0 }; }
     void set_per_cell(double ms) { per_cell_ = ms; }
     // Whether passes are padded: then those with the same padded_width() cost the same.
     void    set_padded(bool padded) { padded_ = padded; }
@@ -34,11 +35,11 @@ class cost_curve {
 
   private:
     struct point {
-        double measured, ms;
-        bool   seen;   // passes of this width have run
+        double  measured, ms;
+        int32_t n_seen;   // passes of this width that have run
     };
 
-    double value(const point & p) const { return p.seen ? p.ms : p.ms * trend_; }
+    double value(const point & p) const { return p.n_seen > 0 ? p.ms : p.ms * trend_; }
 
     std::map<int32_t, point> points_;
     bool                     padded_   = false;

@@ -46,13 +46,13 @@ void pass_costs::measure_draft(
     }
 }
 
-// Widths of target passes, the most useful first: slow machines measure only these.
-static std::vector<int32_t> measured_widths() {
-    std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 32, 64, 24, 48 };
-    for (int32_t rows = 5; rows <= 64; ++rows) {
-        if (rows < 16 || rows % 4 == 0) {
-            widths.push_back(rows);
-        }
+// Widths of target passes, the most useful first: slow machines measure only these. Others are known well enough from
+// their neighbours until passes have them: every width would take seconds of a model's first start. 15: is a group of
+// rows better filled?
+static std::vector<int32_t> measured_widths(int32_t n_slots) {
+    std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 15, 32 };
+    if (n_slots > 1) {
+        widths.insert(widths.end(), { 64, 24, 48 });
     }
     return widths;
 }
@@ -68,7 +68,7 @@ static double verify_after_draft(const timed_passes & passes, const pass_shapes 
 void pass_costs::measure_verify(
     const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     rebuild_ms = 0;
-    for (const int32_t rows : measured_widths()) {
+    for (const int32_t rows : measured_widths(shapes.n_slots)) {
         if (rows > shapes.n_rows_max || verify.has(rows) || verify.width(rows) != rows) {
             continue;
         }

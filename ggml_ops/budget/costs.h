@@ -5,6 +5,7 @@
 #include "base/stopwatch.h"
 #include "budget/cost_curve.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -30,7 +31,7 @@ struct pass_shapes {
 struct pass_costs {
     cost_curve              verify;                // by rows of the target pass
     std::vector<cost_curve> drafts;                // of each drafter, by block tokens of its pass
-    double                  rebuild_ms = 0;        // of a target pass whose width differs from the last one's
+    double                  rebuild_ms = 0;        // more for a target pass whose width differs from the last one's
     double                  other_ms   = 0;        // of a step beyond its passes; learned, not kept on disk
     const char *            source     = "none";   // "none", "measured" or "cache"
     bool                    fixed      = false;    // passes do not change them: DFLASH_FIXED_COSTS, for tests
@@ -38,6 +39,14 @@ struct pass_costs {
     // Passes are timed as steps run them, target and drafter in turn: each finds the CPU's caches full of the other's
     // weights, which costs a tenth or more. `since_start` bounds the time: slow machines measure fewer points.
     void measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
+
+    // Records what such a pass took beyond the time of its width. One slow pass (another process) counts as twice what
+    // is usual: it must not end changes of width.
+    void observe_rebuild(double ms) {
+        constexpr double RATE = 0.05, LEAST_MS = 0.05;
+        const double     most = 2 * std::max(rebuild_ms, LEAST_MS);
+        rebuild_ms += RATE * (std::clamp(ms, 0.0, most) - rebuild_ms);
+    }
 
     // False, with nothing changed: the file cannot be read, or its values are impossible.
     bool read(const std::string & path, size_t n_drafters);

@@ -388,7 +388,8 @@ double controller::counted_ms(const pass_record & pass, double verify_ms, double
 }
 
 void controller::observe_verify(const std::vector<slot> & slots, const pass_record & pass) {
-    const double rebuild_ms = pass.n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms;
+    const bool   rebuilds   = pass.n_rows != last_rows_;
+    const double rebuild_ms = rebuilds ? costs_.rebuild_ms : 0.0;
     const double ms         = costs_.fixed ? costs_.verify.at(pass.n_rows) + rebuild_ms : pass.verify_ms;
     if (pass.trees_only) {
         double  n_cells = 0, n_tokens = 0;
@@ -400,6 +401,9 @@ void controller::observe_verify(const std::vector<slot> & slots, const pass_reco
                 n_nodes += s.pass.n_rows;
                 ++n_slots;
             }
+        }
+        if (rebuilds && !costs_.fixed) {
+            costs_.observe_rebuild(ms - costs_.verify.at(pass.n_rows, n_cells));
         }
         costs_.verify.observe(pass.n_rows, n_cells, ms - rebuild_ms);
         if (pass.draft_ms && !pass.choice.is_fixed) {

@@ -4,6 +4,7 @@
 
 #include "check.h"
 
+#include <cmath>
 #include <map>
 
 using namespace dflash;
@@ -31,7 +32,6 @@ static void the_best_time_counts() {
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32 }) {
         CHECK(costs.verify.at(rows) == 10.0 + rows);
     }
-    CHECK(!costs.verify.has(48));
     CHECK(costs.rebuild_ms == 9.0);
     CHECK(costs.drafts.empty());
     CHECK(!costs.padding_pays());
@@ -92,7 +92,40 @@ static void padding_pays_where_it_saves_time() {
     CHECK(costs.padding_pays());
 }
 
+// What a change of width costs follows the passes that change it; a slow one counts as twice the usual.
+static void changes_of_width_are_learned() {
+    pass_costs costs;
+    costs.rebuild_ms = 1;
+    for (int i = 0; i < 200; ++i) {
+        costs.observe_rebuild(i % 2 == 0 ? 1.4 : 1.8);
+    }
+    CHECK(std::fabs(costs.rebuild_ms - 1.6) < 0.05);
+    costs.observe_rebuild(500);
+    CHECK(costs.rebuild_ms < 1.8);
+    for (int i = 0; i < 200; ++i) {
+        costs.observe_rebuild(-0.3);
+    }
+    CHECK(costs.rebuild_ms >= 0 && costs.rebuild_ms < 0.01);
+    for (int i = 0; i < 200; ++i) {   // nothing is there to double
+        costs.observe_rebuild(2);
+    }
+    CHECK(costs.rebuild_ms > 1.5);
+}
+
+// Wide passes are for several slots. Every width would take seconds of a large model's first start.
+static void few_widths_are_measured() {
+    for (const int32_t n_slots : { 1, 2 }) {
+        machine    m;
+        pass_costs costs;
+        costs.measure({ [&](int32_t rows) { return m.verify(rows); }, {} }, { n_slots, {}, 64 }, stopwatch());
+        CHECK(costs.verify.points().size() == (n_slots == 1 ? 10 : 13));
+        CHECK(costs.verify.has(64) == (n_slots > 1) && !costs.verify.has(5) && costs.verify.has(15));
+    }
+}
+
 int main() {
+    changes_of_width_are_learned();
+    few_widths_are_measured();
     padding_pays_where_it_saves_time();
     the_best_time_counts();
     a_disturbed_width_is_timed_again();
