@@ -13,13 +13,21 @@ int32_t padded_width(int32_t rows) {
     return rows <= LARGE ? width : (rows + LARGE - 1) / LARGE * LARGE;
 }
 
+// Of a width that runs for the first time: what its neighbours say, or what it took if it is the widest so far.
+cost_curve::point cost_curve::first_point(int32_t rows, double ms) const {
+    if (points_.empty() || width(rows) > points_.rbegin()->first) {
+        return { ms, ms, 1 };
+    }
+    return { at(rows) / trend_, at(rows) / trend_, 0 };
+}
+
 void cost_curve::observe(int32_t rows, double cells, double ms) {
     if (!(ms > 0)) {
         return;
     }
     constexpr double RATE = 0.05, MEASURED = 5;   // passes that what was measured counts for
     const double     bare = std::max(0.5 * ms, ms - per_cell_ * cells);
-    point &          seen = points_.try_emplace(width(rows), point{ bare, bare, 1 }).first->second;
+    point &          seen = points_.try_emplace(width(rows), first_point(rows, bare)).first->second;
     double           old  = value(seen);
     // A single slow pass (a page fault, another process) must not change the choice: clip it, then average.
     ms = std::min(ms, 2.0 * (old + per_cell_ * cells));

@@ -39,6 +39,7 @@ class cost_curve {
         int32_t n_seen;   // passes of this width that have run
     };
 
+    point  first_point(int32_t rows, double ms) const;
     double value(const point & p) const { return p.n_seen > 0 ? p.ms : p.ms * trend_; }
 
     std::map<int32_t, point> points_;

@@ -46,12 +46,12 @@ void pass_costs::measure_draft(
     }
 }
 
-// Widths of target passes, the most useful first: slow machines measure only these. Others are known well enough from
-// their neighbours until passes have them: every width would take seconds of a model's first start. 15: is a group of
-// rows better filled?
-static std::vector<int32_t> measured_widths(int32_t n_slots) {
+// Widths of target passes, the most useful first: slow machines measure only these. Those between them are known well
+// enough from their neighbours until they run: every width would take seconds of a model's first start. 15: is a group
+// of rows better filled?
+static std::vector<int32_t> measured_widths(int32_t n_slots, bool padded) {
     std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 15, 32 };
-    if (n_slots > 1) {
+    if (n_slots > 1 || padded) {   // on devices 64 rows may cost little more than 32
         widths.insert(widths.end(), { 64, 24, 48 });
     }
     return widths;
@@ -68,7 +68,7 @@ static double verify_after_draft(const timed_passes & passes, const pass_shapes 
 void pass_costs::measure_verify(
     const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     rebuild_ms = 0;
-    for (const int32_t rows : measured_widths(shapes.n_slots)) {
+    for (const int32_t rows : measured_widths(shapes.n_slots, verify.padded())) {
         if (rows > shapes.n_rows_max || verify.has(rows) || verify.width(rows) != rows) {
             continue;
         }

@@ -402,8 +402,9 @@ void controller::observe_verify(const std::vector<slot> & slots, const pass_reco
                 ++n_slots;
             }
         }
-        if (rebuilds && !costs_.fixed) {
-            costs_.observe_rebuild(ms - costs_.verify.at(pass.n_rows, n_cells));
+        if (!costs_.fixed) {
+            const double usual = costs_.verify.at(pass.n_rows, n_cells);
+            learn_rebuild(rebuilds, std::min(ms, 2 * usual) - usual);   // a page fault, another process
         }
         costs_.verify.observe(pass.n_rows, n_cells, ms - rebuild_ms);
         if (pass.draft_ms && !pass.choice.is_fixed) {
@@ -416,6 +417,17 @@ void controller::observe_verify(const std::vector<slot> & slots, const pass_reco
     }
     last_rows_   = pass.n_rows;
     was_drafted_ = pass.draft_ms.has_value();
+}
+
+// excess_ms: of a pass over its width's time. What passes without a change of width have, too, is no change's: for a
+// while everything may be slower.
+void controller::learn_rebuild(bool rebuilds, double excess_ms) {
+    constexpr double NEWEST = 0.2;
+    if (rebuilds) {
+        costs_.observe_rebuild(excess_ms - usual_excess_ms_);
+    } else {
+        usual_excess_ms_ += NEWEST * (excess_ms - usual_excess_ms_);
+    }
 }
 
 void controller::observe_walk(slot & s) {

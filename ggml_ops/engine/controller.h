@@ -129,6 +129,7 @@ class controller {
     int32_t padded_length(int32_t length, int32_t drafter);
     bool quotes_suffice(const drafting_slots & drafting, const length_choice & best, const step_choice & choice) const;
     void learn_values(slot & s) const;
+    void learn_rebuild(bool rebuilds, double excess_ms);
     double cut_automatic(
         const std::vector<slot *> & automatic, int32_t n_others, int32_t n_fixed, const pass_record & next) const;
 
@@ -137,9 +138,10 @@ class controller {
     pass_costs                  costs_;
     experience                  last_learned_[2];   // of the last answers, sampled and greedy
 
-    int32_t      last_rows_      = 0;       // of the last target pass, whose graph is kept
-    bool         was_drafted_    = false;   // a drafter pass came before it
-    double       usual_draft_ms_ = 0;       // of the last drafter pass, without the injected rows of a rest
+    int32_t      last_rows_       = 0;       // of the last target pass, whose graph is kept
+    bool         was_drafted_     = false;   // a drafter pass came before it
+    double       usual_draft_ms_  = 0;       // of the last drafter pass, without the injected rows of a rest
+    double       usual_excess_ms_ = 0;       // of passes as wide as the one before them, over their width's time
     tree_padding padding_{ limits_, costs_ };
     steady_size  block_length_[MAX_DRAFTERS];   // where blocks come in few lengths
 

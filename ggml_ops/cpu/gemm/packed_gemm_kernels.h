@@ -347,8 +347,8 @@ template <class T, int P, int... N> micro_kernel find_micro_kernel(int n_rows, s
     return kernels[n_rows - 1];
 }
 
-// Panels are read one after the other, each from its beginning to its end: a core reads memory a quarter faster than in
-// four places at once (docs/kernels.md).
+// Panels are read one after the other, each from its beginning to its end: memory is read faster than in several places
+// at once (docs/kernels.md).
 template <class T> void packed_gemm(const packed_gemm_call & call) {
     constexpr int WHOLE   = simd::ROWS < 3 ? simd::ROWS : 3;   // most rows for which a whole panel's sums fit
     const int     n_rows  = call.n_rows;

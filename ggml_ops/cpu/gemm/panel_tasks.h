@@ -10,7 +10,7 @@ namespace dflash {
 
 // Three quarters of the panels are in one task per thread, then half of the rest, and so on. So threads read long
 // stretches of memory and still finish together, unless one has less than 0.6 times (of two) or 0.75 times (of many)
-// the speed of the others. Tasks are multiples of `grain` panels: a single row uses four at once.
+// the speed of the others. Tasks are multiples of `grain` panels.
 class panel_tasks {
     // Bytes of weights, at least, that a task multiplies: each begins without prefetched data.
     static constexpr size_t MIN_TASK = 64 << 10;

@@ -182,6 +182,21 @@ static void first_passes_weigh_more() {
     CHECK(std::fabs(c.at(4) - 31) < 0.1);
 }
 
+// A width that was not measured starts from its neighbours: one stalled pass must not keep others from it.
+static void a_new_width_starts_from_its_neighbours() {
+    cost_curve c;
+    c.set(4, 10);
+    c.set(8, 14);
+    c.observe(6, 0, 500);
+    CHECK(c.has(6) && c.at(6) > 12 && c.at(6) <= 14.01);
+    for (int i = 0; i < 100; ++i) {
+        c.observe(6, 0, 13);
+    }
+    CHECK(std::fabs(c.at(6) - 13) < 0.1);
+    c.observe(16, 0, 20);   // nothing is known beyond the widest
+    CHECK(c.at(16) == 20);
+}
+
 // Padded passes: rows within the same width are free, and only full widths are chosen.
 static void padded_widths() {
     CHECK(padded_width(1) == 1 && padded_width(3) == 4 && padded_width(9) == 16 && padded_width(64) == 64);
@@ -409,6 +424,7 @@ int main() {
     nodes_against_brute_force();
     unseen_widths_follow();
     first_passes_weigh_more();
+    a_new_width_starts_from_its_neighbours();
     padded_widths();
     lengths();
     return TEST_RESULT;

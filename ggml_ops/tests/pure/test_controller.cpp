@@ -168,6 +168,38 @@ static void padded_passes() {
     CHECK(pass(16) == 16 && stays() == 3);
 }
 
+// A pass of plain rows.
+static void observe_pass(controller & c, int32_t rows, double ms) {
+    std::vector<slot> slots = { writer(0) };
+    slots[0].pass.n_rows    = rows;
+    pass_record observed;
+    observed.n_rows     = rows;
+    observed.trees_only = true;
+    observed.verify_ms  = ms;
+    c.observe_verify(slots, observed);
+}
+
+// What a change of width costs is learned; that everything is slower for a while is none of it.
+static void changes_of_width_are_told_from_slow_times() {
+    const pass_limits l = limits();
+    controller        c(l);
+    c.costs().verify.set(4, 10);
+    c.costs().verify.set(8, 12);
+    c.costs().rebuild_ms = 0.5;
+    const auto run       = [&](int n, double slower) {
+        for (int i = 0; i < n; ++i) {
+            const int32_t rows = i / 2 % 2 == 0 ? 4 : 8;   // each width twice
+            observe_pass(c, rows, slower * (rows == 4 ? 10 : 12) + (i % 2 == 0 ? 1.5 : 0));
+        }
+    };
+    run(400, 1);
+    CHECK(std::fabs(c.costs().rebuild_ms - 1.5) < 0.2);
+    run(60, 1.5);
+    CHECK(c.costs().rebuild_ms < 2.5);
+    run(400, 1.5);
+    CHECK(std::fabs(c.costs().rebuild_ms - 1.5) < 0.2);
+}
+
 static void reasons_without_choice() {
     pass_limits l = limits();
     l.max_length  = 0;
@@ -535,6 +567,7 @@ int main() {
     bounds();
     windows();
     padded_passes();
+    changes_of_width_are_told_from_slow_times();
     reasons_without_choice();
     the_better_of_two_drafters();
     drafts_that_pay();
