@@ -29,8 +29,9 @@ struct last_pass {
 
 // values[s]: values of slot s's draft nodes in descending order, without the anchor (whose value is 1).
 // n_attended: positions that a row attends to, averaged over the slots. fixed_ms: T_draft + T_other of the step.
-// max_rows limits the pass. Only these counts are considered, so that shapes recur: small ones, those of measured passes,
-// multiples of 4 (the row groups of the CPU's matrix products) and the total; if passes are padded, full widths.
+// max_rows limits the pass. Only these counts are considered, so that shapes recur: small ones, those of measured
+// passes, multiples of 4 (the row groups of the CPU's matrix products) and the total; if passes are padded, full
+// widths.
 node_choice best_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double n_attended,
     double fixed_ms, int32_t max_rows, last_pass last = {});
 
