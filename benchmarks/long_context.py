@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import LoadError
-from benchmarks.lookup import OURS, OURS_OFF
+from benchmarks.lookup import OURS_OFF
 from benchmarks.record import say
 from benchmarks.rivals import UPSTREAM_LOOKUP
-from benchmarks.systems import PLAIN, Systems, common_flags, order, our_server, upstream_server
+from benchmarks.systems import OURS, PLAIN, Systems, common_flags, order, our_server, upstream_server
 from dflash_local import native
 from dflash_local.build import peer
 from dflash_local.diagnose.memory import Sizes

@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record
 from benchmarks.http_load import Answer
 from benchmarks.record import say
-from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison, comparison_table, one_of_each, qualified
-from benchmarks.systems import PLAIN, Systems, common_flags, our_server, pick, upstream_server
+from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison_table, comparisons, one_of_each, qualified
+from benchmarks.systems import OURS, PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
-OURS, OURS_OFF = "dflash-local", "dflash-local, lookup off"
+OURS_OFF = f"{OURS}, lookup off"
 N_CTX = 8192
 
 Answers = dict[str, list[list[Answer]]]  # system -> repeat -> prompt
@@ -69,13 +69,8 @@ def rows(
     title: str, temperature: float, answers: Answers, kinds: Sequence[str], peers: Sequence[str]
 ) -> list[dict[str, Any]]:
     """A comparison for each kind of prompt."""
-    found = []
-    for kind in dict.fromkeys(kinds):
-        runs = {name: [pick(run, kinds, kind) for run in of] for name, of in answers.items()}
-        found.append({
-            "model": title, "kind": kind, "temperature": temperature, **comparison(runs, peers, OURS_OFF)
-        })  # fmt: skip
-    return found
+    found = comparisons(answers, kinds, peers, OURS_OFF)
+    return [{"model": title, "kind": kind, "temperature": temperature, **of} for kind, of in found.items()]
 
 
 def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:

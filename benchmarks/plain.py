@@ -24,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record, targets
 from benchmarks.ceilings import MEMORY, Meter
 from benchmarks.memory_rate import bytes_per_token
-from benchmarks.systems import PLAIN, Systems, common_flags, our_server, upstream_server
+from benchmarks.systems import OURS, PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
-OURS = "dflash-local"
 PEER: dict[str, list[str]] = {"": [], "-rtr": ["-rtr"]}  # settings of ik_llama.cpp's server
 N_CTX = 2048
 LIMIT = 1.1  # over the best setting of each other project

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record
 from benchmarks.http_load import Answer
 from benchmarks.record import say
-from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison, comparison_table, one_of_each, qualified
+from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison_table, comparisons, one_of_each, qualified
 from benchmarks.systems import (
     OURS,
     OWN_CHAIN,
@@ -31,7 +31,6 @@ from benchmarks.systems import (
     VARIANTS,
     Setting,
     Systems,
-    pick,
     speed,
 )  # fmt: skip
 from dflash_local.build import peer
@@ -60,11 +59,8 @@ def rows(
     answers: Mapping[str, Sequence[Sequence[Answer]]], kinds: Sequence[str], temperature: float, peers: Sequence[str]
 ) -> list[dict[str, Any]]:
     """A comparison for each kind of prompt. `answers`: of each system in each repeat."""
-    found = []
-    for kind in dict.fromkeys(kinds):
-        runs = {name: [pick(run, kinds, kind) for run in of] for name, of in answers.items()}
-        found.append({"kind": kind, "temperature": temperature, **comparison(runs, peers, OWN_PLAIN)})
-    return found
+    found = comparisons(answers, kinds, peers, OWN_PLAIN)
+    return [{"kind": kind, "temperature": temperature, **of} for kind, of in found.items()]
 
 
 def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:

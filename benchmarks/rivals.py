@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.http_load import Answer
-from benchmarks.systems import OURS, PLAIN, acceptance_length, speed
+from benchmarks.systems import OURS, PLAIN, acceptance_length, pick, speed
 
 # Upstream's, at its own settings, and the simplest one at the lengths that were best with real models.
 UPSTREAM_LOOKUP = {
@@ -72,6 +72,18 @@ def comparison(runs: Mapping[str, Sequence[Sequence[Answer]]], peers: Sequence[s
             for name, base in bases.items()
         },
     }  # fmt: skip
+
+
+def comparisons(
+    answers: Mapping[str, Sequence[Sequence[Answer]]], kinds: Sequence[str], peers: Sequence[str], own_plain: str
+) -> dict[str, dict[str, Any]]:
+    """A comparison for each kind of prompt. `answers`: of each system in each repeat; `kinds`: of all prompts."""
+    return {
+        kind: comparison(
+            {name: [pick(run, kinds, kind) for run in of] for name, of in answers.items()}, peers, own_plain
+        )
+        for kind in dict.fromkeys(kinds)
+    }
 
 
 def comparison_table(rows: Sequence[Mapping[str, Any]], lead: Sequence[str], own: Sequence[str], footer: str) -> str:

@@ -18,7 +18,8 @@ cost_curve::point cost_curve::first_point(int32_t rows, double ms) const {
     if (points_.empty() || width(rows) > points_.rbegin()->first) {
         return { ms, ms, 1 };
     }
-    return { at(rows) / trend_, at(rows) / trend_, 0 };
+    const double measured = at(rows) / trend_;
+    return { measured, measured, 0 };
 }
 
 void cost_curve::observe(int32_t rows, double cells, double ms) {

@@ -11,8 +11,8 @@ import pytest
 from benchmarks import long_context as benchmark
 from benchmarks.http_load import Answer, LoadError, LoadResult
 from benchmarks.long_context import FIRST, N_GRAMS, ROOT, TASKS, files, markdown, measure, row
-from benchmarks.lookup import OURS, OURS_OFF
-from benchmarks.systems import PLAIN, Systems
+from benchmarks.lookup import OURS_OFF
+from benchmarks.systems import OURS, PLAIN, Systems
 from dflash_local import native
 
 SPEED = {PLAIN: 10.0, N_GRAMS: 20.0, OURS_OFF: 12.5, OURS: 40.0}

@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks import lookup, real_models
 from benchmarks.http_load import Answer
-from benchmarks.systems import PLAIN
+from benchmarks.systems import OURS, PLAIN
 
 
 def test_ours_is_compared_by_kind_of_prompt() -> None:
-    seconds = {PLAIN: 4.0, "upstream ngram-mod": 2.0, lookup.OURS_OFF: 1.25, lookup.OURS: 1.0}
+    seconds = {PLAIN: 4.0, "upstream ngram-mod": 2.0, lookup.OURS_OFF: 1.25, OURS: 1.0}
     answers = {
         name: [[Answer("text", 9, 101, "length", of, 0.1, of * slower, 50) for slower in (1, 10)]]
         for name, of in seconds.items()
@@ -34,4 +34,4 @@ def test_another_project_is_compared_by_its_best(tmp_path: Path) -> None:
     argvs = lookup.commands(Path("model.gguf"), Path("bins"), 2, {name: path})
     assert argvs["ik plain"][0] == str(server) and "-rtr" in argvs["ik plain"]
     assert argvs["ik suffix"][: len(argvs["ik plain"])] == argvs["ik plain"]
-    assert {"upstream ngram-map-k", "upstream ngram-cache", PLAIN, lookup.OURS} < argvs.keys()
+    assert {"upstream ngram-map-k", "upstream ngram-cache", PLAIN, OURS} < argvs.keys()

@@ -124,6 +124,15 @@ static void bounds() {
     CHECK(narrow.max_nodes(slots[0], choice) == 4);
 }
 
+// A pass without a draft, of slots that have their rows of it.
+static void observe_pass(controller & c, const std::vector<slot> & slots, int32_t width, double ms) {
+    pass_record observed;
+    observed.n_rows     = width;
+    observed.trees_only = true;
+    observed.verify_ms  = ms;
+    c.observe_verify(slots, observed);
+}
+
 // On devices: a pass stays as wide as the last one until the extra cost equals that of a narrower graph; if rows are
 // cheap, for at least four passes of one row.
 static void padded_passes() {
@@ -141,11 +150,8 @@ static void padded_passes() {
         const int32_t width  = c.tree_sizes(slots, 1000)[0];
         slots[0].pass.n_rows = n_nodes;
         slots[0].pass.walked = {};
-        pass_record observed;
-        observed.n_rows     = width;
-        observed.trees_only = true;   // as expected, so that the costs stay
-        observed.verify_ms  = c.costs().verify.at(width) + (width == last ? 0 : c.costs().rebuild_ms);
-        c.observe_verify(slots, observed);
+        // as expected, so that the costs stay
+        observe_pass(c, slots, width, c.costs().verify.at(width) + (width == last ? 0 : c.costs().rebuild_ms));
         return last = width;
     };
     int32_t    after = 0;
@@ -168,28 +174,19 @@ static void padded_passes() {
     CHECK(pass(16) == 16 && stays() == 3);
 }
 
-// A pass of plain rows.
-static void observe_pass(controller & c, int32_t rows, double ms) {
-    std::vector<slot> slots = { writer(0) };
-    slots[0].pass.n_rows    = rows;
-    pass_record observed;
-    observed.n_rows     = rows;
-    observed.trees_only = true;
-    observed.verify_ms  = ms;
-    c.observe_verify(slots, observed);
-}
-
 // What a change of width costs is learned; that everything is slower for a while is none of it.
 static void changes_of_width_are_told_from_slow_times() {
     const pass_limits l = limits();
     controller        c(l);
     c.costs().verify.set(4, 10);
     c.costs().verify.set(8, 12);
-    c.costs().rebuild_ms = 0.5;
-    const auto run       = [&](int n, double slower) {
+    c.costs().rebuild_ms    = 0.5;
+    std::vector<slot> slots = { writer(0) };
+    const auto        run   = [&](int n, double slower) {
         for (int i = 0; i < n; ++i) {
-            const int32_t rows = i / 2 % 2 == 0 ? 4 : 8;   // each width twice
-            observe_pass(c, rows, slower * (rows == 4 ? 10 : 12) + (i % 2 == 0 ? 1.5 : 0));
+            const int32_t rows   = i / 2 % 2 == 0 ? 4 : 8;   // each width twice
+            slots[0].pass.n_rows = rows;
+            observe_pass(c, slots, rows, slower * (rows == 4 ? 10 : 12) + (i % 2 == 0 ? 1.5 : 0));
         }
     };
     run(400, 1);

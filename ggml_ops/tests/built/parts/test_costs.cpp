@@ -32,6 +32,7 @@ static void the_best_time_counts() {
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32 }) {
         CHECK(costs.verify.at(rows) == 10.0 + rows);
     }
+    CHECK(!costs.verify.has(48));
     CHECK(costs.rebuild_ms == 9.0);
     CHECK(costs.drafts.empty());
     CHECK(!costs.padding_pays());
