@@ -19,24 +19,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import Answer
-from benchmarks.record import say
-from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison_table, comparisons, one_of_each, qualified
+from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, Answers, comparison_table, comparisons, rounds
 from benchmarks.systems import OURS, PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
 OURS_OFF = f"{OURS}, lookup off"
 N_CTX = 8192
 
-Answers = dict[str, list[list[Answer]]]  # system -> repeat -> prompt
 
-
-def commands(target: Path, bins: Path, threads: int, peers: Mapping[str, Path] | None = None) -> dict[str, list[str]]:
-    """argv of every system. `peers`: servers of other projects by name."""
+def commands(
+    target: Path, bins: Path, threads: int, peers: Mapping[str, Path] | None = None, peer_flags: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """argv of every system. `peers`: servers of other projects by name; `peer_flags`: what they need for the model."""
     common = common_flags(target, N_CTX, threads)
     return {
         PLAIN: upstream_server(bins, common),
         **{f"upstream {name}": upstream_server(bins, common, *flags) for name, flags in UPSTREAM_LOOKUP.items()},
-        **real_models.peer_servers(peers or {}, [*common, "-rtr"], PEER_LOOKUP),
+        **real_models.peer_servers(peers or {}, [*common, *peer_flags], PEER_LOOKUP),
         OURS_OFF: our_server(common, "--no-cost-cache", "--lookup", "off"),
         OURS: our_server(common, "--no-cost-cache"),
     }
@@ -47,22 +46,6 @@ def turns(commands: Mapping[str, list[str]], bodies: Sequence[dict[str, Any]], t
     with Systems(commands) as systems:
         systems.warm_up(record.requests([{"messages": [{"role": "user", "content": "Hello!"}]}], 8, 0.0))
         return systems.answers(bodies, turn)
-
-
-def measure(
-    commands: Mapping[str, list[str]], prompts: Sequence[dict[str, Any]], kinds: Sequence[str], n: int,
-    temperature: float, repeats: int, peers: Sequence[str],
-) -> Answers:  # fmt: skip
-    """The answers of the systems that qualify, each to every prompt in turn."""
-    playing = qualified(turns(commands, record.requests(one_of_each(prompts, kinds), n, temperature), 0), peers)
-    say(f"left: {', '.join(name for name in commands if name not in playing) or 'none'}")
-    answers: Answers = {name: [] for name in playing}
-    for repeat in range(repeats):
-        bodies = record.requests(prompts, n, temperature, repeat)
-        for name, of in turns({name: commands[name] for name in playing}, bodies, repeat * len(bodies)).items():
-            answers[name].append(of)
-        say(f"T{temperature:g}, {repeat + 1}/{repeats}")
-    return answers
 
 
 def rows(
@@ -89,11 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     kinds = [prompt.pop("kind") for prompt in prompts]
     table = record.Table(ap, args, markdown)
     for name in args.models:
-        systems = commands(real_models.fetch(name), bins, args.threads, peers)
+        systems = commands(real_models.fetch(name), bins, args.threads, peers, real_models.peer_flags(name))
         for temperature in args.temperatures:
-            answers = measure(systems, prompts, kinds, args.n_predict, temperature, args.repeats, list(peers))
+            answers, left = rounds(
+                turns, systems, prompts, kinds, args.n_predict, temperature, args.repeats, list(peers)
+            )
             for row in rows(real_models.MODELS[name].title, temperature, answers, kinds, list(peers)):
-                table.add(row)
+                table.add({**row, "left": left})
     return table.show()
 
 

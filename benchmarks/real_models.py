@@ -17,9 +17,23 @@ from dflash_local.hub import packaged_models
 from dflash_local.hub.client import Hub
 from dflash_local.hub.packaged_models import MODELS
 
-__all__ = ["MODELS", "PROMPTS", "add_models_option", "add_peers_option", "fetch", "peer_servers", "take_peers"]
+__all__ = [
+    "MODELS",
+    "PROMPTS",
+    "add_models_option",
+    "add_peers_option",
+    "fetch",
+    "peer_flags",
+    "peer_servers",
+    "take_peers",
+]
 
 PROMPTS = record.HERE / "lookup_prompts.jsonl"  # file edits, extracts and chats
+# Flags of ik_llama.cpp's server: copies of weights in another order. From 32 rows on its products with Q4_1 are wrong
+# on a CPU with AVX-512 VNNI: answers to longer prompts are "1.2.1.1. 1.2.1.1. ...", which its lookup then quotes. So its
+# passes are kept narrower with SmolLM2, whose answers are sound then; longer drafts take it several passes.
+PEER_FLAGS = ["-rtr"]
+PEER_FLAGS_OF = {"smollm2": ["-ub", "31"]}
 
 
 def add_models_option(ap: argparse.ArgumentParser) -> None:
@@ -43,6 +57,11 @@ def take_peers(args: argparse.Namespace) -> dict[str, Path]:
     peers = dict(args.peer_bin)
     args.peer_bin = [f"{name}=PATH" for name in peers]
     return peers
+
+
+def peer_flags(model: str) -> list[str]:
+    """What other servers need for a model."""
+    return [*PEER_FLAGS, *PEER_FLAGS_OF.get(model, [])]
 
 
 def peer_servers(

@@ -12,7 +12,6 @@ who is far from its project's best at all of them leaves. --peer-bin adds a serv
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import Answer
-from benchmarks.record import say
-from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison_table, comparisons, one_of_each, qualified
+from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, comparison_table, comparisons, rounds
 from benchmarks.systems import (
     OURS,
     OWN_CHAIN,
@@ -31,21 +29,19 @@ from benchmarks.systems import (
     VARIANTS,
     Setting,
     Systems,
-    speed,
 )  # fmt: skip
 from dflash_local.build import peer
 from dflash_local.demo.shapes import Pair
 
 MODEL = "smollm2"
 DRAFTER, PROMPTS = (record.HERE / name for name in ("real_pair_drafter.gguf", "real_pair_prompts.jsonl"))
-PEER = ["-rtr"]  # ik_llama.cpp's, with its copies of weights in another order
 PEER_DRAFTER = {f"dflash {n}": ["--spec-type", f"dflash:n_max={n}"] for n in (4, 8)}
 N_CTX = 4096
 
 
 def commands(setting: Setting, peers: Mapping[str, Path], peer_drafter: Path | None) -> dict[str, list[str]]:
     """argv of every system. `peers`: servers of other projects by name; `peer_drafter`: the drafter in their format."""
-    common = [*setting.common(), *PEER]
+    common = [*setting.common(), *real_models.peer_flags(MODEL)]
     drafted = [*common, "-md", str(peer_drafter)]
     return {
         **setting.sweep(),
@@ -91,17 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     setting = Setting(pair, peer.build(), threads=args.threads, n_ctx=N_CTX)
     every = commands(setting, peers, args.peer_drafter)
     for temperature in args.temperatures:
-        first = turns(every, record.requests(one_of_each(prompts, kinds), args.n_predict, temperature, args.repeats), 0)
-        playing = qualified(first, list(peers))
-        chosen = {name: argv for name, argv in every.items() if name in playing}
-        say(f"T{temperature:g}: " + ", ".join(f"{name} {speed(of):.0f}" for name, of in first.items()))
-        answers: dict[str, list[list[Answer]]] = defaultdict(list)
-        for repeat in range(args.repeats):
-            bodies = record.requests(prompts, args.n_predict, temperature, repeat)
-            for name, run in turns(chosen, bodies, repeat * len(prompts)).items():
-                answers[name].append(run)
-            say(f"T{temperature:g}, {repeat + 1}/{args.repeats}")
-        left = {name: round(speed(of), 2) for name, of in first.items() if name not in playing}
+        answers, left = rounds(turns, every, prompts, kinds, args.n_predict, temperature, args.repeats, list(peers))
         for found in rows(answers, kinds, temperature, list(peers)):
             table.add({**found, "left": left})
     return table.show()

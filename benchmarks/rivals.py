@@ -4,11 +4,12 @@ the best of each project."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks import record
 from benchmarks.http_load import Answer
+from benchmarks.record import say
 from benchmarks.systems import OURS, PLAIN, acceptance_length, pick, speed
 
 # Upstream's, at its own settings, and the simplest one at the lengths that were best with real models.
@@ -29,6 +30,8 @@ PEER_LOOKUP = {
     "ngram-mod": ["--spec-type", "ngram-mod:n_max=64,n_min=2,ngram_size_n=8"],
 }
 FAR = 0.7  # of the speed of its project's best
+
+Answers = dict[str, list[list[Answer]]]  # system -> repeat -> prompt
 
 
 def projects(systems: Iterable[str], peers: Sequence[str]) -> dict[str, list[str]]:
@@ -55,6 +58,30 @@ def qualified(answers: Mapping[str, Sequence[Answer]], peers: Sequence[str]) -> 
         for speeds in zip(*([(speed([one]), name) for one in answers[name]] for name in members), strict=True):
             names += [name for value, name in speeds if value >= FAR * max(speeds)[0]]
     return [name for name in answers if name in names]
+
+
+def rounds(
+    turns: Callable[[Mapping[str, list[str]], Sequence[dict[str, Any]], int], dict[str, list[Answer]]],
+    commands: Mapping[str, list[str]], prompts: Sequence[dict[str, Any]], kinds: Sequence[str], n: int,
+    temperature: float, repeats: int, peers: Sequence[str],
+) -> tuple[Answers, dict[str, float]]:  # fmt: skip
+    """The answers of the systems that qualify, and the first round's tokens per second of those that leave.
+
+    `turns` starts `commands`, lets each answer every body in turn, and ends them; its last argument is whose turn is
+    first. They start anew for each repeat, since some keep what they have answered and quote it.
+    """
+    first = turns(commands, record.requests(one_of_each(prompts, kinds), n, temperature, repeats), 0)
+    playing = qualified(first, peers)
+    left = {name: round(speed(of), 2) for name, of in first.items() if name not in playing}
+    say(f"T{temperature:g}: {', '.join(f'{name} {speed(of):.0f}' for name, of in first.items())}; left: {[*left]}")
+    chosen = {name: argv for name, argv in commands.items() if name in playing}
+    answers: Answers = {name: [] for name in playing}
+    for repeat in range(repeats):
+        bodies = record.requests(prompts, n, temperature, repeat)
+        for name, of in turns(chosen, bodies, repeat * len(bodies)).items():
+            answers[name].append(of)
+        say(f"T{temperature:g}, {repeat + 1}/{repeats}")
+    return answers, left
 
 
 def comparison(runs: Mapping[str, Sequence[Sequence[Answer]]], peers: Sequence[str], own_plain: str) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def test_another_project_is_compared_by_its_best(tmp_path: Path) -> None:
     name, path = real_models.peer_bin(f"ik={server}")
     with pytest.raises(argparse.ArgumentTypeError, match="NAME=PATH of a server"):
         real_models.peer_bin("ik=nowhere")
-    argvs = lookup.commands(Path("model.gguf"), Path("bins"), 2, {name: path})
-    assert argvs["ik plain"][0] == str(server) and "-rtr" in argvs["ik plain"]
+    argvs = lookup.commands(Path("model.gguf"), Path("bins"), 2, {name: path}, real_models.peer_flags("smollm2"))
+    assert argvs["ik plain"][0] == str(server) and argvs["ik plain"][-3:] == ["-rtr", "-ub", "31"]
+    assert real_models.peer_flags("qwen2.5-coder") == ["-rtr"]
     assert argvs["ik suffix"][: len(argvs["ik plain"])] == argvs["ik plain"]
     assert {"upstream ngram-map-k", "upstream ngram-cache", PLAIN, OURS} < argvs.keys()
