@@ -1,0 +1,57 @@
+"""Clients of the server, and what they keep account of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import httpx
+
+from tests.fuzz.http.barrage import Barrage
+
+from .answers import Said, difference
+
+MOST_FAILURES = 20
+
+
+class Asked(NamedTuple):
+    """One of the questions, and whether its answer is a stream."""
+
+    kind: str
+    variant: int
+    stream: bool
+
+
+@dataclass
+class Tally:
+    """What the clients did and saw."""
+
+    done: Counter[str] = field(default_factory=Counter)  # deeds
+    kinds: Counter[str] = field(default_factory=Counter)  # of questions whose answers were compared
+    busy: Counter[str] = field(default_factory=Counter)  # documented refusals of a server that has too much to do
+    refused: Counter[str] = field(default_factory=Counter)  # what must be refused, by status
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more failures would tell no more."""
+        return len(self.failures) >= MOST_FAILURES
+
+
+@dataclass(frozen=True)
+class Client:
+    """One of many. `known`: the answers that the server gave before, alone; `barrage`: makes damaged requests."""
+
+    http: httpx.AsyncClient
+    port: int
+    known: Mapping[Asked, Said]
+    barrage: Barrage
+    tally: Tally
+
+    def compare(self, asked: Asked, now: Said) -> None:
+        """Raise AssertionError unless the answer is the known one."""
+        self.tally.kinds[asked.kind] += 1
+        if found := difference(now, self.known[asked]):
+            raise AssertionError(f"another answer to {asked} {found}")
