@@ -27,7 +27,7 @@ MISTYPED_IN_CHATS: tuple[dict[str, Any], ...] = (
     {"messages": "hi"}, {"messages": 7}, {"messages": []}, {"messages": [{"role": "king", "content": "x"}]},
     {"messages": [7]}, {"tools": [{}]}, {"tools": "all"}, {"tools": [TOOL], "tool_choice": {"type": "function"}},
     {"response_format": {"type": "poem"}}, {"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 99},
-    {"n": 65, "best_of": 66}, {"chat_template": "x"}, {"functions": []},
+    {"n": 65, "best_of": 66}, {"chat_template": "x"}, {"functions": [{"name": "f"}]},
     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
 )  # fmt: skip
 
