@@ -7,13 +7,18 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-# Names of what is the same whenever it is asked. What stands below other names is not looked at.
-SAYING = frozenset({
+# Names of what is the same whenever it is asked: what answers consist of, and what is told about them. What stands
+# below other names is not looked at.
+CONTENT = frozenset({
     "choices", "message", "delta", "content", "text", "reasoning_content", "thinking", "tool_calls", "function", "name",
-    "partial_json", "content_block", "output", "response", "prompt", "piece", "tokens", "count", "input_tokens", "data",
-    "embedding", "embeddings", "results", "relevance_score", "finish_reason", "stop_reason", "stop_sequence",
-    "stop_type", "stopping_word", "done_reason", "incomplete_details", "reason", "truncated", "context",
+    "partial_json", "content_block", "output", "response", "piece", "tokens", "count", "input_tokens", "data",
+    "embedding", "embeddings", "results", "relevance_score",
 })  # fmt: skip
+FRAME = frozenset({
+    "prompt", "context", "finish_reason", "stop_reason", "stop_sequence", "stop_type", "stopping_word", "done_reason",
+    "incomplete_details", "reason", "truncated",
+})  # fmt: skip
+SAYING = CONTENT | FRAME
 # Below these everything counts: arguments have the client's names, and probabilities those of tokens.
 WHOLLY = frozenset({"arguments", "input", "logprobs", "completion_probabilities"})
 ENDS = ("message_stop", "response.completed", "response.incomplete")
@@ -86,6 +91,11 @@ def _kept(value: Any, *, wholly: bool) -> Any:
     if isinstance(value, list):
         return [_kept(item, wholly=wholly) for item in value]
     return value
+
+
+def is_silent(said: Said) -> bool:
+    """Whether an answer has no content, so that comparing it shows little."""
+    return not any(value for place, value in said.items() if place.rpartition(".")[2] not in FRAME)
 
 
 def difference(now: Said, before: Said) -> str:

@@ -28,10 +28,14 @@ class Asked(NamedTuple):
 class Tally:
     """What the clients did and saw."""
 
-    done: Counter[str] = field(default_factory=Counter)  # deeds
-    kinds: Counter[str] = field(default_factory=Counter)  # of questions whose answers were compared
+    begun: Counter[str] = field(default_factory=Counter)  # deeds
+    done: Counter[str] = field(default_factory=Counter)  # those that came to their end
+    compared: Counter[Asked] = field(default_factory=Counter)  # questions whose answers were compared
+    comparing: Counter[str] = field(default_factory=Counter)  # the deeds that compared them
+    seen: Counter[str] = field(default_factory=Counter)  # what deeds may meet with: OUTCOMES (deeds.py)
+    refusals: Counter[int] = field(default_factory=Counter)  # places in REFUSALS of what was refused
+    refused: Counter[str] = field(default_factory=Counter)  # the same, by status
     busy: Counter[str] = field(default_factory=Counter)  # documented refusals of a server that has too much to do
-    refused: Counter[str] = field(default_factory=Counter)  # what must be refused, by status
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -50,8 +54,13 @@ class Client:
     barrage: Barrage
     tally: Tally
 
-    def compare(self, asked: Asked, now: Said) -> None:
+    def answers(self, kind: str) -> bool:
+        """Whether the server answers questions of this kind."""
+        return any(asked.kind == kind for asked in self.known)
+
+    def compare(self, asked: Asked, now: Said, deed: str) -> None:
         """Raise AssertionError unless the answer is the known one."""
-        self.tally.kinds[asked.kind] += 1
         if found := difference(now, self.known[asked]):
             raise AssertionError(f"another answer to {asked} {found}")
+        self.tally.compared[asked] += 1
+        self.tally.comparing[deed] += 1

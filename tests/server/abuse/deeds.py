@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from dflash_local.server.recordings.recordings import HEADER as RECORDING
-from tests.fuzz.http.barrage import SECONDS, is_error
+from tests.fuzz.http.barrage import SECONDS, is_error, stream_fault
 from tests.fuzz.http.client import Connection, Request
 from tests.fuzz.http.mutations import mutate
 from tests.patience import PATIENCE
@@ -36,22 +36,36 @@ POLLED = (
 )  # fmt: skip
 # Nothing to save, or no file: what another client did before.
 SLOT_REFUSALS = ("holds nothing", "No such file")
+# What every run must have met with (`Tally.seen`), beside all deeds.
+OUTCOMES = (
+    "left in a stream", "left before an answer", "cancelled a stream", "read a stream again", "read a part of it",
+    "looked a stream up", "saved a slot", "restored a slot", "erased a slot", "odd: answered", "odd: refused",
+    "damaged: 2xx", "damaged: 4xx", "cut off: close", "cut off: reset", "cut off: half", "cut off: wait",
+    "cut off: 408", "noise: 400",
+)  # fmt: skip
 
 
 class Busy(Exception):
     """The server refused because too much was asked at once, as documented."""
 
 
+class Refused(AssertionError):
+    """The server said that it cannot do this, and why: 400 or 501."""
+
+
 def check_status(status: int, headers: Any, body: bytes, *others: int) -> None:
-    """Raise AssertionError unless it is 200 or one of `others`; Busy: 503, in the documented way."""
+    """Raise AssertionError unless it is 200 or one of `others`; Refused: 400 or 501, with an error; Busy: 503, in the
+    documented way."""
     if status == 503 and 503 not in others:
         error = json.loads(body).get("error")
         # Errors of Anthropic's and Ollama's shapes have no code.
         code = error.get("code", "queue_full") if isinstance(error, dict) else "queue_full"
         assert code in BUSY and "retry-after" in headers, f"503: {body[:300]!r}"
         raise Busy(code)
-    assert status == 200 or status in others, f"{status}: {body[:400]!r}"
     assert status < 400 or is_error(body), f"{status} without an error: {body[:300]!r}"
+    if status in (400, 501) and status not in others:
+        raise Refused(f"{status}: {body[:400].decode()}")
+    assert status == 200 or status in others, f"{status}: {body[:400]!r}"
 
 
 # ---- good questions ----
@@ -84,12 +98,13 @@ async def pieces(
             await asyncio.sleep(next(left, 0))
 
 
-async def begin(http: httpx.AsyncClient, question: Question, count: int, name: str = "") -> None:
+async def begin(client: Client, question: Question, count: int, name: str = "") -> None:
     """Read the first pieces of a stream, and close the connection."""
-    async with contextlib.aclosing(pieces(http, question, name=name)) as stream:
+    async with contextlib.aclosing(pieces(client.http, question, name=name)) as stream:
         async for _ in stream:
             count -= 1
             if not count:
+                client.tally.seen["left in a stream"] += 1
                 break
 
 
@@ -111,45 +126,56 @@ async def ask(client: Client, rng: random.Random) -> None:
     asked, question = some_question(client, rng, of=lambda _: True)
     lengths = [0.0] * rng.randrange(20) + [rng.random() * PAUSE] + [0.0] * rng.randrange(20) + [rng.random() * PAUSE]
     pauses = lengths if rng.random() < 0.15 else []
-    client.compare(asked, await answer_to(client.http, question, stream=asked.stream, pauses=pauses))
+    client.compare(asked, await answer_to(client.http, question, stream=asked.stream, pauses=pauses), "ask")
 
 
 async def leave(client: Client, rng: random.Random) -> None:
     """Read some of a stream."""
     _, question = some_question(client, rng, of=lambda question: question.streams)
-    await begin(client.http, question, rng.randrange(1, 12))
+    await begin(client, question, rng.randrange(1, 12))
 
 
 async def leave_early(client: Client, rng: random.Random) -> None:
-    """Close the connection at once, or a little later."""
+    """Close the connection at once, or a little later. An answer that was quicker must be the known one."""
     asked, question = some_question(client, rng, of=lambda question: question.body is not None)
     body = question.asked(stream=asked.stream)
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(client.http.post(question.path, json=body), rng.random() * 0.05)
+    try:
+        answer = await asyncio.wait_for(client.http.post(question.path, json=body), rng.random() * 0.05)
+    except asyncio.TimeoutError:
+        client.tally.seen["left before an answer"] += 1
+        return
+    check_status(answer.status_code, answer.headers, answer.content)
+    said = said_in_stream(answer.text) if asked.stream else said_in_whole(answer.text)
+    client.compare(asked, said, "leave_early")
 
 
 async def resume(client: Client, rng: random.Random) -> None:
     """Leave a stream that has a name, and read it again; or cancel it."""
     asked, question = some_question(client, rng, of=lambda question: question.path in RECORDED, stream=True)
-    name = f"abuse-{rng.getrandbits(64):x}"
+    name, seen = f"abuse-{rng.getrandbits(64):x}", client.tally.seen
     query: dict[str, Any] = {"conv_id": name}
-    await begin(client.http, question, rng.randrange(1, 12), name)
+    await begin(client, question, rng.randrange(1, 12), name)
     if rng.random() < 0.2:
         assert (await client.http.delete("/v1/stream", params=query)).status_code == 204
         assert (await client.http.get("/v1/stream", params=query)).status_code == 404
+        seen["cancelled a stream"] += 1
         return
     found = await client.http.get("/v1/stream", params=query)
     check_status(found.status_code, found.headers, found.content, 404)
     if found.status_code == 404:  # it ended, and others took its place
-        client.tally.refused["a stream that is gone"] += 1
+        seen["came back too late"] += 1
         return
-    client.compare(asked, said_in_stream(found.text))
+    client.compare(asked, said_in_stream(found.text), "resume")
+    seen["read a stream again"] += 1
     start = rng.randrange(len(found.content) + 1)
     again = await client.http.get("/v1/stream", params={**query, "from": start})
     check_status(again.status_code, again.headers, again.content, 404)
-    assert again.status_code == 404 or again.content == found.content[start:], f"{name} is another from {start} on"
+    if again.status_code == 200:
+        assert again.content == found.content[start:], f"{name} is another from {start} on"
+        seen["read a part of it"] += 1
     lookup = await client.http.post("/v1/streams/lookup", json={"conversation_ids": [name]})
     assert lookup.status_code == 200 and all(one["is_done"] for one in lookup.json()), lookup.text
+    seen["looked a stream up"] += len(lookup.json())
 
 
 async def control(client: Client, rng: random.Random) -> None:
@@ -166,15 +192,18 @@ async def control(client: Client, rng: random.Random) -> None:
                 ended = answer.json()["success"]
     assert ended is not None, f"a chat without an id: {text[:300]}"
     if not ended:
-        client.compare(asked, said_in_stream(text))
+        client.compare(asked, said_in_stream(text), "control")
 
 
 async def draw(client: Client, rng: random.Random) -> None:
-    """Answers that nobody can foresee: without a seed, cut off by time, or by block verification."""
+    """Answers that nobody can foresee: without a seed, cut off by time, or by block verification if the drafter can."""
     asked, question = some_question(client, rng, of=lambda question: question.streams)
-    more: dict[str, Any] = {"temperature": 1.3, "seed": -1}
-    more |= rng.choice([{}, {"accept": "block"}, {"t_max_predict_ms": 5}])
-    await answer_to(client.http, Question(question.path, {**(question.body or {}), **more}), stream=asked.stream)
+    ways: list[dict[str, Any]] = [{}, {"t_max_predict_ms": 5}]
+    if client.answers("chat, block verification"):
+        ways.append({"accept": "block"})
+    body, more = dict(question.body or {}), {"temperature": 1.3, "seed": -1, **rng.choice(ways)}
+    body |= {"options": {**body["options"], **more}} if "options" in body else more  # Ollama's are apart
+    await answer_to(client.http, Question(question.path, body), stream=asked.stream)
 
 
 # ---- other endpoints ----
@@ -199,6 +228,8 @@ async def move_slot(client: Client, rng: random.Random) -> None:
     answer = await client.http.post(f"/slots/{slot}", params={"action": action}, json=body)
     check_status(answer.status_code, answer.headers, answer.content, 400)
     assert answer.status_code == 200 or any(why in answer.text for why in SLOT_REFUSALS), answer.text
+    if answer.status_code == 200:
+        client.tally.seen[f"{action.removesuffix('e')}ed a slot"] += 1
 
 
 # ---- what is wrong, or odd ----
@@ -206,7 +237,8 @@ async def move_slot(client: Client, rng: random.Random) -> None:
 
 async def be_refused(client: Client, rng: random.Random) -> None:
     """Ask for what must be refused."""
-    refusal = rng.choice(REFUSALS)
+    place = rng.randrange(len(REFUSALS))
+    refusal = REFUSALS[place]
     connection = Connection(client.port)
     answer = await connection.ask(refusal.request, SECONDS)
     await connection.close()
@@ -217,6 +249,7 @@ async def be_refused(client: Client, rng: random.Random) -> None:
     told = f"{refusal}: {answer.status}: {answer.body[:300]!r}"
     assert answer.status in refusal.statuses, told
     assert answer.status >= 400 or b"event: response.failed" in answer.body, told
+    client.tally.refusals[place] += 1
     client.tally.refused[str(answer.status)] += 1
 
 
@@ -225,8 +258,12 @@ async def be_odd(client: Client, rng: random.Random) -> None:
     body = {"prompt": "a", "n_predict": 4, **rng.choice(ODDITIES), "stream": rng.random() < 0.5}
     answer = await client.http.post(NATIVE, json=body)
     check_status(answer.status_code, answer.headers, answer.content, 400)
+    client.tally.seen["odd: answered" if answer.status_code == 200 else "odd: refused"] += 1
     if answer.status_code == 200 and "nonsense" in body:
         assert "nonsense" in answer.headers["x-dflash-ignored"]
+    if answer.status_code == 200 and body["stream"]:
+        fault = stream_fault(answer.content)
+        assert not fault, fault
 
 
 async def be_mutated(client: Client, rng: random.Random) -> None:
@@ -239,6 +276,7 @@ async def be_mutated(client: Client, rng: random.Random) -> None:
     await connection.close()
     fault = barrage.fault(endpoint, request, answer)
     assert not fault, f"{request.method} {request.target} ({what}): {fault}"
+    client.tally.seen[f"damaged: {answer.status // 100}xx"] += 1
 
 
 async def be_cut_off(client: Client, rng: random.Random) -> None:
@@ -250,13 +288,16 @@ async def be_cut_off(client: Client, rng: random.Random) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(sent)
     await asyncio.sleep(rng.random() * 0.02)
-    end = rng.choice(["close", "reset", "half", "wait"])
+    end, seen = rng.choice(["close", "reset", "half", "wait"]), client.tally.seen
+    seen[f"cut off: {end}"] += 1
     if end == "half":
         writer.write_eof()
-    if end == "half" or (end == "wait" and len(sent) > len(raw) - len(body)):
         said = await _rest(reader)
-        wanted = b"HTTP/1.1 408" if end == "wait" else b"HTTP/1.1 4"
-        assert not said or said.startswith(wanted), f"{end} after {len(sent)} bytes: {said[:200]!r}"
+        assert not said or said.startswith(b"HTTP/1.1 4"), f"half closed after {len(sent)} bytes: {said[:200]!r}"
+    elif end == "wait" and len(sent) > len(raw) - len(body):
+        said = await _rest(reader)
+        assert said.startswith(b"HTTP/1.1 408"), f"no more after {len(sent)} bytes: {said[:200]!r}"
+        seen["cut off: 408"] += 1
     await _closed(writer, reset=end == "reset")
 
 
@@ -273,6 +314,7 @@ async def be_noise(client: Client, rng: random.Random) -> None:
     writer.write_eof()
     said = await _rest(reader)
     assert not said or said.startswith(b"HTTP/1.1 400"), said[:200]
+    client.tally.seen["noise: 400" if said else "noise: nothing"] += 1
     await _closed(writer)
 
 
@@ -294,7 +336,7 @@ async def be_deaf(client: Client, rng: random.Random) -> None:
     assert connection.reader in (reader, None), "the connection ended without an answer"
     await connection.close()
     check_status(answer.status, answer.headers, answer.body)
-    client.compare(asked, said_in_stream(answer.body.decode()))
+    client.compare(asked, said_in_stream(answer.body.decode()), "be_deaf")
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:
@@ -334,3 +376,5 @@ DEEDS: dict[Deed, int] = {
     be_noise: 3,
     be_deaf: 4,
 }
+# Those that must have compared answers. `leave_early` may, if the server was quick.
+COMPARING: tuple[Deed, ...] = (ask, resume, control, be_deaf)
