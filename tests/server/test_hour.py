@@ -109,7 +109,7 @@ def flags_of(files: Files, folder: Path) -> list[object]:
     encoder = write_bert(folder / "encoder.gguf", weights())
     ranker = write_bert(folder / "ranker.gguf", weights(rerank=True))
     flags: list[object] = ["-m", files.target, "-md", files.drafter, "--bit-exact", "-t", 1, "-n", 64]
-    flags += ["-c", SLOTS * CONTEXT, "-np", SLOTS, "--max-queue", CLIENTS - SLOTS - 4, "--cache-ram", HOST_CACHE]
+    flags += ["-c", SLOTS * CONTEXT, "-np", SLOTS, "--max-queue", CLIENTS - SLOTS, "--cache-ram", HOST_CACHE]
     flags += ["--embedding-model", encoder, "--rerank-model", ranker, "--slot-save-path", slots, "--timeout", 5]
     return flags
 

@@ -57,6 +57,7 @@ def test_an_answer_without_content_is_silent() -> None:
     whole = said_in_whole('{"content": "", "prompt": "asked", "stop_type": "eos", "tokens": []}')
     assert silent({ASKED: whole}) == {"chat"}
     assert silent({ASKED: whole, ASKED._replace(stream=False): {".content": "a"}}) == set()
+    assert not is_silent(said_in_whole('{"prompt": "from a template"}'))
 
 
 def test_answers_that_are_missing_are_changes() -> None:

@@ -94,8 +94,10 @@ def _kept(value: Any, *, wholly: bool) -> Any:
 
 
 def is_silent(said: Said) -> bool:
-    """Whether an answer has no content, so that comparing it shows little."""
-    return not any(value for place, value in said.items() if place.rpartition(".")[2] not in FRAME)
+    """Whether an answer has no content, so that comparing it shows little. A prompt alone is what was asked for."""
+    return said.keys() != {".prompt"} and not any(
+        value for place, value in said.items() if place.rpartition(".")[2] not in FRAME
+    )
 
 
 def difference(now: Said, before: Said) -> str:

@@ -23,7 +23,7 @@ from tests.patience import PATIENCE
 
 from .answers import Said, said_in_stream, said_in_whole
 from .clients import Asked, Client
-from .questions import ANSWERS, CHAT, NATIVE, QUESTIONS, RECORDED, SLOTS, Question
+from .questions import CHAT, NATIVE, QUESTIONS, RECORDED, SLOTS, Question
 from .refusals import ODDITIES, REFUSALS
 
 # Longest pauses of clients that read slowly, shorter than the server's --timeout.
@@ -74,13 +74,12 @@ def check_status(status: int, headers: Any, body: bytes, *others: int) -> None:
 def some_question(
     client: Client, rng: random.Random, *, of: Callable[[Question], bool], stream: bool | None = None
 ) -> tuple[Asked, Question]:
-    """One that the server answered before, alone. What generates is asked most."""
+    """One that the server answered before, alone; each is as likely, so that a short run has all kinds."""
     known = [*client.known]
     while True:
         asked = rng.choice(known)
         question = QUESTIONS[asked.kind](asked.variant)
-        is_wanted = of(question) and stream in (None, asked.stream)
-        if is_wanted and (asked.kind in ANSWERS or rng.random() < 0.3):
+        if of(question) and stream in (None, asked.stream):
             return asked, question
 
 
@@ -236,8 +235,12 @@ async def move_slot(client: Client, rng: random.Random) -> None:
 
 
 async def be_refused(client: Client, rng: random.Random) -> None:
-    """Ask for what must be refused."""
-    place = rng.randrange(len(REFUSALS))
+    """Ask for three things that must be refused."""
+    for place in rng.sample(range(len(REFUSALS)), 3):
+        await _be_refused_at(client, place)
+
+
+async def _be_refused_at(client: Client, place: int) -> None:
     refusal = REFUSALS[place]
     connection = Connection(client.port)
     answer = await connection.ask(refusal.request, SECONDS)
@@ -291,7 +294,7 @@ async def be_cut_off(client: Client, rng: random.Random) -> None:
     end, seen = rng.choice(["close", "reset", "half", "wait"]), client.tally.seen
     seen[f"cut off: {end}"] += 1
     if end == "half":
-        writer.write_eof()
+        _say_no_more(writer)
         said = await _rest(reader)
         assert not said or said.startswith(b"HTTP/1.1 4"), f"half closed after {len(sent)} bytes: {said[:200]!r}"
     elif end == "wait" and len(sent) > len(raw) - len(body):
@@ -311,7 +314,7 @@ async def be_noise(client: Client, rng: random.Random) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(rng.choice([b"\x16\x03\x01\x02\x00", b"\r\n" * 50, b"GET\r\n\r\n", b"\0" * 500]) + rng.randbytes(200))
     writer.write(b"\r\n\r\n")
-    writer.write_eof()
+    _say_no_more(writer)
     said = await _rest(reader)
     assert not said or said.startswith(b"HTTP/1.1 400"), said[:200]
     client.tally.seen["noise: 400" if said else "noise: nothing"] += 1
@@ -337,6 +340,12 @@ async def be_deaf(client: Client, rng: random.Random) -> None:
     await connection.close()
     check_status(answer.status, answer.headers, answer.body)
     client.compare(asked, said_in_stream(answer.body.decode()), "be_deaf")
+
+
+def _say_no_more(writer: asyncio.StreamWriter) -> None:
+    """Close half a connection, which the server may have reset by now."""
+    with contextlib.suppress(OSError):
+        writer.write_eof()
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:

@@ -205,7 +205,8 @@ ANSWERS: dict[str, Callable[[int], Question]] = {
     "Ollama's chat": ollama_chat,
     "Ollama's chat, tools": lambda v: ollama_chat(v, tools=[TOOL]),
     "Ollama's text": lambda v: ollama_text(v, system="Be brief.", logprobs=True, top_logprobs=2),
-    "Ollama's text, raw": lambda v: ollama_text(v, raw=True),
+    # With an opening: a whole sentence needs no more, say the pocket models.
+    "Ollama's text, raw": lambda v: ollama_text(v, prompt=OPENINGS[v], raw=True),
     "Ollama's text, JSON": lambda v: ollama_text(v, format=CITY if v % 2 else "json"),
 }
 
