@@ -22,6 +22,7 @@ class Recordings:
     def __init__(self, ttl: float = TTL, most: int = MAX_KEPT) -> None:
         self._ttl, self._most = ttl, most
         self._kept: dict[str, Recording] = {}
+        self._ends: dict[str, asyncio.TimerHandle] = {}  # of those that wait for their time to be over
 
     def begin(self, name: str) -> Recording:
         """Keep a new stream. One of the same name is cancelled.
@@ -55,18 +56,24 @@ class Recordings:
 
     def remove(self, name: str) -> None:
         """Cancel and forget it, if there is one."""
-        if recording := self._kept.pop(name, None):
+        if recording := self._kept.get(name):
+            self.forget(recording)
             recording.cancel()
 
     def forget(self, recording: Recording) -> None:
         """Stop keeping it; its readers may go on."""
-        if self._kept.get(recording.name) is recording:
+        if self._keeps(recording):
             del self._kept[recording.name]
+            if end := self._ends.pop(recording.name, None):
+                end.cancel()  # or it would hold the recording, and all its bytes, until then
 
     def finish(self, recording: Recording) -> None:
         """End a recording, and keep it for a while."""
         recording.finish()
-        if recording.began:
-            asyncio.get_running_loop().call_later(self._ttl, self.forget, recording)
-        else:
+        if not recording.began:
             self.forget(recording)
+        elif self._keeps(recording):
+            self._ends[recording.name] = asyncio.get_running_loop().call_later(self._ttl, self.forget, recording)
+
+    def _keeps(self, recording: Recording) -> bool:
+        return self._kept.get(recording.name) is recording

@@ -31,6 +31,16 @@ from dflash_local.server.settings import Settings
 from dflash_local.server.sockets import bound, listen
 from tests.patience import PATIENCE, wait_until
 
+# What no server's log has: errors that nobody foresaw, and what sanitizers find.
+FAULTS = (
+    b"Traceback",
+    b"ERROR: AddressSanitizer",
+    b"ERROR: LeakSanitizer",
+    b": ThreadSanitizer:",
+    b": runtime error: ",
+)
+LAST_WORDS = 20_000  # characters of a log that are shown
+
 
 @dataclass
 class Live:
@@ -137,7 +147,7 @@ def serving(
     flags: Sequence[object], env: Mapping[str, str] | None = None, *, wait: bool = True, seconds: float = PATIENCE
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """`dflash-local serve`, a process group of its own, and its URL; `wait` until the model is loaded, at most so many
-    `seconds`. It must show no traceback."""
+    `seconds`. Its log must have none of `FAULTS`, and its end is printed where the block raises."""
     command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
     with tempfile.TemporaryFile() as log:
         environment = {**os.environ, "LLAMA_ARG_PORT": "0", **(env or {})}
@@ -157,7 +167,12 @@ def serving(
                 wait_until(lambda: httpx.get(address + "/health").status_code == 200, seconds)
             yield process, address
             log.seek(0)
-            assert b"Traceback" not in (said := log.read()), said.decode()
+            said = log.read()
+            assert not any(fault in said for fault in FAULTS), said.decode()
+        except Exception:
+            log.seek(0)
+            print(log.read().decode(errors="replace")[-LAST_WORDS:])
+            raise
         finally:
             process.kill()
             process.wait()

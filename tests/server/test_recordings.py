@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -157,9 +158,12 @@ def test_the_newest_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_room_for_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     later: list[tuple[float, Recording]] = []
 
+    def call_later(seconds: float, _forget: object, recording: Recording) -> asyncio.Handle:
+        later.append((seconds, recording))
+        return asyncio.Handle(print, (), asyncio.get_running_loop())
+
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "call_later", lambda seconds, _forget, recording: later.append((seconds, recording)))
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
         recordings = Recordings(ttl=3600, most=2)
         first, second = recordings.begin("a"), recordings.begin("b")
         with pytest.raises(HTTPError) as error:
@@ -182,6 +186,35 @@ def test_room_for_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
             recordings.begin("x" * 1000)
 
     asyncio.run(run())
+
+
+def test_what_is_not_kept_takes_no_memory() -> None:
+    """A timer must not hold it: a server with many such streams would have minutes of them in memory."""
+
+    async def run() -> None:
+        recordings = Recordings(ttl=3600, most=2)
+        evicted, cancelled, late = (_finished(recordings, name) for name in ("evicted", "cancelled", "late"))
+        assert evicted() is None and cancelled() is not None and late() is not None
+        recordings.remove("cancelled")
+        assert cancelled() is None
+        writing = recordings.begin("writing")
+        writing.begin()
+        recordings.remove("writing")
+        recordings.finish(writing)  # its writer ends after it was cancelled
+        gone = weakref.ref(writing)
+        del writing
+        assert gone() is None
+        assert late() is recordings.find("late")
+
+    asyncio.run(run())
+
+
+def _finished(recordings: Recordings, name: str) -> weakref.ref[Recording]:
+    """A stream that has been sent."""
+    recording = recordings.begin(name)
+    recording.begin()
+    recordings.finish(recording)
+    return weakref.ref(recording)
 
 
 def _ask(server: Live, name: str) -> socket.socket:
