@@ -14,13 +14,15 @@ oracle: takes the accepted nodes alone
 oracle, no vain blocks: also does without the drafter's pass where nothing will be accepted
 
 Log-losses say how well accepted tokens were predicted, given that their parent was accepted: by the drafter, and by
-the values, which correct it by what the slot has seen.
+the values, which correct it by what the slot has seen. What larger trees and more candidates would bring follows from
+the tokens of a step by the nodes of its tree, and from how often candidates of each rank are accepted.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -37,6 +39,7 @@ from dflash_local.draft_options import MAX_NODES
 from dflash_local.generation import Step
 from dflash_local.native import VerifiedTree
 
+SIZES = (1, 4, 8, 16, 32, 64)  # nodes, the anchor counted
 ROUNDS = 20  # in which the long run's rate is found: each takes the rate of the one before
 
 
@@ -110,6 +113,19 @@ def oracle(trees: Sequence[Grown], times: PassTimes, *, vain_blocks: bool) -> fl
     return 1e3 * sum(tokens) / ms
 
 
+def by_rank(trees: Sequence[VerifiedTree]) -> list[float]:
+    """How often the drafter's first, second, ... candidate was accepted, where the walk came to their parent."""
+    seen, accepted = Counter[int](), Counter[int]()
+    for tree in trees:
+        path = set(tree.path)
+        for parent in path:
+            mine = [node for node, its in enumerate(tree.parents) if its == parent and tree.probs[node] > 0]
+            for rank, node in enumerate(sorted(mine, key=lambda node: -tree.probs[node])):
+                seen[rank] += 1
+                accepted[rank] += node in path
+    return [round(accepted[rank] / seen[rank], 4) for rank in sorted(seen)]
+
+
 def log_losses(trees: Sequence[VerifiedTree]) -> tuple[float, float]:
     """Of the drafter's probabilities and of the values given the parent's, over the nodes that the drafter proposed and
     the walk has looked at."""
@@ -141,9 +157,12 @@ def compare(steps: Sequence[Sequence[Step]], times: PassTimes, fixed: Sequence[i
         "oracle": oracle(trees, times, vain_blocks=True),
         "oracle, no vain blocks": oracle(trees, times, vain_blocks=False),
     }
-    drafter, values = log_losses([step.tree for answer in steps for step in answer if step.tree])
+    verified = [step.tree for answer in steps for step in answer if step.tree]
+    drafter, values = log_losses(verified)
     return {
         "steps": len(trees),
+        "tokens": {n: round(sum(tree.tokens(n - 1) for tree in trees) / len(trees), 3) for n in SIZES},
+        "by_rank": by_rank(verified),
         "speeds": {name: round(speed, 2) for name, speed in speeds.items()},
         "log_loss": {"drafter": round(drafter, 4), "values": round(values, 4)},
     }
@@ -152,11 +171,15 @@ def compare(steps: Sequence[Sequence[Step]], times: PassTimes, fixed: Sequence[i
 def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
     """A line per cell, a column per rule."""
     names = list(rows[0]["speeds"])
-    head = ["prompts", "temperature", "steps", *names, "log-loss: drafter, values"]
+    sizes = ", ".join(map(str, SIZES))
+    head = ["prompts", "temperature", "steps", *names, "log-loss: drafter, values", f"tokens of {sizes} nodes",
+            "accepted by rank"]  # fmt: skip
     lines = [
         [row["cell"], f"{row['temperature']:g}", f"{row['steps']}",
          *(f"{row['speeds'][name]:.0f}" for name in names),
-         f"{row['log_loss']['drafter']:.3f}, {row['log_loss']['values']:.3f}"]
+         f"{row['log_loss']['drafter']:.3f}, {row['log_loss']['values']:.3f}",
+         ", ".join(f"{tokens:.2f}" for tokens in row["tokens"].values()),
+         ", ".join(f"{share:.3f}" for share in row["by_rank"])]
         for row in rows
     ]  # fmt: skip
     return f"{record.table(head, lines)}\n\nTokens per second by the table of pass times. {footer}\n"

@@ -30,8 +30,8 @@ __all__ = [
 
 PROMPTS = record.HERE / "lookup_prompts.jsonl"  # file edits, extracts and chats
 # Flags of ik_llama.cpp's server: copies of weights in another order. From 32 rows on its products with Q4_1 are wrong
-# on a CPU with AVX-512 VNNI: answers to longer prompts are "1.2.1.1. 1.2.1.1. ...", which its lookup then quotes. So its
-# passes are kept narrower with SmolLM2, whose answers are sound then; longer drafts take it several passes.
+# on a CPU with AVX-512 VNNI: answers to longer prompts are "1.2.1.1. 1.2.1.1. ...", which its lookup then quotes. So
+# its passes are kept narrower with SmolLM2, whose answers are sound then; longer drafts take it several passes.
 PEER_FLAGS = ["-rtr"]
 PEER_FLAGS_OF = {"smollm2": ["-ub", "31"]}
 

@@ -199,7 +199,7 @@ void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampl
             const int64_t id    = std::strtoll(entry.key().c_str(), &end, 10);
             const auto    field = member(name, entry.key());
             const float   bias  = bias_of(entry.value(), field);
-            if (!entry.key().empty() && *end == '\0') {
+            if (!entry.key().empty() && end == entry.key().data() + entry.key().size()) {   // not at a NUL inside
                 p.logit_bias.push_back({ as_token(vocab, id, field), bias });
             } else {
                 add_text(entry.key(), bias);

@@ -77,7 +77,8 @@ def test_log_losses() -> None:
 
 def test_the_table() -> None:
     row = compare([[step([0.9, 0.8, 0.1], 2)], [step([0.5, 0.4, 0.3], 0)]], TIMES, [1, 3])
-    assert row["steps"] == 2
+    assert row["steps"] == 2 and row["by_rank"] == [0.5]  # of four that were looked at
+    assert row["tokens"] == {1: 1.0, 4: 2.0, 8: 2.0, 16: 2.0, 32: 2.0, 64: 2.0}
     assert row["speeds"]["tree 1"] == pytest.approx(2 / 3 * 1e3, abs=0.01)
     assert row["speeds"]["tree 3"] == pytest.approx(4 / 7 * 1e3, abs=0.01)
     assert row["speeds"]["oracle"] == pytest.approx(4 / 5 * 1e3, abs=0.01)

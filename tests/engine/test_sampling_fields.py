@@ -66,6 +66,7 @@ def generate(engine: NativeEngine, **fields: Any) -> bytes:
         '{"grammar": "", "json_schema": {}}',
         '{"logit_bias": [[1, 2.5], [2, false], ["<|im_end|>", -1]]}',
         '{"logit_bias": {"1": 2.5, "2": false, " the": 1}, "ignore_eos": true}',
+        '{"logit_bias": {"99999\\u0000": 1}}',  # a text, not the number before its end
         '{"grammar": "root ::= [a-z]+", "grammar_type": "user"}',
         '{"json_schema": {}}',
         '{"json_schema": {"type": "string", "maxLength": 100000}}',
