@@ -5,17 +5,19 @@ Usage: python benchmarks/oracle.py [--temperatures 0 0.8] [--limit N]
 
 The pair and the prompts of real_pair.py, a cell for each kind, with pass times from a table (hindsight.py), so the
 figures do not depend on the machine. Each step grows a tree of 64 nodes, and its path shows which of them were worth
-their time; a rule sees only their values, and takes the first k in their order. So all rules are asked the same steps,
-where in an answer of its own each would come to others.
+their time; a rule sees only their values and the last pass's width, whose change costs time, and takes the first k in
+their order. So all rules are asked the same steps, where in an answer of its own each would come to others.
 
-own rate: the k with the most tokens per millisecond in this step
+own rate: the k with the most tokens per millisecond in this step, as the controller chooses, but for its choice of
+    blocks, its rests and what a step costs beside its passes
 long run: the k with the most tokens less those that come in its time elsewhere, at the rate that this rule reaches
 oracle: takes the accepted nodes alone
 oracle, no vain blocks: also does without the drafter's pass where nothing will be accepted
 
 Log-losses say how well accepted tokens were predicted, given that their parent was accepted: by the drafter, and by
 the values, which correct it by what the slot has seen. What larger trees and more candidates would bring follows from
-the tokens of a step by the nodes of its tree, and from how often candidates of each rank are accepted.
+the tokens of a step by the nodes of its tree, and from how often candidates of each rank, of those in the tree, are
+accepted.
 """
 
 from __future__ import annotations
@@ -56,11 +58,20 @@ class Grown:
         """What the step yields with its first k draft nodes."""
         return 1 + sum(self.accepted[:k])
 
-    def milliseconds(self, k: int, times: PassTimes) -> float:
-        return self.draft_ms + at(times.verify, 1 + k)
+    def milliseconds(self, k: int, width: int, times: PassTimes) -> float:
+        """Of the step with its first k draft nodes, after a pass of `width` rows (0: none)."""
+        return self.draft_ms + pass_ms(self.rows(k), width, times)
+
+    def rows(self, k: int) -> int:
+        return 1 + min(k, len(self.values))
 
 
-Rule = Callable[[Grown], int]  # how many draft nodes
+Rule = Callable[[Grown, int], int]  # how many draft nodes, after a pass of so many rows
+
+
+def pass_ms(rows: int, width: int, times: PassTimes) -> float:
+    """Of a target pass after one of `width` rows (0: none)."""
+    return at(times.verify, rows) + (times.rebuild_ms if width not in (0, rows) else 0.0)
 
 
 def grown(steps: Sequence[Step], times: PassTimes) -> Iterator[Grown]:
@@ -75,19 +86,29 @@ def grown(steps: Sequence[Step], times: PassTimes) -> Iterator[Grown]:
 
 def rate(trees: Sequence[Grown], rule: Rule, times: PassTimes) -> float:
     """Tokens per second."""
-    chosen = [(tree, rule(tree)) for tree in trees]
-    return 1e3 * sum(t.tokens(k) for t, k in chosen) / sum(t.milliseconds(k, times) for t, k in chosen)
+    tokens, ms, width = 0, 0.0, 0
+    for tree in trees:
+        k = rule(tree, width)
+        tokens += tree.tokens(k)
+        ms += tree.milliseconds(k, width, times)
+        width = tree.rows(k)
+    return 1e3 * tokens / ms
 
 
-def best(tree: Grown, times: PassTimes, worth: Callable[[float, float], float]) -> int:
+def best(tree: Grown, width: int, times: PassTimes, worth: Callable[[float, float], float]) -> int:
     """The k of the highest worth, by the tokens that values promise, and milliseconds."""
     gains = accumulate(tree.values, initial=1.0)
-    worths = [worth(gain, tree.milliseconds(k, times)) for k, gain in enumerate(gains)]
+    worths = [worth(gain, tree.milliseconds(k, width, times)) for k, gain in enumerate(gains)]
     return max(range(len(worths)), key=worths.__getitem__)
 
 
+def fixed(n: int) -> Rule:
+    """A tree of n nodes, the anchor counted."""
+    return lambda _tree, _width: n - 1
+
+
 def own_rate(times: PassTimes) -> Rule:
-    return lambda tree: best(tree, times, lambda gain, ms: gain / ms)
+    return lambda tree, width: best(tree, width, times, lambda gain, ms: gain / ms)
 
 
 def long_run(trees: Sequence[Grown], times: PassTimes) -> Rule:
@@ -95,7 +116,7 @@ def long_run(trees: Sequence[Grown], times: PassTimes) -> Rule:
     Management Science 1967)."""
 
     def at_rate(tokens_per_ms: float) -> Rule:
-        return lambda tree: best(tree, times, lambda gain, ms: gain - tokens_per_ms * ms)
+        return lambda tree, width: best(tree, width, times, lambda gain, ms: gain - tokens_per_ms * ms)
 
     rule = own_rate(times)
     for _ in range(ROUNDS):
@@ -107,14 +128,15 @@ def oracle(trees: Sequence[Grown], times: PassTimes, *, vain_blocks: bool) -> fl
     """Tokens per second of passes that verify what is accepted, and nothing else."""
     tokens = [tree.tokens(len(tree.values)) for tree in trees]
     ms = sum(
-        at(times.verify, n) + (tree.draft_ms if vain_blocks or n > 1 else 0.0)
-        for tree, n in zip(trees, tokens, strict=True)
+        pass_ms(n, width, times) + (tree.draft_ms if vain_blocks or n > 1 else 0.0)
+        for tree, n, width in zip(trees, tokens, [0, *tokens[:-1]], strict=True)
     )
     return 1e3 * sum(tokens) / ms
 
 
 def by_rank(trees: Sequence[VerifiedTree]) -> list[float]:
-    """How often the drafter's first, second, ... candidate was accepted, where the walk came to their parent."""
+    """How often the drafter's first, second, ... candidate in the tree was accepted, where the walk came to their
+    parent."""
     seen, accepted = Counter[int](), Counter[int]()
     for tree in trees:
         path = set(tree.path)
@@ -147,10 +169,10 @@ def loss(prob: float, happened: bool) -> float:
     return -math.log(prob if happened else 1 - prob)
 
 
-def compare(steps: Sequence[Sequence[Step]], times: PassTimes, fixed: Sequence[int]) -> dict[str, Any]:
+def compare(steps: Sequence[Sequence[Step]], times: PassTimes, sizes: Sequence[int]) -> dict[str, Any]:
     """Tokens per second of each rule over the steps of all answers, and the log-losses."""
     trees = [tree for answer in steps for tree in grown(answer, times)]
-    speeds = {f"tree {n}": rate(trees, lambda _, k=n - 1: k, times) for n in fixed}  # type: ignore[misc]
+    speeds = {f"tree {n}": rate(trees, fixed(n), times) for n in sizes}
     speeds |= {
         "own rate": rate(trees, own_rate(times), times),
         "long run": rate(trees, long_run(trees, times), times),
@@ -193,6 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = record.Table(ap, args, markdown)
     for name, pair, prompts in real_pair_cells(args.limit):
         with opened(pair, args.threads, TIMES) as engine:
+            list(answers(engine, prompts[:2], args.n_predict, 0.0))  # it learns, as a server has
             for temperature in args.temperatures:
                 done = answers(
                     engine, prompts, args.n_predict, temperature, args.repeats,

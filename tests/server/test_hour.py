@@ -152,7 +152,7 @@ def check_refusals(refused: Mapping[Asked, str], lacks: Mapping[str, str]) -> No
 
 
 def check_work(before: Mapping[str, float], after: Mapping[str, float]) -> None:
-    """Drafts were accepted meanwhile, and several slots had a part in most passes."""
+    """Drafts were accepted meanwhile, and more than two slots had a part in a pass, on average."""
     passes = after["n_decode_total"] - before["n_decode_total"]
     busy = [each["n_busy_slots_per_decode"] * each["n_decode_total"] for each in (before, after)]
     print(f"{(busy[1] - busy[0]) / passes:.2f} slots in a pass")
