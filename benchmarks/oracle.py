@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import record
 from benchmarks.answers import answers
 from benchmarks.hindsight import TIMES, opened, real_pair_cells
-from benchmarks.pass_times import PassTimes, at
+from benchmarks.pass_times import PassTimes
 from dflash_local.draft_options import MAX_NODES
 from dflash_local.generation import Step
 from dflash_local.native import VerifiedTree
@@ -60,7 +60,7 @@ class Grown:
 
     def milliseconds(self, k: int, width: int, times: PassTimes) -> float:
         """Of the step with its first k draft nodes, after a pass of `width` rows (0: none)."""
-        return self.draft_ms + pass_ms(self.rows(k), width, times)
+        return self.draft_ms + times.verify_ms(self.rows(k), width)
 
     def rows(self, k: int) -> int:
         return 1 + min(k, len(self.values))
@@ -69,18 +69,12 @@ class Grown:
 Rule = Callable[[Grown, int], int]  # how many draft nodes, after a pass of so many rows
 
 
-def pass_ms(rows: int, width: int, times: PassTimes) -> float:
-    """Of a target pass after one of `width` rows (0: none)."""
-    return at(times.verify, rows) + (times.rebuild_ms if width not in (0, rows) else 0.0)
-
-
 def grown(steps: Sequence[Step], times: PassTimes) -> Iterator[Grown]:
     """The trees of an answer, without the prompt's pass."""
     for step in steps:
         if (tree := step.tree) and len(tree.tokens) > 1:
             path = set(tree.path)
-            draft_ms = at(times.drafts[0], step.n_denoised) if step.n_denoised > 1 else 0.0
-            nodes = range(1, len(tree.tokens))
+            nodes, draft_ms = range(1, len(tree.tokens)), times.draft_ms(step.n_denoised)
             yield Grown([tree.values[n] for n in nodes], [n in path for n in nodes], draft_ms)
 
 
@@ -128,7 +122,7 @@ def oracle(trees: Sequence[Grown], times: PassTimes, *, vain_blocks: bool) -> fl
     """Tokens per second of passes that verify what is accepted, and nothing else."""
     tokens = [tree.tokens(len(tree.values)) for tree in trees]
     ms = sum(
-        pass_ms(n, width, times) + (tree.draft_ms if vain_blocks or n > 1 else 0.0)
+        times.verify_ms(n, width) + (tree.draft_ms if vain_blocks or n > 1 else 0.0)
         for tree, n, width in zip(trees, tokens, [0, *tokens[:-1]], strict=True)
     )
     return 1e3 * sum(tokens) / ms

@@ -40,10 +40,18 @@ class PassTimes:
             if len(self.drafts) > 1 and step.tree and len(step.tree.origins) > 1:
                 drafter = int(Origin.MTP in step.tree.origins)
             if step.n_nodes:  # not the prompt's last pass
-                total += at(self.verify, step.n_nodes) + (self.rebuild_ms if width not in (0, step.n_nodes) else 0.0)
+                total += self.verify_ms(step.n_nodes, width)
                 width = step.n_nodes
-            total += at(self.drafts[drafter], step.n_denoised) if step.n_denoised > 1 else 0.0
+            total += self.draft_ms(step.n_denoised, drafter)
         return total
+
+    def verify_ms(self, rows: int, before: int) -> float:
+        """Of a target pass after one of `before` rows (0: none)."""
+        return at(self.verify, rows) + (self.rebuild_ms if before not in (0, rows) else 0.0)
+
+    def draft_ms(self, length: int, drafter: int = 0) -> float:
+        """Of the pass for a block of so many tokens; up to 1 there is none."""
+        return at(self.drafts[drafter], length) if length > 1 else 0.0
 
 
 def at(curve: Curve, n: int) -> float:
