@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.fuzz.http.client import connected, reset
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import serving
 
@@ -44,12 +43,7 @@ class Victim:
 
     async def connect(self, *, receive_buffer: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection; with a small buffer its owner soon blocks the server."""
-        sock = socket.socket()
-        if receive_buffer:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
-        return await asyncio.open_connection(sock=sock, limit=1024)
+        return await connected(self.port, receive_buffer=receive_buffer, limit=1024)
 
     def slots_busy(self) -> int:
         return sum(slot["is_processing"] for slot in httpx.get(self.url + "/slots", timeout=60).json())
@@ -193,9 +187,7 @@ def test_reset_in_the_middle(victim: Victim) -> None:
         writer.write(sent[: 1 + number * len(sent) // 60])
         await writer.drain()
         await asyncio.sleep(0.01 * (number % 30))
-        sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.close()
+        reset(writer)
 
     async def attack() -> None:
         async with served_as_before(victim, 60):

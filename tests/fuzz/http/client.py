@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from dataclasses import dataclass, field
 
 
@@ -106,3 +108,22 @@ class Connection:
             with contextlib.suppress(ConnectionError):
                 await self.writer.wait_closed()
         self.reader = self.writer = None
+
+
+async def connected(
+    port: int, *, receive_buffer: int = 0, limit: int = 2**16
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection; with a small buffer, of so many bytes, its owner soon blocks the server."""
+    sock = socket.socket()
+    if receive_buffer:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    return await asyncio.open_connection(sock=sock, limit=limit)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close a connection without a word: what is on its way is lost."""
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.close()

@@ -8,8 +8,6 @@ import contextlib
 import json
 import random
 import re
-import socket
-import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ import httpx
 
 from dflash_local.server.recordings.recordings import HEADER as RECORDING
 from tests.fuzz.http.barrage import SECONDS, is_error, stream_fault
-from tests.fuzz.http.client import Connection, Request
+from tests.fuzz.http.client import Connection, Request, connected, reset
 from tests.fuzz.http.mutations import mutate
 from tests.patience import PATIENCE
 
@@ -302,7 +300,7 @@ async def be_cut_off(client: Client, rng: random.Random) -> None:
         said = await _rest(reader)
         assert said.startswith(b"HTTP/1.1 408"), f"no more after {len(sent)} bytes: {said[:200]!r}"
         seen["cut off: 408"] += 1
-    await _closed(writer, reset=end == "reset")
+    await _closed(writer, by_reset=end == "reset")
 
 
 async def be_noise(client: Client, rng: random.Random) -> None:
@@ -310,7 +308,7 @@ async def be_noise(client: Client, rng: random.Random) -> None:
     if rng.random() < 0.5:
         for _ in range(rng.randrange(1, 6)):
             _, writer = await asyncio.open_connection("127.0.0.1", client.port)
-            await _closed(writer, reset=rng.random() < 0.5)
+            await _closed(writer, by_reset=rng.random() < 0.5)
         return
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(rng.choice([b"\x16\x03\x01\x02\x00", b"\r\n" * 50, b"GET\r\n\r\n", b"\0" * 500]) + rng.randbytes(200))
@@ -325,11 +323,7 @@ async def be_noise(client: Client, rng: random.Random) -> None:
 async def be_deaf(client: Client, rng: random.Random) -> None:
     """Read nothing for a while, with little room for what comes; then all of it, which must be the known answer."""
     asked, question = some_question(client, rng, of=lambda question: question.streams, stream=True)
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", client.port))
-    reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
+    reader, writer = await connected(client.port, receive_buffer=4096, limit=4096)
     connection = Connection(client.port, reader, writer)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     request = Request("POST", question.path, json.dumps(question.asked(stream=True)).encode())
@@ -358,11 +352,11 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
     return said
 
 
-async def _closed(writer: asyncio.StreamWriter, *, reset: bool = False) -> None:
-    if reset:
-        sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.close()
+async def _closed(writer: asyncio.StreamWriter, *, by_reset: bool = False) -> None:
+    if by_reset:
+        reset(writer)
+    else:
+        writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
 
