@@ -8,6 +8,7 @@ Source: docs/gguf.md of ggml; names of types: `llama_ftype` in include/llama.h.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from .gguf_parts import MAGIC
 
 FIRST_BYTES = 1 << 15  # enough for nearly all files
 MOST_BYTES = 1 << 20
+_FAR_BYTES = 1 << 26  # in which what lies behind a vocabulary is looked for
 _MOST_ITEMS = 1 << 12  # of an array of strings that is read; vocabularies have more
 _TOKENS = "tokenizer.ggml.tokens"
 _STRING, _ARRAY = 8, 9
@@ -97,6 +99,25 @@ class Glance:
         """The name of its file type; "" if it is unknown, or comes after the vocabulary."""
         number = self.number("general.file_type", -1)
         return _FILE_TYPES[number].strip("-") if 0 <= number < len(_FILE_TYPES) else ""
+
+
+def far_text(path: Path, key: str) -> str:
+    """A string that lies behind the vocabulary, which is not read: the key is searched for, with its length and type
+    around it. "" if it is not found in the first 64 MiB. Raises ModelError if the file cannot be read or is damaged
+    there."""
+    mark = struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", _STRING)
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            at = data.find(mark, 0, _FAR_BYTES)
+            if at < 0:
+                return ""
+            at += len(mark)
+            (n_bytes,) = struct.unpack("<Q", data[at : at + 8].ljust(8, b"\xff"))
+            if n_bytes > len(data) - at - 8:
+                raise _bad(path, f"it ends inside {key!r}")
+            return data[at + 8 : at + 8 + n_bytes].decode(errors="replace")
+    except (OSError, ValueError) as error:  # ValueError: it is empty
+        raise ModelError(f"cannot read {path.name}: {error}", hint="check who may read it") from None
 
 
 def _read(path: Path, data: bytes) -> Glance:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dflash_local.convert.gguf_glance import Glance
+from dflash_local.convert.gguf_glance import Glance, far_text
 from dflash_local.errors import ModelError
 
 _NAMES = ("general.basename", "general.name")
@@ -27,15 +27,9 @@ def fenced_template(target: Path) -> str | None:
     other models, other templates, and files that cannot be read.
     """
     try:
-        if not _is_fencing(target):
-            return None
-        from dflash_local.convert.dialects import as_text  # numpy and gguf: other models do not wait
-        from dflash_local.convert.gguf_metadata import read_metadata
-
-        value = read_metadata(target).get("tokenizer.chat_template")
+        template = far_text(target, "tokenizer.chat_template") if _is_fencing(target) else ""
     except ModelError:  # whoever loads it says what is wrong
         return None
-    template = as_text(value) if value else ""
     return with_fences(template) if "<tool_call>" in template else None
 
 

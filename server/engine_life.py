@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError, EngineLostError, again
+from dflash_local.garbage import keep_all
 from dflash_local.server.banner import context_line
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recovery import Recovery
@@ -100,9 +100,7 @@ class EngineLife:
         loop = asyncio.get_running_loop()
         engine.ended.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._on_end, ended.result()))
         self._on_load(engine)
-        # What is loaded by now stays: no collection, which holds the GIL, should walk through it again.
-        gc.collect()
-        gc.freeze()
+        keep_all()
         log.info("context: %s", context_line(engine))
         self.sleep.start()
         if engine.options is not None and engine.options.rpc and self._watching is None:

@@ -250,46 +250,142 @@ automaton other_than(const automaton & a) {
     return trimmed(out);
 }
 
-// Moore's algorithm: states are equal unless some text distinguishes them.
-automaton minimal(const automaton & from) {
-    automaton    a = trimmed(from);
-    const size_t n = a.states.size();
-    if (n == 0) {
-        return a;
-    }
-    std::vector<int32_t> classes(n);
-    for (size_t i = 0; i < n; ++i) {
-        classes[i] = a.states[i].accepts;
-    }
-    for (size_t n_classes = 0;;) {
-        std::map<std::vector<uint32_t>, int32_t> found;
-        std::vector<int32_t>                     next(n);
+namespace {
+
+// Refines classes of states until no text distinguishes those of one. Moore's rounds, in which only states that lead to
+// a changed one are looked at again, and the largest part of a class keeps its number (Hopcroft 1971): so a state
+// changes a logarithmic number of times, and a chain of n states takes n short rounds.
+class partition {
+  public:
+    explicit partition(const automaton & a) : states_(a.states), sources_(a.states.size()), members_(2) {
+        const size_t n = states_.size();
         for (size_t i = 0; i < n; ++i) {
-            edges all = a.states[i].edges;
-            for (automaton::edge & e : all) {
-                e.to = classes[e.to];
+            for (const automaton::edge & e : states_[i].edges) {
+                sources_[e.to].push_back(int32_t(i));
             }
-            std::vector<uint32_t> signature = { uint32_t(classes[i]) };
-            for (const automaton::edge & e : joined(all)) {
-                signature.insert(signature.end(), { e.low, e.high, uint32_t(e.to) });
-            }
-            next[i] = found.emplace(std::move(signature), int32_t(found.size())).first->second;
+            classes_.push_back(states_[i].accepts);
+            at_.push_back(members_[classes_[i]].size());
+            members_[classes_[i]].push_back(int32_t(i));
+            open_.push_back(int32_t(i));
         }
-        classes = next;
-        if (found.size() == n_classes) {
-            break;
+        is_open_.assign(n, true);
+        while (!open_.empty()) {
+            refine();
         }
-        n_classes = found.size();
     }
-    // the first state is in the first class
-    automaton         out;
-    std::vector<bool> written(n, false);
-    for (size_t i = 0; i < n; ++i) {
-        if (written[classes[i]]) {
+
+    // Of each state, numbered in the order of their first states.
+    std::vector<int32_t> classes() const {
+        std::vector<int32_t> numbers(members_.size(), -1), out;
+        int32_t              n = 0;
+        for (const int32_t c : classes_) {
+            numbers[c] = numbers[c] < 0 ? n++ : numbers[c];
+            out.push_back(numbers[c]);
+        }
+        return out;
+    }
+
+  private:
+    using signature = std::vector<uint32_t>;   // low, high and class of each edge
+
+    struct move {
+        int32_t state, to;
+    };
+
+    // All signatures of a round are those of its beginning.
+    void refine() {
+        std::map<int32_t, std::vector<int32_t>> by_class;
+        for (const int32_t i : open_) {
+            by_class[classes_[i]].push_back(i);
+        }
+        std::vector<move> moves;
+        for (const auto & [c, open] : by_class) {
+            split(c, open, moves);
+        }
+        for (const int32_t i : open_) {
+            is_open_[i] = false;
+        }
+        open_.clear();
+        for (const move & m : moves) {
+            apply(m);
+            for (const int32_t i : sources_[m.state]) {
+                if (!is_open_[i]) {
+                    is_open_[i] = true;
+                    open_.push_back(i);
+                }
+            }
+        }
+    }
+
+    // `open`: members of the class that may differ. The others all have one signature.
+    void split(int32_t c, const std::vector<int32_t> & open, std::vector<move> & moves) {
+        std::map<signature, std::vector<int32_t>> parts;
+        for (const int32_t i : open) {
+            parts[signature_of(i)].push_back(i);
+        }
+        if (open.size() < members_[c].size()) {
+            std::vector<int32_t> * same = nullptr;
+            for (const int32_t i : members_[c]) {
+                if (!is_open_[i]) {
+                    same = same ? same : &parts[signature_of(i)];
+                    same->push_back(i);
+                }
+            }
+        }
+        const auto largest = std::max_element(parts.begin(), parts.end(),
+            [](const auto & a, const auto & b) { return a.second.size() < b.second.size(); });
+        for (auto part = parts.begin(); part != parts.end(); ++part) {
+            if (part != largest) {
+                for (const int32_t i : part->second) {
+                    moves.push_back({ i, int32_t(members_.size()) });
+                }
+                members_.emplace_back();
+            }
+        }
+    }
+
+    signature signature_of(int32_t i) const {
+        edges all = states_[i].edges;
+        for (automaton::edge & e : all) {
+            e.to = classes_[e.to];
+        }
+        signature s;
+        for (const automaton::edge & e : joined(all)) {
+            s.insert(s.end(), { e.low, e.high, uint32_t(e.to) });
+        }
+        return s;
+    }
+
+    void apply(const move & m) {
+        std::vector<int32_t> & from = members_[classes_[m.state]];
+        from[at_[m.state]]          = from.back();
+        at_[from.back()]            = at_[m.state];
+        from.pop_back();
+        classes_[m.state] = m.to;
+        at_[m.state]      = members_[m.to].size();
+        members_[m.to].push_back(m.state);
+    }
+
+    const std::vector<automaton::state> & states_;
+    std::vector<std::vector<int32_t>>     sources_;   // of each state: those with an edge to it
+    std::vector<std::vector<int32_t>>     members_;   // of each class
+    std::vector<int32_t>                  classes_;   // of each state
+    std::vector<size_t>                   at_;        // where each state is among its class's members
+    std::vector<int32_t>                  open_;      // states to look at
+    std::vector<bool>                     is_open_;
+};
+
+}   // namespace
+
+automaton minimal(const automaton & from) {
+    const automaton            a       = trimmed(from);
+    const std::vector<int32_t> classes = partition(a).classes();
+    automaton                  out;
+    for (size_t i = 0; i < classes.size(); ++i) {
+        if (size_t(classes[i]) < out.states.size()) {
             continue;
         }
-        written[classes[i]] = true;
-        automaton::state s  = a.states[i];
+        automaton::state s = a.states[i];
         for (automaton::edge & e : s.edges) {
             e.to = classes[e.to];
         }

@@ -11,9 +11,10 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MAX_DEPTH  = 40;       // of nested groups
-constexpr int32_t MAX_COUNT  = 10000;    // of a repetition
-constexpr size_t  MAX_PLACES = 100000;   // in the nondeterministic machine
+constexpr int32_t MAX_DEPTH   = 40;        // of nested groups
+constexpr int32_t MAX_COUNT   = 10000;     // of a repetition
+constexpr size_t  MAX_PLACES  = 100000;    // in the nondeterministic machine
+constexpr size_t  MAX_IN_SETS = 4000000;   // of them, in all sets of the deterministic one
 
 [[noreturn]] void refuse(const std::string & why) { throw std::invalid_argument(why); }
 
@@ -308,30 +309,37 @@ class machine {
         places_[begin].steps.emplace_back(all_points(), begin);   // a match may start anywhere
         places_[matched].steps.emplace_back(all_points(), matched);
         final_ = matched;
+        reached_.assign(places_.size(), 0);
     }
 
-    automaton deterministic() const {
-        automaton                               out;
-        std::map<std::vector<int32_t>, int32_t> found;
-        std::vector<std::vector<int32_t>>       sets = { closed({ 0 }, true, false) };
-        found[sets[0]]                               = 0;
+    // The subset construction: a state is a set of places. The first one is none of `found`: only there does ^ match.
+    automaton deterministic() {
+        automaton                                 out;
+        const std::vector<int32_t>                start = closed({ 0 }, true, false);
+        std::map<std::vector<int32_t>, int32_t>   found;
+        std::vector<const std::vector<int32_t> *> sets      = { &start };   // the others are keys of `found`
+        size_t                                    n_places  = start.size();
+        const auto                                number_of = [&](std::vector<int32_t> set) {
+            set.shrink_to_fit();
+            const auto [at, added] = found.emplace(std::move(set), int32_t(sets.size()));
+            if (added) {
+                sets.push_back(&at->first);
+                n_places += at->first.size();
+                if (sets.size() > MAX_STATES || n_places > MAX_IN_SETS) {
+                    throw automaton_size_error("needs too large a grammar");
+                }
+            }
+            return at->second;
+        };
         for (size_t k = 0; k < sets.size(); ++k) {
-            const std::vector<int32_t> set    = sets[k];
-            const std::vector<int32_t> at_end = closed(set, k == 0, true);
-            automaton::state           s      = { std::binary_search(at_end.begin(), at_end.end(), final_) };
+            const std::vector<int32_t> & set    = *sets[k];
+            const std::vector<int32_t>   at_end = closed(set, k == 0, true);
+            automaton::state             s      = { std::binary_search(at_end.begin(), at_end.end(), final_) };
             for (const auto & [low, high] : pieces(set)) {
-                const std::vector<int32_t> next = closed(step(set, low), false, false);
-                if (next.empty()) {
-                    continue;
+                std::vector<int32_t> next = closed(step(set, low), false, false);
+                if (!next.empty()) {
+                    s.edges.push_back({ low, high, number_of(std::move(next)) });
                 }
-                const auto [place, added] = found.emplace(next, int32_t(sets.size()));
-                if (added) {
-                    sets.push_back(next);
-                    if (sets.size() > MAX_STATES) {
-                        throw automaton_size_error("needs too large a grammar");
-                    }
-                }
-                s.edges.push_back({ low, high, place->second });
             }
             out.states.push_back(std::move(s));
         }
@@ -400,21 +408,36 @@ class machine {
         return end;
     }
 
-    std::vector<int32_t> closed(std::vector<int32_t> open, bool at_begin, bool at_end) const {
-        std::set<int32_t> all(open.begin(), open.end());
+    // The places that are reached from `open` without a character, in order, if they last.
+    std::vector<int32_t> closed(std::vector<int32_t> open, bool at_begin, bool at_end) {
+        ++round_;
+        std::vector<int32_t> lasting;
+        const auto           reach = [&](int32_t i) {
+            const bool added = reached_[i] != round_;
+            reached_[i]      = round_;
+            if (added && lasts(i)) {
+                lasting.push_back(i);
+            }
+            return added;
+        };
+        open.erase(std::remove_if(open.begin(), open.end(), [&](int32_t i) { return !reach(i); }), open.end());
         while (!open.empty()) {
             const place & p = places_[open.back()];
             open.pop_back();
             for (const auto * more : { &p.free, at_begin ? &p.at_begin : nullptr, at_end ? &p.at_end : nullptr }) {
                 for (size_t i = 0; more && i < more->size(); ++i) {
-                    if (all.insert((*more)[i]).second) {
+                    if (reach((*more)[i])) {
                         open.push_back((*more)[i]);
                     }
                 }
             }
         }
-        return { all.begin(), all.end() };
+        std::sort(lasting.begin(), lasting.end());
+        return lasting;
     }
+
+    // Whether a place matters beyond those that are reached from it without a character.
+    bool lasts(int32_t i) const { return i == final_ || !places_[i].steps.empty() || !places_[i].at_end.empty(); }
 
     // Ranges whose code points all steps of the set treat alike.
     ranges pieces(const std::vector<int32_t> & set) const {
@@ -447,8 +470,10 @@ class machine {
         return next;
     }
 
-    std::vector<place> places_;
-    int32_t            final_ = 0;
+    std::vector<place>   places_;
+    int32_t              final_ = 0;
+    std::vector<int32_t> reached_;     // in which call of `closed` each place was reached last
+    int32_t              round_ = 0;   // number of that call
 };
 
 }   // namespace

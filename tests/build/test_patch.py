@@ -17,6 +17,7 @@ from dflash_local.cache_dir import cache_dir
 from dflash_local.cli import main
 from dflash_local.cli.commands import patch as patch_command
 from dflash_local.errors import BuildError
+from tests.ggml_ops.native import llama_source
 
 
 def write(folder: Path, text: str) -> Path:
@@ -236,5 +237,14 @@ def test_the_patches_are_hooks() -> None:
             changed = [i for i, line in enumerate(lines) if line.startswith(("+", "-"))]
             assert changed[0] <= 2 and len(lines) - 1 - changed[-1] <= 2, f"{file.name}: more than two lines of context"
             added += [line for line in lines if line.startswith("+")]
-    assert len(added) <= 600
+    assert len(added) <= 610
     assert max(map(len, added)) <= 1 + 120
+
+
+def test_special_texts_have_a_bracket() -> None:
+    """0042 looks for special tokens only among those with one of these, or of the type control."""
+    source = (llama_source() / "src" / "llama-vocab.cpp").read_text(encoding="utf-8")
+    searched = source[source.index("auto-detect special tokens by text") : source.index("// sanity checks")]
+    texts = re.findall(r't\.first == "(.*?)"', searched)
+    assert len(texts) > 60 and all(set(text) & set("<[") for text in texts)
+    assert len(re.findall(r"for \(const auto & t : special\)", searched)) == 4

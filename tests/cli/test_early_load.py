@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -76,18 +75,18 @@ def test_later_engines_load_when_they_are_asked_for() -> None:
     assert first is not second
 
 
-def test_weights_wait_until_it_is_asked_for() -> None:
-    asked, shares = threading.Event(), []
+def test_it_loads_wholly_before_it_is_asked_for() -> None:
+    shares: list[float] = []
 
-    def progress(share: float) -> bool:
-        shares.append((share, asked.is_set()))
-        return True
+    def load(progress: Callable[[float], bool]) -> Any:
+        shares.extend(share for share in (0.5, 1.0) if progress(share))
+        loaded.set()
+        return Engine()
 
-    with EarlyLoad(loads(Engine())) as early:
-        time.sleep(0.1)  # long enough to report, if it could
-        asked.set()
-        early(progress)
-    assert shares == [(0.5, True)]
+    loaded = threading.Event()
+    with EarlyLoad(load):
+        assert loaded.wait(10)
+        assert shares == [0.5, 1.0]
 
 
 def test_what_nobody_took_is_closed() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gguf import GGUFValueType, LlamaFileType
 
-from dflash_local.convert.gguf_glance import FIRST_BYTES, MOST_BYTES, Glance
+from dflash_local.convert.gguf_glance import FIRST_BYTES, MOST_BYTES, Glance, far_text
 from dflash_local.convert.gguf_metadata import array, boolean
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub.local_models import LocalModels, find_models
@@ -533,6 +533,21 @@ def test_names_of_file_types() -> None:
         assert seen == ("" if kind is LlamaFileType.GUESSED else name)
     for unknown in (4, 99, -1, b"x"):
         assert Glance(1, 0, {"general.file_type": unknown}).quantization == ""
+
+
+def test_a_text_behind_the_vocabulary(tmp_path: Path) -> None:
+    tokens = array(GGUFValueType.STRING, ["tokenizer.chat_template", "a" * 100])
+    before = header("llama", 0, tokenizer__ggml__tokens=tokens, tokenizer__chat_template="{{ é }}")
+    path = gguf(tmp_path / "x.gguf", before)
+    assert far_text(path, "tokenizer.chat_template") == "{{ é }}"
+    assert far_text(path, "tokenizer.ggml.tokens") == far_text(path, "chat_template") == ""  # no text; no key
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b"}}")])
+    with pytest.raises(ModelError, match="it ends inside"):
+        far_text(path, "tokenizer.chat_template")
+    path.write_bytes(b"")
+    with pytest.raises(ModelError, match="cannot read"):
+        far_text(path, "tokenizer.chat_template")
 
 
 def test_a_header_is_read_no_further_than_its_vocabulary(tmp_path: Path) -> None:

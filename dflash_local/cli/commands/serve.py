@@ -14,9 +14,10 @@ from dflash_local.cli.flags.foreign import check_variables
 from dflash_local.cli.flags.logs import set_up_logs
 from dflash_local.cli.flags.replica_flags import refuse_replicas
 from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags
-from dflash_local.cli.serving.serve_app import bound_sockets, checked_settings, early_app, make_settings, serve_at
+from dflash_local.cli.serving.serve_app import bound_sockets, check_flags, early_app, make_settings, serve_at
 from dflash_local.cli.serving.serve_replicas import serve_replicas
 from dflash_local.cli.serving.serve_router import is_router, serve_router
+from dflash_local.garbage import collect_rarely
 
 if TYPE_CHECKING:
     from dflash_local.server.children.parent import Parent
@@ -56,6 +57,7 @@ def run(args: ServeFlags) -> int:
     """Serve until SIGINT or SIGTERM."""
     from dflash_local.server.tls import Tls
 
+    collect_rarely()
     parent = _parent(args) if args.parent_pipes else None
     native_level = set_up_logs(args)
     for note in check_variables(args.line.parser, args.foreign_flags, os.environ):
@@ -67,8 +69,8 @@ def run(args: ServeFlags) -> int:
     if args.replicas:
         return serve_replicas(args)
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    settings = checked_settings(args)
-    with bound_sockets(args) as sockets, early_app(args, settings, native_level) as app:
+    check_flags(args)
+    with bound_sockets(args) as sockets, early_app(args, native_level) as app:
         if parent is not None:
             app.state.service.life.tell = parent.say
         target = app.state.service.settings.model_path

@@ -104,6 +104,12 @@ def target_repository(args: ModelFlags) -> str | None:
     return repo
 
 
+def names_downloads(args: ModelFlags) -> bool:
+    """Whether `take_models` asks other computers for files."""
+    repositories = (args.hf_repo, _unless_typed(args, "hf_repo_draft", "drafter"))
+    return any(repositories) or bool(args.mmproj_url and not args.mmproj)
+
+
 def _unless_typed(args: ModelFlags, name: str, other: str) -> str | None:
     """The flag `name`, unless it comes from its variable and the flag `other` was typed."""
     return None if other in args.typed and name not in args.typed else getattr(args, name)

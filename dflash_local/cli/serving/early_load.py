@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 
 class EarlyLoad:
-    """A loader whose first engine begins to load now, in a thread: FastAPI takes a third of a second to import, and a
-    file's header and vocabulary as long to read. The weights wait until the engine is asked for, since all cores copy
-    them, and a core that imports would hold up the others. Later engines load when they are asked for.
+    """A loader whose first engine loads from now on, in a thread: FastAPI takes a third of a second to import, and a
+    small model loads in less. Later engines load when they are asked for.
 
-    Inside a `with` block: at its end an engine that nobody has taken stops loading.
+    Inside a `with` block: at its end an engine that nobody has taken is closed, and one that still loads is stopped.
     """
 
     def __init__(self, load: Loader) -> None:
         self._load = load
-        self._progress: Future[Callable[[float], bool]] = Future()  # of who takes the engine
+        self._progress: Callable[[float], bool] = lambda _share: True
         self._first: Future[Engine] | None = Future()
         hand_over_gil_soon()  # imports hold it
         self._thread = threading.Thread(target=self._run, args=(self._first,), name="early-load")
@@ -37,7 +36,7 @@ class EarlyLoad:
         first, self._first = self._first, None
         if first is None:
             return self._load(progress)
-        self._progress.set_result(progress)
+        self._progress = progress
         return first.result()
 
     def __enter__(self) -> EarlyLoad:
@@ -48,14 +47,14 @@ class EarlyLoad:
     ) -> None:
         if self._first is None:
             return
-        self._progress.set_result(lambda _share: False)
+        self._progress = lambda _share: False
         self._thread.join()
         if self._first.exception() is None:
             self._first.result().close()
 
     def _run(self, future: Future[Engine]) -> None:
         try:
-            engine = self._load(lambda share: self._progress.result()(share))
+            engine = self._load(lambda share: self._progress(share))
         except BaseException as error:
             future.set_exception(error)
         else:

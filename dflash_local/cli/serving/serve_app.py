@@ -13,7 +13,7 @@ from dflash_local.cli.flags.embedding_flags import embedding_settings
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.engine_flags import chat_template
 from dflash_local.cli.flags.http_flags import http_settings
-from dflash_local.cli.flags.named_models import Models, take_models, target_repository
+from dflash_local.cli.flags.named_models import Models, names_downloads, take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import AppFlags
 from dflash_local.cli.serving.early_load import EarlyLoad
@@ -41,25 +41,24 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
     Raises:
         DFlashError: something is wrong with the flags, the library or the files.
     """
-    settings, load = _prepare(args, checked_settings(args), native_level)
-    from dflash_local.server.app import create_app
-
-    return create_app(load, settings)
+    check_flags(args)
+    settings = make_settings(args)
+    models = _models(args, native_level)
+    return _app(args, settings, models, None if args.writes_no_text else _loader(args, models))
 
 
 @contextmanager
-def early_app(args: AppFlags, settings: Settings, native_level: int) -> Iterator[FastAPI]:
-    """Like `make_app`, with `checked_settings`; its engine begins to load at once. Leaving the block ends it, if the
-    app has not taken it."""
-    settings, load = _prepare(args, settings, native_level)
-    with nullcontext() if load is None else EarlyLoad(load) as early:
-        from dflash_local.server.app import create_app  # slow, and the engine loads meanwhile
+def early_app(args: AppFlags, native_level: int) -> Iterator[FastAPI]:
+    """Like `make_app`, after `check_flags`; its engine loads while Python imports the rest. Leaving the block ends it,
+    if the app has not taken it."""
+    settings = make_settings(args) if names_downloads(args) else None  # wrong flags are told before a download
+    models = _models(args, native_level)
+    with nullcontext() if args.writes_no_text else EarlyLoad(_loader(args, models)) as early:
+        yield _app(args, settings or make_settings(args), models, early)
 
-        yield create_app(early, settings)
 
-
-def checked_settings(args: AppFlags) -> Settings:
-    """The app's settings, as far as they are known before downloads and before an address is taken.
+def check_flags(args: AppFlags) -> None:
+    """Refuse what is known to be wrong before slow imports, downloads and addresses.
 
     Raises:
         DFlashError: something is wrong with the flags or the library.
@@ -68,42 +67,52 @@ def checked_settings(args: AppFlags) -> Settings:
 
     if _has_target(args):
         target_repository(args)  # for its refusals
-    settings = make_settings(args)
     load()  # for its refusal: there may be no library
     chat_template(args)  # likewise: it may be broken
-    return settings
 
 
 def _has_target(args: AppFlags) -> bool:
     return not args.writes_no_text or args.embedding or args.rerank
 
 
-def _prepare(args: AppFlags, settings: Settings, native_level: int) -> tuple[Settings, Loader | None]:
-    """The app's settings, after downloads, and what loads its engine, if it has one."""
+def _models(args: AppFlags, native_level: int) -> Models:
+    """The files that the flags name, after downloads."""
     from dflash_local.native import set_log_level
 
-    writes = not args.writes_no_text
-    models = take_models(args, writes=writes) if _has_target(args) else Models("")
+    models = take_models(args, writes=not args.writes_no_text) if _has_target(args) else Models("")
+    set_log_level(native_level)
+    return models
+
+
+def _app(args: AppFlags, settings: Settings, models: Models, load: Loader | None) -> FastAPI:
+    """The app of these models, with the names that they give it."""
+    from dflash_local.server.app import create_app
+
     names = settings.aliases or (models.name or Path(models.target).name,)
     embeddings = embedding_settings(args, models.target, names[0])
     settings = replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
-    set_log_level(native_level)
-    return settings, _loader(args, models, settings) if writes else None
+    return create_app(load and _checked(load, args, settings, models.target), settings)
 
 
-def _loader(args: AppFlags, models: Models, settings: Settings) -> Loader:
-    def load(progress: Callable[[float], bool]) -> Engine:
-        engine = load_engine(args, models, progress=progress, max_queue=args.max_queue)
+def _loader(args: AppFlags, models: Models) -> Loader:
+    return lambda progress: load_engine(args, models, progress=progress, max_queue=args.max_queue)
+
+
+def _checked(load: Loader, args: AppFlags, settings: Settings, target: str) -> Loader:
+    """A loader of engines that can do what the flags ask for, and keep their answers if they ask for that."""
+
+    def checked(progress: Callable[[float], bool]) -> Engine:
+        engine = load(progress)
         try:
             check_chat_flags(engine, settings.defaults.chat)
         except RequestError:
             engine.close()
             raise
         if args.record:
-            _record(engine, models.target, args.record, args.record_limit)
+            _record(engine, target, args.record, args.record_limit)
         return engine
 
-    return load
+    return checked
 
 
 def _record(engine: Engine, target: str, folder: Path, limit: int) -> None:

@@ -1,6 +1,7 @@
 #include "cpu/gemm/packed_weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -395,7 +396,8 @@ void pack_panel(ggml_type type, const void * rows, size_t stride, int64_t n_bloc
 
 void pack_weights(const ggml_tensor * w, const void * data, void * out) {
     constexpr int64_t MAX_THREADS = 8;         // packing dominates the time of loading
-    constexpr size_t  MIN_BYTES   = 1 << 20;   // per thread
+    constexpr size_t  MIN_BYTES   = 1 << 20;   // for threads to pay
+    constexpr int64_t SHARES      = 16;        // of a thread
 
     const int64_t n_blocks = n_blocks_of(w), n_panels = n_panels_of(w), n_all = n_panels * w->ne[2];
     const size_t  bytes      = panel_bytes(w);
@@ -415,16 +417,24 @@ void pack_weights(const ggml_tensor * w, const void * data, void * out) {
     const int64_t n_cores   = std::max<int64_t>(1, std::thread::hardware_concurrency());
     const int64_t n_threads = ggml_nbytes(w) < MIN_BYTES ? 1 : std::min({ MAX_THREADS, n_all, n_cores });
 
+    // A thread takes the next few panels when it is done with its own, so that one whose core does something else, too,
+    // holds up nobody.
+    const int64_t        n_at_once = std::max<int64_t>(1, n_all / (n_threads * SHARES));
+    std::atomic<int64_t> next{ 0 };
+    const auto           pack_rest = [&] {
+        for (int64_t i; (i = next.fetch_add(n_at_once)) < n_all;) {
+            pack_range(i, std::min(i + n_at_once, n_all));
+        }
+    };
     std::vector<std::thread> others;
-    int64_t                  begin = n_all / n_threads;   // the calling thread packs what comes before
     try {
-        for (int64_t t = 1; t < n_threads; ++t, begin = n_all * t / n_threads) {
-            others.emplace_back(pack_range, begin, n_all * (t + 1) / n_threads);
+        while ((int64_t) others.size() < n_threads - 1) {
+            others.emplace_back(pack_rest);
         }
     } catch (const std::system_error &) {
-        pack_range(begin, n_all);   // the system refused another thread
+        // The system refused another thread: the others pack what it would have.
     }
-    pack_range(0, n_all / n_threads);
+    pack_rest();
     for (std::thread & other : others) {
         other.join();
     }

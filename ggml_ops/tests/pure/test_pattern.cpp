@@ -32,9 +32,21 @@ static bool is_sound(const automaton & a) {
     return true;
 }
 
+// One that would need gigabytes, and minutes.
+static bool is_too_large(const std::string & pattern) {
+    try {
+        matching(pattern);
+    } catch (const automaton_size_error &) {
+        return true;
+    }
+    return false;
+}
+
 static void test_patterns() {
     CHECK(matching("^a$").accepts("a") && !matching("^a$").accepts("aa"));
     CHECK(matching("a$b").is_empty() && matching("[]").is_empty());
+    CHECK(matching("$^").accepts("") && !matching("$^").accepts("a") && !matching("$^").accepts("aa"));
+    CHECK(is_too_large("^(a?){9999}$") && is_too_large("^((a?){99}){99}b") && !is_too_large("^a{9999}$"));
     const std::vector<std::string> parts = { "a", "b|", "(", ")", "(?:", "(?", "[", "]", "[^", "-", "^", "$", ".", "*",
         "+", "?", "{2}", "{1,3}", "{", "}", ",", "\\", "\\d", "\\W", "\\s", "\\u00e9", "\\x4", "\\u{1F600}",
         "\\uD83D\\uDE00", "\"", "\n", "\xC3\xA9", "\xF0\x9F\x98\x80", "\xE2\x82", "\xFF", "0", "|" };
