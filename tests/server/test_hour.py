@@ -171,8 +171,9 @@ def report(crowd: Crowd) -> None:
     print(f"{kinds.total()} answers compared, {len(tally.compared)} of {len(crowd.known)} questions: {dict(kinds)}")
     print(f"they were compared by {dict(tally.comparing)}")
     print(f"seen: {dict(tally.seen)}; refused as they had to be: {dict(tally.refused)}; too busy: {dict(tally.busy)}")
-    parts = [crowd.memory(part / PARTS, (part + 1) / PARTS) / mib for part in range(PARTS)]
-    print(f"memory at most, in each part of the time: {' '.join(f'{size:.1f}' for size in parts)} MiB")
+    for word, memory in (("at most", crowd.memory), ("in the median", crowd.usual_memory)):
+        parts = [memory(part / PARTS, (part + 1) / PARTS) / mib for part in range(PARTS)]
+        print(f"memory {word}, in each part of the time: {' '.join(f'{size:.1f}' for size in parts)} MiB")
     for failure in tally.failures:
         print(f"- {failure}")
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import random
+import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -108,6 +109,11 @@ class Crowd:
     def memory(self, start: float, end: float = math.inf) -> int:
         """The most that was taken from a part of the time on, up to another one; 0: nobody looked."""
         return max((sample.memory for sample in self.samples if start <= sample.part <= end), default=0)
+
+    def usual_memory(self, start: float, end: float = math.inf) -> int:
+        """Likewise: the median."""
+        sizes = [sample.memory for sample in self.samples if start <= sample.part <= end]
+        return statistics.median_low(sizes) if sizes else 0
 
     def stalls(self) -> list[int]:
         """Those of the `PARTS` of the time in which no answer was compared."""
