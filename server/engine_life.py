@@ -11,11 +11,11 @@ from typing import Any
 
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError, EngineLostError, again
-from dflash_local.garbage import keep_all
+from dflash_local.process_memory import give_back, keep_all
 from dflash_local.server.banner import context_line
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recovery import Recovery
-from dflash_local.server.sleep import Sleep, give_back_memory
+from dflash_local.server.sleep import Sleep
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class EngineLife:
     async def _free(self) -> None:
         assert self.engine is not None
         await asyncio.to_thread(self.engine.close)
-        give_back_memory()
+        give_back()
         self.tell({"state": "sleeping"})
 
     async def _wake(self) -> None:

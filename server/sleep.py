@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import logging
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 
 from dflash_local.server.connected import ended
 
@@ -105,12 +102,3 @@ class Sleep:
                         await self._free()
                     except Exception:  # it goes on to watch: the next request loads the model again
                         log.exception("the model could not be unloaded")
-
-
-def give_back_memory() -> None:
-    """Return what was freed to the system; without this, much of it would stay with the process."""
-    gc.unfreeze()
-    gc.collect()
-    if sys.platform == "linux":
-        with suppress(AttributeError, OSError):  # another C library than glibc
-            ctypes.CDLL(None).malloc_trim(0)

@@ -17,7 +17,7 @@ from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags
 from dflash_local.cli.serving.serve_app import bound_sockets, check_flags, early_app, make_settings, serve_at
 from dflash_local.cli.serving.serve_replicas import serve_replicas
 from dflash_local.cli.serving.serve_router import is_router, serve_router
-from dflash_local.garbage import collect_rarely
+from dflash_local.process_memory import collect_rarely, return_large_blocks
 
 if TYPE_CHECKING:
     from dflash_local.server.children.parent import Parent
@@ -58,6 +58,7 @@ def run(args: ServeFlags) -> int:
     from dflash_local.server.tls import Tls
 
     collect_rarely()
+    return_large_blocks()
     parent = _parent(args) if args.parent_pipes else None
     native_level = set_up_logs(args)
     for note in check_variables(args.line.parser, args.foreign_flags, os.environ):
