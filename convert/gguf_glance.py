@@ -108,14 +108,16 @@ def far_text(path: Path, key: str) -> str:
     mark = struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", _STRING)
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            at = data.find(mark, 0, _FAR_BYTES)
-            if at < 0:
-                return ""
-            at += len(mark)
-            (n_bytes,) = struct.unpack("<Q", data[at : at + 8].ljust(8, b"\xff"))
-            if n_bytes > len(data) - at - 8:
+            found = at = data.find(mark, 0, _FAR_BYTES)
+            while at >= 0:
+                begin = at + len(mark) + 8
+                (n_bytes,) = struct.unpack("<Q", data[begin - 8 : begin].ljust(8, b"\xff"))
+                if n_bytes <= len(data) - begin:
+                    return data[begin : begin + n_bytes].decode(errors="replace")
+                at = data.find(mark, begin, _FAR_BYTES)  # that was a token of this name
+            if found >= 0:
                 raise _bad(path, f"it ends inside {key!r}")
-            return data[at + 8 : at + 8 + n_bytes].decode(errors="replace")
+            return ""
     except (OSError, ValueError) as error:  # ValueError: it is empty
         raise ModelError(f"cannot read {path.name}: {error}", hint="check who may read it") from None
 

@@ -1,6 +1,7 @@
 #include "api/chat_tools.h"
 
 #include "api/chat_messages.h"
+#include "schema/automaton.h"
 #include "schema/chat_schema.h"
 
 #include <algorithm>
@@ -54,6 +55,7 @@ known_tool read_tool(const json & value, const std::string & field, ignored_fiel
 
 void read_tools(
     field_reader & in, common_chat_templates_inputs & inputs, chat_tools & constrained, ignored_fields & ignored) {
+    const automaton_budget budget;   // of all schemas together
     in.read_each("tools", [&](const json & value, const std::string & field) {
         const known_tool tool = read_tool(value, field, ignored);
         inputs.tools.push_back(tool.shown);

@@ -7,6 +7,7 @@
 #include "engine/slot_walk.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace dflash {
 
@@ -315,6 +316,9 @@ void engine::walk() {
             s.pass.walked = s.pass.samples ? walk_slot(s, target_.context()) : walk_result{};
         } catch (const status_error & e) {
             fail(s, e.what(), e.status == DFLASH_ERROR_ARG ? DFLASH_REFUSED : DFLASH_FAILED);
+            continue;
+        } catch (const std::invalid_argument & e) {   // its grammar allows too much
+            fail(s, e.what(), DFLASH_REFUSED);
             continue;
         } catch (const std::exception & e) {
             fail(s, e.what());

@@ -1,6 +1,7 @@
 #include "schema/automaton.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace dflash {
@@ -9,8 +10,12 @@ namespace {
 
 using edges = std::vector<automaton::edge>;
 
-void check_size(size_t n_states) {
-    if (n_states > MAX_STATES) {
+constexpr int64_t BUDGET = 50000000;   // steps: a second
+
+thread_local int64_t budget_left = -1;   // -1: there is none
+
+void check_size(size_t n_states, size_t n_edges = 0) {
+    if (n_states > MAX_STATES || n_edges > MAX_EDGES) {
         throw automaton_size_error("needs too large a grammar");
     }
 }
@@ -138,6 +143,16 @@ std::vector<uint32_t> points_of(const std::string & text) {
 
 // ---- automata ----
 
+automaton_budget::automaton_budget() : outermost_(budget_left < 0) { budget_left = outermost_ ? BUDGET : budget_left; }
+
+automaton_budget::~automaton_budget() { budget_left = outermost_ ? -1 : budget_left; }
+
+void automaton_budget::spend(size_t steps) {
+    if (budget_left >= 0 && (budget_left = std::max<int64_t>(0, budget_left - int64_t(steps))) == 0) {
+        throw automaton_size_error("needs too large a grammar");
+    }
+}
+
 bool automaton::accepts(const std::string & text) const {
     if (states.empty()) {
         return false;
@@ -208,10 +223,11 @@ automaton both(const automaton & a, const automaton & b) {
     if (a.is_empty() || b.is_empty()) {
         return out;
     }
-    std::map<std::pair<int32_t, int32_t>, int32_t> places = { { { 0, 0 }, 0 } };
-    std::vector<std::pair<int32_t, int32_t>>       pairs  = { { 0, 0 } };
+    std::map<std::pair<int32_t, int32_t>, int32_t> places  = { { { 0, 0 }, 0 } };
+    std::vector<std::pair<int32_t, int32_t>>       pairs   = { { 0, 0 } };
+    size_t                                         n_edges = 0;
     for (size_t k = 0; k < pairs.size(); ++k) {
-        check_size(pairs.size());
+        check_size(pairs.size(), n_edges);
         const automaton::state & s = a.states[pairs[k].first];
         const automaton::state & t = b.states[pairs[k].second];
         automaton::state         u = { s.accepts && t.accepts };
@@ -227,6 +243,8 @@ automaton both(const automaton & a, const automaton & b) {
             }
             (x.high < y.high ? i : j) += 1;
         }
+        automaton_budget::spend(s.edges.size() + t.edges.size() + 4 * u.edges.size());
+        n_edges += u.edges.size();
         out.states.push_back(std::move(u));
     }
     return trimmed(out);
@@ -246,6 +264,7 @@ automaton other_than(const automaton & a) {
         }
         s.accepts = !s.accepts;
         s.edges   = joined(s.edges);
+        automaton_budget::spend(4 * s.edges.size());
     }
     return trimmed(out);
 }
@@ -323,29 +342,32 @@ class partition {
         for (const int32_t i : open) {
             parts[signature_of(i)].push_back(i);
         }
-        if (open.size() < members_[c].size()) {
-            std::vector<int32_t> * same = nullptr;
-            for (const int32_t i : members_[c]) {
-                if (!is_open_[i]) {
-                    same = same ? same : &parts[signature_of(i)];
-                    same->push_back(i);
-                }
-            }
+        const auto                   is_other = [&](int32_t i) { return !is_open_[i]; };
+        const size_t                 n_others = members_[c].size() - open.size();
+        const std::vector<int32_t> * with     = nullptr;   // the part that the others belong to
+        if (n_others > 0) {
+            with = &parts[signature_of(*std::find_if(members_[c].begin(), members_[c].end(), is_other))];
         }
-        const auto largest = std::max_element(parts.begin(), parts.end(),
-            [](const auto & a, const auto & b) { return a.second.size() < b.second.size(); });
+        const auto size    = [&](const auto & part) { return part.second.size() + (&part.second == with) * n_others; };
+        const auto largest = std::max_element(
+            parts.begin(), parts.end(), [&](const auto & a, const auto & b) { return size(a) < size(b); });
         for (auto part = parts.begin(); part != parts.end(); ++part) {
-            if (part != largest) {
-                for (const int32_t i : part->second) {
-                    moves.push_back({ i, int32_t(members_.size()) });
-                }
-                members_.emplace_back();
+            if (part == largest) {
+                continue;
             }
+            if (&part->second == with) {
+                std::copy_if(members_[c].begin(), members_[c].end(), std::back_inserter(part->second), is_other);
+            }
+            for (const int32_t i : part->second) {
+                moves.push_back({ i, int32_t(members_.size()) });
+            }
+            members_.emplace_back();
         }
     }
 
     signature signature_of(int32_t i) const {
         edges all = states_[i].edges;
+        automaton_budget::spend(4 * all.size());
         for (automaton::edge & e : all) {
             e.to = classes_[e.to];
         }

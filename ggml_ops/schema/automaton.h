@@ -44,11 +44,27 @@ struct automaton {
     bool takes_all(int32_t state) const;               // whether it accepts whatever follows, including nothing
 };
 
-constexpr size_t MAX_STATES = 20000;
+constexpr size_t MAX_STATES = 20000, MAX_EDGES = 500000;
 
-// Thrown if a result would need more states.
+// Thrown if a result would need more states or edges, or more work than there is a budget for.
 struct automaton_size_error : std::length_error {
     using std::length_error::length_error;
+};
+
+// What making automata may cost in this thread while the budget lives: many small ones, or what becomes small in the
+// end, can take as long as a large one. Inside another budget that one counts. Without any there is no limit.
+class automaton_budget {
+  public:
+    automaton_budget();
+    ~automaton_budget();
+    automaton_budget(const automaton_budget &)             = delete;
+    automaton_budget & operator=(const automaton_budget &) = delete;
+
+    // Counts steps of about 20 ns. Throws automaton_size_error.
+    static void spend(size_t steps);
+
+  private:
+    bool outermost_;
 };
 
 automaton texts(const std::set<std::string> & all);

@@ -75,6 +75,7 @@ class number_machine {
             const prefix     from = all[k];
             automaton::state s    = { accepts(from) };
             for (const char c : std::string("-.0123456789")) {
+                automaton_budget::spend(10);
                 prefix to = from;
                 if (!read(to, c)) {
                     continue;

@@ -25,9 +25,11 @@ struct joint {
     uint32_t written_types() const { return !typed && (types & spoken) ? types & spoken : types; }
 };
 
-bool same(const joint & a, const joint & b) {
-    return std::set<const schema_node *>(a.nodes.begin(), a.nodes.end()) ==
-           std::set<const schema_node *>(b.nodes.begin(), b.nodes.end());
+conjunction in_any_order(const conjunction & nodes) {
+    conjunction sorted = nodes;
+    std::sort(sorted.begin(), sorted.end());
+    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+    return sorted;
 }
 
 size_t length_of(const std::string & text) {
@@ -109,13 +111,14 @@ class form_builder {
             open = add(std::move(open), *part);
         }
         for (const schema_node::group & group : n.groups) {
-            std::vector<joint> next;
+            std::vector<joint>    next;
+            std::set<conjunction> known;
             for (const schema_node * option : group.options) {
                 for (joint & one : add(open, *option)) {
-                    if (std::none_of(next.begin(), next.end(), [&](const joint & other) { return same(one, other); })) {
+                    work(int64_t(next.size() + one.nodes.size()));
+                    if (known.insert(in_any_order(one.nodes)).second) {
                         next.push_back(std::move(one));
                     }
-                    work(int64_t(next.size()));
                 }
                 if (next.size() > MAX_ALTERNATIVES) {
                     throw field_error(member(n.path, group.key), "combines with its neighbours in too many ways");
@@ -157,6 +160,7 @@ class form_builder {
             case TYPE_STRING: {
                 const std::string text   = value.get<std::string>();
                 const size_t      length = length_of(text);
+                work(int64_t(text.size() / 16));
                 return length >= n.min_length && length <= n.max_length && (!n.pattern || n.pattern->accepts(text));
             }
             case TYPE_ARRAY: return array_fits(n, value);
@@ -750,7 +754,12 @@ class form_builder {
 };
 
 schema_forms::schema_forms(const json & schema, const std::string & field) : document_(schema, field) {
-    form_builder builder(*this);
+    const automaton_budget budget;
+    try {
+        form_builder builder(*this);
+    } catch (const automaton_size_error & e) {
+        throw field_error(field, e.what());
+    }
 }
 
 }   // namespace dflash

@@ -600,7 +600,12 @@ class node_reader {
 };
 
 schema_document::schema_document(const json & schema, const std::string & field) : schema_(schema), field_(field) {
-    node_reader reader(*this);
+    const automaton_budget budget;
+    try {
+        node_reader reader(*this);
+    } catch (const automaton_size_error & e) {
+        throw field_error(field, e.what());
+    }
 }
 
 }   // namespace dflash

@@ -317,8 +317,8 @@ class machine {
         automaton                                 out;
         const std::vector<int32_t>                start = closed({ 0 }, true, false);
         std::map<std::vector<int32_t>, int32_t>   found;
-        std::vector<const std::vector<int32_t> *> sets      = { &start };   // the others are keys of `found`
-        size_t                                    n_places  = start.size();
+        std::vector<const std::vector<int32_t> *> sets     = { &start };   // the others are keys of `found`
+        size_t                                    n_places = start.size(), n_edges = 0;
         const auto                                number_of = [&](std::vector<int32_t> set) {
             set.shrink_to_fit();
             const auto [at, added] = found.emplace(std::move(set), int32_t(sets.size()));
@@ -332,14 +332,19 @@ class machine {
             return at->second;
         };
         for (size_t k = 0; k < sets.size(); ++k) {
-            const std::vector<int32_t> & set    = *sets[k];
-            const std::vector<int32_t>   at_end = closed(set, k == 0, true);
-            automaton::state             s      = { std::binary_search(at_end.begin(), at_end.end(), final_) };
+            const std::vector<int32_t> & set      = *sets[k];
+            const size_t                 n_ranges = ranges_of(set);
+            const std::vector<int32_t>   at_end   = closed(set, k == 0, true);
+            automaton::state             s        = { std::binary_search(at_end.begin(), at_end.end(), final_) };
             for (const auto & [low, high] : pieces(set)) {
                 std::vector<int32_t> next = closed(step(set, low), false, false);
+                automaton_budget::spend(n_ranges + next.size());
                 if (!next.empty()) {
                     s.edges.push_back({ low, high, number_of(std::move(next)) });
                 }
+            }
+            if ((n_edges += s.edges.size()) > MAX_EDGES) {
+                throw automaton_size_error("needs too large a grammar");
             }
             out.states.push_back(std::move(s));
         }
@@ -432,6 +437,9 @@ class machine {
                 }
             }
         }
+        if (reached_[final_] == round_) {
+            return { final_ };   // whatever follows, the text matches
+        }
         std::sort(lasting.begin(), lasting.end());
         return lasting;
     }
@@ -455,6 +463,17 @@ class machine {
             out.insert(out.end(), valid.begin(), valid.end());
         }
         return out;
+    }
+
+    // How many `pieces` and `step` look at.
+    size_t ranges_of(const std::vector<int32_t> & set) const {
+        size_t n = set.size();
+        for (const int32_t i : set) {
+            for (const auto & [points, to] : places_[i].steps) {
+                n += points.size();
+            }
+        }
+        return n;
     }
 
     std::vector<int32_t> step(const std::vector<int32_t> & set, uint32_t point) const {

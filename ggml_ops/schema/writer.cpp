@@ -10,7 +10,8 @@ namespace dflash {
 
 namespace {
 
-constexpr uint64_t MAX_REPEAT = 2000;   // in one GBNF {m,n}
+constexpr uint64_t MAX_REPEAT = 2000;       // in one GBNF {m,n}
+constexpr size_t   MAX_BYTES  = 24 << 20;   // of a grammar; gbnf.cpp limits its elements
 
 const std::string BETWEEN_TOKENS = "| \" \" | \"\\n\"{1,2} [ \\t]{0,20}";
 
@@ -120,11 +121,18 @@ std::string gbnf_literal(const std::string & text) {
 
 grammar_rules::grammar_rules() { rules_["space"] = BETWEEN_TOKENS; }
 
+void grammar_rules::set(const std::string & name, const std::string & body) {
+    if ((n_bytes_ += body.size()) > MAX_BYTES) {
+        throw std::invalid_argument("the schemas need too large a grammar");
+    }
+    rules_[name] = body;
+}
+
 std::string grammar_rules::add(const std::string & body) {
     const auto [place, added] = names_.emplace(body, "");
     if (added) {
-        place->second         = reserve();
-        rules_[place->second] = body;
+        place->second = reserve();
+        set(place->second, body);
     }
     return place->second;
 }

@@ -21,7 +21,8 @@ class grammar_rules {
   public:
     grammar_rules();
 
-    void        set(const std::string & name, const std::string & body) { rules_[name] = body; }
+    // Throws std::invalid_argument: all bodies together are too long.
+    void        set(const std::string & name, const std::string & body);
     std::string reserve() { return "schema-" + std::to_string(++n_); }
     std::string add(const std::string & body);                                    // under a generated name
     std::string known(const std::string & name);                                  // schema-string, schema-value, ...
@@ -31,7 +32,8 @@ class grammar_rules {
   private:
     std::map<std::string, std::string> rules_;
     std::map<std::string, std::string> names_;   // names by body
-    int64_t                            n_ = 0;
+    int64_t                            n_       = 0;
+    size_t                             n_bytes_ = 0;   // of all bodies
 };
 
 class schema_writer {

@@ -88,7 +88,7 @@ class Fields(BaseModel):
     listed in `ignored`, or refused if `strict`.
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid", serialize_by_alias=True, defer_build=True)
+    model_config = ConfigDict(strict=True, extra="forbid", serialize_by_alias=True)
 
     POLICY: ClassVar[Policy] = Policy()
     RULES: ClassVar[Mapping[str, Rule]] = {}

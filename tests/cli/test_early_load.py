@@ -89,6 +89,20 @@ def test_it_loads_wholly_before_it_is_asked_for() -> None:
         assert shares == [0.5, 1.0]
 
 
+def test_what_was_loaded_before_is_told_at_once() -> None:
+    shares: list[float] = []
+
+    def progress(share: float) -> bool:
+        shares.append(share)
+        return True
+
+    early = EarlyLoad(loads(Engine()))
+    early._thread.join(10)
+    with early:
+        early(progress)
+    assert shares == [0.5]
+
+
 def test_what_nobody_took_is_closed() -> None:
     engine: Any = Engine()
     with EarlyLoad(lambda _progress: engine):

@@ -220,14 +220,31 @@ def test_what_is_no_json_object(engine: NativeEngine, sampling: str) -> None:
         "root ::= a0\n" + "".join(f"a{n} ::= a{n + 1} | a{n + 1}\n" for n in range(60)) + 'a60 ::= "x"',
         'root ::= "' + "a" * 100_000 + '"{2000}',
         "root ::= " + "(" * 100_000 + '"a"' + ")" * 100_000,
+        'root ::= q{0,300}\nq ::= r{0,300}\nr ::= "a" | ""',
     ],
-    ids=["backwards", "hidden-recursion", "doubling", "long-repeat", "deep"],
+    ids=["backwards", "hidden-recursion", "doubling", "long-repeat", "deep", "ways"],
 )
 def test_endless_grammars_are_refused_at_once(engine: NativeEngine, grammar: str) -> None:
     begun = time.thread_time()
     with pytest.raises(RequestError, match="grammar"):
         check(engine, json.dumps({"grammar": grammar}))
     assert time.thread_time() - begun < 5  # of a processor; those that are endless take for ever
+
+
+def test_the_search_for_left_recursion_goes_through_a_rule_once(engine: NativeEngine) -> None:
+    doubling = "".join(f"r{n} ::= r{n - 1} | r{n - 1}\n" for n in range(1, 23))
+    unused = "".join(f"s{n} ::= r22\n" for n in range(200))
+    begun = time.thread_time()
+    check(engine, json.dumps({"grammar": f'root ::= "x"\nr0 ::= "a"\n{doubling}{unused}'}))
+    assert time.thread_time() - begun < 2
+
+
+def test_a_grammar_that_becomes_too_ambiguous_ends_its_request_alone(engine: NativeEngine) -> None:
+    begun = time.process_time()
+    with pytest.raises((AssertionError, RequestError), match="too ambiguous"):
+        generate(engine, temperature=0, grammar="root ::= b{1,300} [y]\nb ::= [x]{0,300}")
+    assert time.process_time() - begun < 10  # endless without a limit
+    assert generate(engine, temperature=0, grammar='root ::= "yes"') == b"yes"
 
 
 # ---- one list of fields ----

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,61 @@ def test_schemas_hold(engine: NativeEngine, schema: Schema, good: list[str], bad
         assert takes(engine, schema, text), text
     for text in bad:
         assert not takes(engine, schema, text), text
+
+
+def fan(n: int) -> Schema:
+    """Arrays within arrays, each of which may be one of two kinds that begin alike."""
+    levels: Schema = {f"d{i}": {"anyOf": [{"prefixItems": [{"$ref": f"#/$defs/d{i + 1}"}], "minItems": 1, "items": rest}
+                                          for rest in (False, {"type": "null"})]} for i in range(n)}  # fmt: skip
+    return {"$ref": "#/$defs/d0", "$defs": {**levels, f"d{n}": {"type": "null"}}}
+
+
+def parts(n_all: int) -> Schema:
+    each: Schema = {"allOf": [{}] * n_all + [{"anyOf": [{}] * 10}] * 3}
+    return {"prefixItems": [{"$ref": "#/$defs/y", "title": str(i)} for i in range(8)], "$defs": {"y": each}}
+
+
+def ways(n: int, times: int) -> Schema:
+    return {
+        "type": "string",
+        "pattern": "(" + "|".join(f"[{chr(256 + i)}-\uffff]" for i in range(n)) + f"){{{times}}}$",
+    }
+
+
+DIVISORS = [9.97e-14, 9.71e-14, 9.67e-14, 9.53e-14, 9.47e-14, 9.41e-14, 9.37e-14, 9.29e-14, 9.19e-14, 9.11e-14]
+COSTLY: dict[str, Schema] = {
+    "pattern of repetitions": {"type": "string", "pattern": "^(a?){9999}$"},
+    "pattern of many ways": ways(150, 200),
+    "pattern of many edges": {"type": "string", "pattern": "^[^" + "".join(map(chr, range(500, 1700, 2))) + "]{9000}$"},
+    "many patterns": {
+        "prefixItems": [{"type": "null", "pattern": chr(97 + i % 26) + f".{{12}}{i}"} for i in range(60)]
+    },
+    "divisors": {"prefixItems": [{"type": "null", "multipleOf": divisor} for divisor in DIVISORS * 4]},
+    "divisor and bounds": {"type": "number", "multipleOf": 9.97e-14, "anyOf": [{"minimum": i} for i in range(20)]},
+    "parts": parts(300),
+    "kinds of keys": {"patternProperties": {f"^(.{{{n}}})*$": {} for n in (2, 3, 5, 7, 8, 11)}},
+    "format and pattern": {"prefixItems": [{"format": "date-time", "pattern": f"{i}.{{11}}$"} for i in range(40)]},
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_what_would_take_long_is_refused_soon(engine: NativeEngine, name: str) -> None:
+    """A few hundred bytes that took seconds to minutes, and up to gigabytes."""
+    begun = time.thread_time()
+    try:
+        engine.prepare({"tokens": [1], "sampling": json.dumps({"json_schema": COSTLY[name]})})
+    except RequestError as error:
+        assert "json_schema" in str(error) or "too large" in str(error), error
+    assert time.thread_time() - begun < 6  # of a processor that others use, too
+
+
+def test_answers_that_begin_alike_in_too_many_ways_are_refused(engine: NativeEngine) -> None:
+    begun = time.thread_time()
+    assert takes(engine, fan(4), "[[[[null]]]]")
+    with pytest.raises(RequestError, match="too ambiguous"):
+        fields = {"json_schema": fan(16), "generation_prompt": "[" * 15}
+        engine.prepare({"tokens": [1], "sampling": json.dumps(fields)})
+    assert time.thread_time() - begun < 6
 
 
 def test_what_is_too_large_is_named(engine: NativeEngine) -> None:

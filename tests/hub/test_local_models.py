@@ -536,7 +536,7 @@ def test_names_of_file_types() -> None:
 
 
 def test_a_text_behind_the_vocabulary(tmp_path: Path) -> None:
-    tokens = array(GGUFValueType.STRING, ["tokenizer.chat_template", "a" * 100])
+    tokens = array(GGUFValueType.STRING, ["tokenizer.chat_template", "a" * 8])
     before = header("llama", 0, tokenizer__ggml__tokens=tokens, tokenizer__chat_template="{{ é }}")
     path = gguf(tmp_path / "x.gguf", before)
     assert far_text(path, "tokenizer.chat_template") == "{{ é }}"

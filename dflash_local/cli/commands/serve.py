@@ -57,7 +57,6 @@ def run(args: ServeFlags) -> int:
     """Serve until SIGINT or SIGTERM."""
     from dflash_local.server.tls import Tls
 
-    collect_rarely()
     return_large_blocks()
     parent = _parent(args) if args.parent_pipes else None
     native_level = set_up_logs(args)
@@ -71,6 +70,8 @@ def run(args: ServeFlags) -> int:
         return serve_replicas(args)
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
     check_flags(args)
+    if not args.writes_no_text:  # until the engine is there
+        collect_rarely()
     with bound_sockets(args) as sockets, early_app(args, native_level) as app:
         if parent is not None:
             app.state.service.life.tell = parent.say

@@ -106,7 +106,7 @@ def target_repository(args: ModelFlags) -> str | None:
 
 def names_downloads(args: ModelFlags) -> bool:
     """Whether `take_models` asks other computers for files."""
-    repositories = (args.hf_repo, _unless_typed(args, "hf_repo_draft", "drafter"))
+    repositories = (_unless_typed(args, "hf_repo", "model"), _unless_typed(args, "hf_repo_draft", "drafter"))
     return any(repositories) or bool(args.mmproj_url and not args.mmproj)
 
 

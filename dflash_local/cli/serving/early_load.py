@@ -26,6 +26,7 @@ class EarlyLoad:
     def __init__(self, load: Loader) -> None:
         self._load = load
         self._progress: Callable[[float], bool] = lambda _share: True
+        self._share = 0.0
         self._first: Future[Engine] | None = Future()
         hand_over_gil_soon()  # imports hold it
         self._thread = threading.Thread(target=self._run, args=(self._first,), name="early-load")
@@ -37,6 +38,8 @@ class EarlyLoad:
         if first is None:
             return self._load(progress)
         self._progress = progress
+        if self._share:
+            progress(self._share)
         return first.result()
 
     def __enter__(self) -> EarlyLoad:
@@ -52,9 +55,13 @@ class EarlyLoad:
         if self._first.exception() is None:
             self._first.result().close()
 
+    def _on_progress(self, share: float) -> bool:
+        self._share = share
+        return self._progress(share)
+
     def _run(self, future: Future[Engine]) -> None:
         try:
-            engine = self._load(lambda share: self._progress(share))
+            engine = self._load(self._on_progress)
         except BaseException as error:
             future.set_exception(error)
         else:

@@ -44,17 +44,25 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
     check_flags(args)
     settings = make_settings(args)
     models = _models(args, native_level)
-    return _app(args, settings, models, None if args.writes_no_text else _loader(args, models))
+    settings = _with_models(settings, args, models)
+    return _app(args, settings, None if args.writes_no_text else _loader(args, models))
 
 
 @contextmanager
 def early_app(args: AppFlags, native_level: int) -> Iterator[FastAPI]:
     """Like `make_app`, after `check_flags`; its engine loads while Python imports the rest. Leaving the block ends it,
     if the app has not taken it."""
-    settings = make_settings(args) if names_downloads(args) else None  # wrong flags are told before a download
+    settings = make_settings(args) if _takes_long(args) else None
     models = _models(args, native_level)
+    settings = settings and _with_models(settings, args, models)
     with nullcontext() if args.writes_no_text else EarlyLoad(_loader(args, models)) as early:
-        yield _app(args, settings or make_settings(args), models, early)
+        yield _app(args, settings or _with_models(make_settings(args), args, models), early)
+
+
+def _takes_long(args: AppFlags) -> bool:
+    """Whether a model may be downloaded or rewritten, so that the flags should be known to be right before that."""
+    others = args.embedding_model or args.rerank_model
+    return bool(names_downloads(args) or others or (args.drafter and args.auto_convert))
 
 
 def check_flags(args: AppFlags) -> None:
@@ -84,21 +92,24 @@ def _models(args: AppFlags, native_level: int) -> Models:
     return models
 
 
-def _app(args: AppFlags, settings: Settings, models: Models, load: Loader | None) -> FastAPI:
-    """The app of these models, with the names that they give it."""
-    from dflash_local.server.app import create_app
-
+def _with_models(settings: Settings, args: AppFlags, models: Models) -> Settings:
+    """The settings with these models and the names that they give, after downloads of embedding models."""
     names = settings.aliases or (models.name or Path(models.target).name,)
     embeddings = embedding_settings(args, models.target, names[0])
-    settings = replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
-    return create_app(load and _checked(load, args, settings, models.target), settings)
+    return replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
+
+
+def _app(args: AppFlags, settings: Settings, load: Loader | None) -> FastAPI:
+    from dflash_local.server.app import create_app
+
+    return create_app(load and _checked(load, args, settings), settings)
 
 
 def _loader(args: AppFlags, models: Models) -> Loader:
     return lambda progress: load_engine(args, models, progress=progress, max_queue=args.max_queue)
 
 
-def _checked(load: Loader, args: AppFlags, settings: Settings, target: str) -> Loader:
+def _checked(load: Loader, args: AppFlags, settings: Settings) -> Loader:
     """A loader of engines that can do what the flags ask for, and keep their answers if they ask for that."""
 
     def checked(progress: Callable[[float], bool]) -> Engine:
@@ -109,7 +120,7 @@ def _checked(load: Loader, args: AppFlags, settings: Settings, target: str) -> L
             engine.close()
             raise
         if args.record:
-            _record(engine, target, args.record, args.record_limit)
+            _record(engine, settings.model_path, args.record, args.record_limit)
         return engine
 
     return checked

@@ -46,6 +46,9 @@ static void test_patterns() {
     CHECK(matching("^a$").accepts("a") && !matching("^a$").accepts("aa"));
     CHECK(matching("a$b").is_empty() && matching("[]").is_empty());
     CHECK(matching("$^").accepts("") && !matching("$^").accepts("a") && !matching("$^").accepts("aa"));
+    for (const char * pattern : { ".{2000}", ".{1,8192}", "[\\s\\S]{1,4096}" }) {   // lengths, without anchors
+        CHECK(!is_too_large(pattern));
+    }
     CHECK(is_too_large("^(a?){9999}$") && is_too_large("^((a?){99}){99}b") && !is_too_large("^a{9999}$"));
     const std::vector<std::string> parts = { "a", "b|", "(", ")", "(?:", "(?", "[", "]", "[^", "-", "^", "$", ".", "*",
         "+", "?", "{2}", "{1,3}", "{", "}", ",", "\\", "\\d", "\\W", "\\s", "\\u00e9", "\\x4", "\\u{1F600}",
@@ -79,6 +82,28 @@ static void test_patterns() {
         last = a;
     }
     CHECK(n_good > 1500 && n_hits > 500);
+}
+
+// Many ways to go on from each of many places, and many edges: limits of states see neither.
+static void test_budget() {
+    std::string ways = "(", no = "^[^";
+    for (int32_t i = 0; i < 80; ++i) {
+        ways += std::string(i ? "|" : "") + "[\\u" + std::to_string(2000 + i) + "-\\uffff]";
+    }
+    for (int32_t i = 0; i < 600; ++i) {
+        no += "\\u" + std::to_string(2000 + 2 * i);
+    }
+    CHECK(is_too_large(no + "]{9000}$") && !is_too_large(no + "]$"));
+    {
+        const automaton_budget budget;
+        {
+            const automaton_budget inner;
+            CHECK(is_too_large(ways + "){400}$"));
+        }
+        CHECK(is_too_large("^a$"));   // nothing is left
+    }
+    const automaton_budget another;
+    CHECK(!is_too_large("^a$") && !is_too_large(ways + "){2}$"));
 }
 
 static void test_texts() {
@@ -138,6 +163,7 @@ static void test_numbers() {
 
 int main() {
     test_patterns();
+    test_budget();
     test_texts();
     test_numbers();
     return TEST_RESULT;
