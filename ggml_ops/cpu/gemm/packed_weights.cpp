@@ -432,7 +432,7 @@ void pack_weights(const ggml_tensor * w, const void * data, void * out) {
             others.emplace_back(pack_rest);
         }
     } catch (const std::system_error &) {
-        // The system refused another thread: the others pack what it would have.
+        pack_rest();   // the system refused another thread
     }
     pack_rest();
     for (std::thread & other : others) {
