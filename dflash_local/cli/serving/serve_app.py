@@ -60,9 +60,10 @@ def early_app(args: AppFlags, native_level: int) -> Iterator[FastAPI]:
 
 
 def _takes_long(args: AppFlags) -> bool:
-    """Whether a model may be downloaded or rewritten, so that the flags should be known to be right before that."""
-    others = args.embedding_model or args.rerank_model
-    return bool(names_downloads(args) or others or (args.drafter and args.auto_convert))
+    """Whether the target is not there as a file, or another model may be downloaded or rewritten: first it should be
+    known that the other flags are right."""
+    others = args.embedding_model or args.rerank_model or (args.drafter and args.auto_convert)
+    return bool(names_downloads(args) or others or not (args.model and Path(args.model).is_file()))
 
 
 def check_flags(args: AppFlags) -> None:
