@@ -15,6 +15,7 @@ from dflash_local.process_memory import collect_rarely, keep_all
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     before = gc.get_threshold()
+    keep_all()  # a server that could not start in this process may have left the threshold high
     yield
     gc.unfreeze()
     gc.set_threshold(*before)
