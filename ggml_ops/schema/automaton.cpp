@@ -14,12 +14,6 @@ constexpr int64_t BUDGET = 50000000;   // steps: a second
 
 thread_local int64_t budget_left = -1;   // -1: there is none
 
-void check_size(size_t n_states, size_t n_edges = 0) {
-    if (n_states > MAX_STATES || n_edges > MAX_EDGES) {
-        throw automaton_size_error("needs too large a grammar");
-    }
-}
-
 // Merges adjacent ranges with the same target.
 edges joined(edges all) {
     std::sort(all.begin(), all.end(), [](const auto & a, const auto & b) { return a.low < b.low; });
@@ -143,13 +137,19 @@ std::vector<uint32_t> points_of(const std::string & text) {
 
 // ---- automata ----
 
+void check_automaton_size(size_t n_states, size_t n_edges) {
+    if (n_states > MAX_STATES || n_edges > MAX_EDGES) {
+        throw automaton_size_error();
+    }
+}
+
 automaton_budget::automaton_budget() : outermost_(budget_left < 0) { budget_left = outermost_ ? BUDGET : budget_left; }
 
 automaton_budget::~automaton_budget() { budget_left = outermost_ ? -1 : budget_left; }
 
 void automaton_budget::spend(size_t steps) {
     if (budget_left >= 0 && (budget_left = std::max<int64_t>(0, budget_left - int64_t(steps))) == 0) {
-        throw automaton_size_error("needs too large a grammar");
+        throw automaton_size_error();
     }
 }
 
@@ -187,7 +187,7 @@ automaton texts(const std::set<std::string> & all) {
             const auto [place, added] = next[at].emplace(point, int32_t(next.size()));
             at                        = place->second;
             if (added) {
-                check_size(next.size());
+                check_automaton_size(next.size());
                 next.emplace_back();
                 out.states.emplace_back();
             }
@@ -204,7 +204,7 @@ automaton texts(const std::set<std::string> & all) {
 
 automaton lengths(size_t min, size_t max) {
     const size_t n = max == SIZE_MAX ? min : max;
-    check_size(n);
+    check_automaton_size(n);
     automaton out;
     for (size_t i = 0; i <= n; ++i) {
         automaton::state s = { i >= min };
@@ -227,7 +227,7 @@ automaton both(const automaton & a, const automaton & b) {
     std::vector<std::pair<int32_t, int32_t>>       pairs   = { { 0, 0 } };
     size_t                                         n_edges = 0;
     for (size_t k = 0; k < pairs.size(); ++k) {
-        check_size(pairs.size(), n_edges);
+        check_automaton_size(pairs.size(), n_edges);
         const automaton::state & s = a.states[pairs[k].first];
         const automaton::state & t = b.states[pairs[k].second];
         automaton::state         u = { s.accepts && t.accepts };

@@ -48,8 +48,10 @@ constexpr size_t MAX_STATES = 20000, MAX_EDGES = 500000;
 
 // Thrown if a result would need more states or edges, or more work than there is a budget for.
 struct automaton_size_error : std::length_error {
-    using std::length_error::length_error;
+    automaton_size_error() : std::length_error("needs too large a grammar") {}
 };
+
+void check_automaton_size(size_t n_states, size_t n_edges = 0);   // throws it
 
 // What making automata may cost in this thread while the budget lives: many small ones, or what becomes small in the
 // end, can take as long as a large one. Inside another budget that one counts. Without any there is no limit.

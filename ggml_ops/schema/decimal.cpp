@@ -84,7 +84,7 @@ class number_machine {
                 if (added) {
                     all.push_back(to);
                     if (all.size() > 10 * MAX_STATES) {
-                        throw automaton_size_error("needs too large a grammar");
+                        throw automaton_size_error();
                     }
                 }
                 s.edges.push_back({ uint32_t(c), uint32_t(c), place->second });

@@ -754,12 +754,7 @@ class form_builder {
 };
 
 schema_forms::schema_forms(const json & schema, const std::string & field) : document_(schema, field) {
-    const automaton_budget budget;
-    try {
-        form_builder builder(*this);
-    } catch (const automaton_size_error & e) {
-        throw field_error(field, e.what());
-    }
+    within_budget(field, [&] { form_builder builder(*this); });
 }
 
 }   // namespace dflash

@@ -600,12 +600,7 @@ class node_reader {
 };
 
 schema_document::schema_document(const json & schema, const std::string & field) : schema_(schema), field_(field) {
-    const automaton_budget budget;
-    try {
-        node_reader reader(*this);
-    } catch (const automaton_size_error & e) {
-        throw field_error(field, e.what());
-    }
+    within_budget(field, [&] { node_reader reader(*this); });
 }
 
 }   // namespace dflash

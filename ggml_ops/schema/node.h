@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/json_fields.h"
+#include "schema/automaton.h"
 #include "schema/decimal.h"
 
 #include <deque>
@@ -32,6 +33,16 @@ enum value_type : uint32_t {
 };
 
 constexpr uint64_t NO_LIMIT = std::numeric_limits<uint64_t>::max();
+
+// Calls `read`, which makes the automata of a schema. That they are too large is an error of its field.
+template <class F> void within_budget(const std::string & field, F && read) {
+    const automaton_budget budget;
+    try {
+        read();
+    } catch (const automaton_size_error & e) {
+        throw field_error(field, e.what());
+    }
+}
 
 uint32_t type_of(const json & value);
 

@@ -325,8 +325,9 @@ class machine {
             if (added) {
                 sets.push_back(&at->first);
                 n_places += at->first.size();
-                if (sets.size() > MAX_STATES || n_places > MAX_IN_SETS) {
-                    throw automaton_size_error("needs too large a grammar");
+                check_automaton_size(sets.size());
+                if (n_places > MAX_IN_SETS) {
+                    throw automaton_size_error();
                 }
             }
             return at->second;
@@ -343,9 +344,8 @@ class machine {
                     s.edges.push_back({ low, high, number_of(std::move(next)) });
                 }
             }
-            if ((n_edges += s.edges.size()) > MAX_EDGES) {
-                throw automaton_size_error("needs too large a grammar");
-            }
+            n_edges += s.edges.size();
+            check_automaton_size(sets.size(), n_edges);
             out.states.push_back(std::move(s));
         }
         return minimal(out);
@@ -361,7 +361,7 @@ class machine {
 
     int32_t add() {
         if (places_.size() >= MAX_PLACES) {
-            throw automaton_size_error("needs too large a grammar");
+            throw automaton_size_error();
         }
         places_.emplace_back();
         return int32_t(places_.size()) - 1;
@@ -445,7 +445,7 @@ class machine {
     }
 
     // Whether a place matters beyond those that are reached from it without a character.
-    bool lasts(int32_t i) const { return i == final_ || !places_[i].steps.empty() || !places_[i].at_end.empty(); }
+    bool lasts(int32_t i) const { return !places_[i].steps.empty() || !places_[i].at_end.empty(); }
 
     // Ranges whose code points all steps of the set treat alike.
     ranges pieces(const std::vector<int32_t> & set) const {
