@@ -30,15 +30,18 @@ def return_large_blocks() -> None:
     """From now on, a freed block of a mebibyte or more goes back to the system at once. By default glibc keeps larger
     ones, too, once it has seen them freed, and states of conversations, which have all sizes, leave holes: a fifth of a
     busy server's memory."""
-    if sys.platform == "linux":
-        with suppress(AttributeError, OSError):  # another C library than glibc
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
+    _call_glibc("mallopt", _M_MMAP_THRESHOLD, _LARGE)
 
 
 def give_back() -> None:
     """Return all that was freed to the system, and let Python collect what it was told to keep."""
     gc.unfreeze()
     gc.collect()
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(function: str, *args: int) -> None:
+    """Nothing is done with another C library."""
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(0)
+            getattr(ctypes.CDLL(None), function)(*args)

@@ -52,14 +52,14 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
 def early_app(args: AppFlags, native_level: int) -> Iterator[FastAPI]:
     """Like `make_app`, after `check_flags`; its engine loads while Python imports the rest. Leaving the block ends it,
     if the app has not taken it."""
-    settings = make_settings(args) if _takes_long(args) else None
+    settings = make_settings(args) if _settings_come_first(args) else None
     models = _models(args, native_level)
     settings = settings and _with_models(settings, args, models)
     with nullcontext() if args.writes_no_text else EarlyLoad(_loader(args, models)) as early:
         yield _app(args, settings or _with_models(make_settings(args), args, models), early)
 
 
-def _takes_long(args: AppFlags) -> bool:
+def _settings_come_first(args: AppFlags) -> bool:
     """Whether the target is not there as a file, or another model may be downloaded or rewritten: first it should be
     known that the other flags are right."""
     others = args.embedding_model or args.rerank_model or (args.drafter and args.auto_convert)
