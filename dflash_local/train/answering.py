@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dflash_local.sampling import SamplingParams
@@ -26,9 +26,11 @@ def answer_all(
     workspace: Workspace,
     settings: TrainSettings,
     deadline: float | None,
+    n_most: int,
     watcher: Watcher,
 ) -> None:
-    """Answer every example once in each round, at the round's temperature, until `deadline` (of time.monotonic())."""
+    """Answer every example once in each round, at the round's temperature, until `deadline` (of time.monotonic()), or
+    until prompts and answers have nearly `n_most` tokens, for whose hidden states the disk has room."""
     known = [] if not workspace.answers.exists() else _whole(workspace)
     done = {(text.key, text.round) for text in known}
     wanted = [
@@ -36,17 +38,27 @@ def answer_all(
         if (example.key, number) not in done
     ]  # fmt: skip
     n_all, n_tokens, begin = len(wanted) + len(done), 0, time.monotonic()
+    left = n_most - sum(len(text.tokens) for text in known)
+    running = settings.length * engine.n_slots  # tokens that the last answers may have
+
+    def is_over() -> bool:
+        return left <= running or (deadline is not None and time.monotonic() >= deadline)
+
     with TextFile(workspace.answers) as file:
-        for text in _answers(engine, wanted, settings, deadline):
+        for text in _answers(engine, wanted, settings, is_over):
             file.add(text)
+            workspace.keep_time()
             done.add((text.key, text.round))
             n_tokens += len(text.answer)
+            left -= len(text.tokens)
             now = time.monotonic()
             share = len(done) / n_all
             if deadline is not None:
                 share = max(share, min((now - begin) / max(deadline - begin, 1e-3), 1.0))
             speed = n_tokens / max(now - begin, 1e-3)
             watcher.progress(share, 1.0, f"{len(done)} answers, {n_tokens} tokens, {speed:.0f} tok/s")
+    if left <= running and len(done) < n_all:
+        watcher.note("the disk has no room for the hidden states of more answers")
 
 
 def _whole(workspace: Workspace) -> list[Text]:
@@ -56,14 +68,14 @@ def _whole(workspace: Workspace) -> list[Text]:
 
 
 def _answers(
-    engine: Engine, wanted: Sequence[tuple[Example, int]], settings: TrainSettings, deadline: float | None
+    engine: Engine, wanted: Sequence[tuple[Example, int]], settings: TrainSettings, is_over: Callable[[], bool]
 ) -> Iterator[Text]:
     target = identity(settings.model)
     running: deque[tuple[Example, int, float, Generation]] = deque()
     left = iter(wanted)
     try:
         while True:
-            if late := deadline is not None and time.monotonic() >= deadline:
+            if over := is_over():
                 left = iter(())
                 for *_, generation in running:  # what they have is the target's own text, too
                     generation.cancel()
@@ -73,7 +85,7 @@ def _answers(
                 return
             example, number, temperature, generation = running.popleft()
             completion = generation.result()
-            if not late or len(completion.tokens) >= _LEAST:
+            if not over or len(completion.tokens) >= _LEAST:
                 ended = completion.finish_reason == "stop"
                 yield Text(example.key, number, example.tokens, list(completion.tokens), temperature, ended, target)
     finally:

@@ -38,6 +38,7 @@ EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW = (
 )  # fmt: skip
 MARKOV = "markov_w1.weight"
 _FROZEN = {EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW}
+_NEW_MARKOV = (MARKOV, "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,16 @@ class DrafterFile:
     @classmethod
     def new(cls, settings: dict[str, Any], target: Target, name: str, seed: int) -> DrafterFile:
         """A drafter that knows nothing, of the shape of `settings` (new_settings). Raises ConvertError."""
-        markov = (MARKOV, "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
-        config, specs = _understood(settings, target, markov if "markov_rank" in settings else ())
+        config, specs = _new_form(settings, target)
         rng = np.random.default_rng(seed)
         values = {spec.source: _beginning(spec, rng) for spec in specs if spec.name not in _FROZEN}
         return cls(config, settings, metadata(config, target, name), specs, values)
+
+    @staticmethod
+    def new_shapes(settings: dict[str, Any], target: Target) -> tuple[DrafterConfig, dict[str, tuple[int, ...]]]:
+        """What `new` makes, without its numbers: the shapes of `values`. Raises ConvertError."""
+        config, specs = _new_form(settings, target)
+        return config, {spec.source: spec.shape for spec in specs if spec.name not in _FROZEN}
 
     # ---- writing ----
 
@@ -139,6 +145,10 @@ def _understood(
     found = sources(names)
     config = DrafterConfig.read(settings, target, found)
     return config, [spec for spec in tensors(config, found) if spec.name != FACTORS]
+
+
+def _new_form(settings: dict[str, Any], target: Target) -> tuple[DrafterConfig, list[TensorSpec]]:
+    return _understood(settings, target, _NEW_MARKOV if "markov_rank" in settings else ())
 
 
 def _output(
@@ -311,9 +321,10 @@ def new_settings(
     block: int,
     taps: Sequence[int],
     mask_token: int,
+    feed_forward: int | None = None,
 ) -> dict[str, Any]:
     """The authors' config.json of a new drafter, in the shape of the target's own layers where they say it. `taps`:
-    Hugging Face layer ids."""
+    Hugging Face layer ids; `feed_forward` None: as wide as the target's, at most four times the hidden states."""
     n_embd = target.n_embd
     rank = 64 if n_embd <= 1024 else 256
 
@@ -328,7 +339,7 @@ def new_settings(
     found: dict[str, Any] = {
         "block_count": layers,
         "embedding_length": n_embd,
-        "feed_forward_length": min(int(number("feed_forward_length", 3 * n_embd)), 4 * n_embd),
+        "feed_forward_length": feed_forward or min(int(number("feed_forward_length", 3 * n_embd)), 4 * n_embd),
         "attention.head_count": n_head,
         "attention.head_count_kv": math.gcd(n_head, int(number("attention.head_count_kv", max(n_head // 4, 1)))),
         "attention.key_length": head_dim,

@@ -11,18 +11,19 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from dflash_local.convert.config import DrafterConfig
-from dflash_local.convert.gguf_metadata import read_metadata, read_model
+from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.convert.target import Target
-from dflash_local.train.drafter_file import DrafterFile, new_settings, spread_taps
+from dflash_local.train.drafter_size import DrafterSize
+from dflash_local.train.evaluation import answer_seconds, n_measured
 from dflash_local.train.examples import read_data
 from dflash_local.train.initial_file import initial_file
-from dflash_local.train.train_settings import TrainSettings
+from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TrainSettings
 from dflash_local.words import file_size_text, memory_text
 
 _GROUP = 32  # batches.GROUP, which needs torch
@@ -45,30 +46,45 @@ class Rates:
 
 @dataclass(frozen=True)
 class Load:
-    """What a run has to do: sizes of the target and of the drafter, and tokens. `config` is the drafter's."""
+    """What a run has to do: sizes of the target and of the drafter, tokens, and answers that are measured. Of
+    `answer_tokens` `written` are to be written, the others are recorded; `all_tokens` are those of prompts, too."""
 
     target_bytes: int
     target_params: int
-    drafter_params: int
-    trained_params: int
-    config: DrafterConfig
-    context_params: int
+    drafter: DrafterSize
     answer_tokens: int
+    written: int
     all_tokens: int
     token_bytes: int
     head_rows: int
+    n_measured: int
+    n_predict: int
+
+    @property
+    def config(self) -> DrafterConfig:
+        return self.drafter.config
 
     @property
     def disk(self) -> int:
-        """Bytes of the taps and of checkpoints."""
-        return self.all_tokens * self.token_bytes + 12 * self.trained_params + 4 * self.drafter_params
+        """Bytes of the taps and of the fit."""
+        return self.all_tokens * self.token_bytes + self.drafter.fit_bytes
+
+    def within(self, seconds: float, rates: Rates, slots: int) -> Load:
+        """With no more tokens than can be answered in so many seconds."""
+        share = min(1.0, seconds / max(self.seconds(rates, slots, 0)["answer"], 1e-9))
+        left_out = int((1 - share) * self.written)
+        prompts = int(left_out * _PROMPT / (_ANSWER_PART * self.n_predict))
+        return replace(
+            self, answer_tokens=self.answer_tokens - left_out, written=self.written - left_out,
+            all_tokens=self.all_tokens - left_out - prompts,
+        )  # fmt: skip
 
     def fit_operations(self, anchors: float) -> float:
         """Products of forward and backward passes: each parameter six times for each row of a block; what reads the
         context once for each of its tokens; the rows of the head four times."""
         length = self.all_tokens / max(self.answer_tokens, 1) * _GROUP * 4  # of the context of a group
-        blocks = 6.0 * (self.drafter_params - self.context_params) * self.config.block_size
-        context = 6.0 * self.context_params * length / _GROUP
+        blocks = 6.0 * (self.drafter.n_all - self.drafter.n_context) * self.config.block_size
+        context = 6.0 * self.drafter.n_context * length / _GROUP
         head = 4.0 * self.config.n_embd * (self.head_rows + _SAMPLED) * self.config.block_size
         return anchors * (blocks + context + head)
 
@@ -79,14 +95,19 @@ class Load:
         kept = rows * self.config.n_layer * (14 * self.config.n_embd + 4 * self.config.n_ff) * 3
         logits = rows * (self.head_rows + _SAMPLED) * 4 * 4
         tables = 2 * self.config.n_embd * (2 * self.head_rows + _SAMPLED)
-        return 4 * self.drafter_params + 12 * self.trained_params + kept + logits + tables
+        return 4 * self.drafter.n_all + 12 * self.drafter.n_trained + kept + logits + tables
+
+    def step_seconds(self, rates: Rates, slots: int) -> float:
+        """Of a pass that writes a token in each slot."""
+        return max(self.target_bytes / rates.bandwidth, 2.0 * self.target_params * slots / rates.engine) / _PASS_SHARE
 
     def seconds(self, rates: Rates, slots: int, epochs: float) -> dict[str, float]:
-        """Of each stage."""
-        step = max(self.target_bytes / rates.bandwidth, 2.0 * self.target_params * slots / rates.engine) / _PASS_SHARE
+        """Of each stage, and of the measurements in between."""
+        step = self.step_seconds(rates, slots)
         return {
-            "answer": self.answer_tokens / slots * step,
+            "answer": self.written / slots * step,
             "tap": 2.0 * self.target_params * self.all_tokens / (rates.engine * _PASS_SHARE),
+            "measure": self.n_measured * answer_seconds(step),
             "fit": self.fit_operations(epochs * self.answer_tokens) / (rates.torch * _FIT_SHARE),
         }
 
@@ -95,44 +116,26 @@ def load_of(settings: TrainSettings) -> Load:
     """Raises the errors of reading the target, the drafter and the prompts."""
     target = Target.read(settings.model)
     prompts, recorded = read_data(settings.data)
-    file = _file(settings, target)
-    config = file.config
+    with tempfile.TemporaryDirectory() as folder:
+        drafter = DrafterSize.of(settings, target, initial_file(settings, target, Path(folder)))
+    config = drafter.config
     n_answers = len(prompts) * settings.n_rounds()
-    answered = int(n_answers * _ANSWER_PART * settings.n_predict) + sum(len(text.answer) for text in recorded)
+    written = int(n_answers * _ANSWER_PART * settings.n_predict)
+    answered = written + sum(len(text.answer) for text in recorded)
     read = answered + n_answers * _PROMPT + sum(len(text.prompt) for text in recorded)
     stored = read_model(settings.model)[1]
-    drafter = sum(value.size for value in file.values.values())
-    fusion = sum(value.size for name, value in file.values.items() if name.startswith("fc"))
-    kv = sum(value.size for name, value in file.values.items() if "k_proj" in name or "v_proj" in name)
-    trained = {"fc": fusion, "heads": drafter - fusion - kv if file.kind != "dflash" else config.n_embd}.get(
-        settings.only or "", drafter
-    )
-    if settings.only == "lora":
-        trained = sum(settings.rank * sum(v.shape) for v in file.values.values() if v.ndim == 2)
     return Load(
         target_bytes=sum(tensor.n_bytes for tensor in stored.values()),
         target_params=sum(math.prod(tensor.shape) for tensor in stored.values()),
-        drafter_params=drafter,
-        trained_params=trained,
-        config=config,
-        context_params=fusion + kv,
+        drafter=drafter,
         answer_tokens=answered,
+        written=written,
         all_tokens=read,
         token_bytes=2 * len(config.taps) * config.n_embd + 8 * settings.n_likeliest + 4,
         head_rows=min(settings.head_rows, config.n_vocab),
+        n_measured=n_measured(settings),
+        n_predict=settings.n_predict,
     )
-
-
-def _file(settings: TrainSettings, target: Target) -> DrafterFile:
-    with tempfile.TemporaryDirectory() as folder:
-        initial = initial_file(settings, target, Path(folder))
-    if initial is not None:
-        return initial
-    shape = new_settings(
-        target, read_metadata(settings.model), settings.kind or "dflash", layers=settings.layers or 3,
-        block=settings.block or 16, taps=settings.taps or spread_taps(target.n_layer), mask_token=0,
-    )  # fmt: skip
-    return DrafterFile.new(shape, target, "new", 1)
 
 
 def this_rates() -> Rates:
@@ -182,10 +185,14 @@ def _best(work: object) -> float:
 def estimate(settings: TrainSettings) -> Iterator[str]:
     """Lines for a terminal."""
     load, rates = load_of(settings), this_rates()
+    most = 60 * settings.minutes if settings.minutes else math.inf
+    load = load.within(ANSWER_SHARE * most, rates, settings.slots)
     micro = settings.micro or 4
     times = load.seconds(rates, settings.slots, settings.epochs)
+    others = sum(times.values()) - times["fit"]
+    times["fit"] = min(times["fit"], max(most - others, LEAST_FIT * most))
     yield f"target: {load.target_params / 1e9:.2f} billion parameters, {file_size_text(load.target_bytes)}"
-    yield f"drafter: {load.drafter_params / 1e6:.1f} million parameters, {load.trained_params / 1e6:.1f} trained"
+    yield f"drafter: {load.drafter.n_all / 1e6:.1f} million parameters, {load.drafter.n_trained / 1e6:.1f} trained"
     yield f"text: about {load.answer_tokens} tokens of answers, {load.all_tokens} with their prompts"
     parent = settings.work.resolve().parent
     free = shutil.disk_usage(next(p for p in (parent, *parent.parents) if p.exists())).free
@@ -194,13 +201,9 @@ def estimate(settings: TrainSettings) -> Iterator[str]:
     yield f"memory: answering and tapping as the target needs it ('dflash-local plan'), fitting {memory}"
     for name, seconds in times.items():
         yield f"{name}: {_hours(seconds)}"
-    total = sum(times.values())
-    if settings.minutes and total > 60 * settings.minutes:
-        yield f"with --minutes {settings.minutes:g}: as much of it as there is time for"
-    else:
-        yield f"together: {_hours(total)}"
+    yield f"together: {_hours(sum(times.values()))}"
     if load.disk > free:
-        yield "it does not fit the disk: fewer prompts or --rounds, or --work on another disk"
+        yield "it does not fit the disk: fewer prompts, --rounds or --minutes, or --work on another disk"
 
 
 def _hours(seconds: float) -> str:

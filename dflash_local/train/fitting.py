@@ -270,23 +270,45 @@ def run_fit(
     fit: Fit,
     workspace: Workspace,
     settings: TrainSettings,
-    seconds: float | None,
+    seconds: Callable[[], float | None],
     watcher: Watcher,
     evaluate: Callable[[Fit, float], None],
 ) -> None:
-    """Fit for all epochs, or for `seconds` of all runs together, with evaluations in between."""
+    """Fit for all epochs, or for `seconds()` of all runs together, which evaluations may change."""
+    try:
+        _advance_to_the_end(fit, workspace, settings, seconds, watcher, evaluate)
+    except KeyboardInterrupt:
+        fit.save(workspace.checkpoint)
+        raise
+    fit.save(workspace.checkpoint)
+
+
+def _advance_to_the_end(
+    fit: Fit,
+    workspace: Workspace,
+    settings: TrainSettings,
+    seconds: Callable[[], float | None],
+    watcher: Watcher,
+    evaluate: Callable[[Fit, float], None],
+) -> None:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     marks = [(i + 1) / (settings.evaluations + 1) for i in range(settings.evaluations)]
     last_save = last_word = time.monotonic()
     entropy, chain = fit.mark(0.0)
     save_every = fit.save_every
+    n_seconds = seconds()
 
     def share() -> float:
         by_steps = fit.step / fit.n_steps
-        return by_steps if seconds is None else max(fit.seconds / max(seconds, 1e-3), by_steps)
+        return by_steps if n_seconds is None else max(fit.seconds / max(n_seconds, 1e-3), by_steps)
 
-    passed = [mark for mark in marks if mark <= share()]
+    def left() -> list[float]:
+        """The marks after the last evaluation."""
+        evaluated = share() * (workspace.last_evaluated / max(fit.step, 1))
+        return [mark for mark in marks if mark > evaluated]
+
+    to_come = left()
     while (done := share()) < 1:
         begin = time.monotonic()
         fit.advance(done)
@@ -303,11 +325,10 @@ def run_fit(
             fit.save(workspace.checkpoint)
             last_save = time.monotonic()
             save_every = max(fit.save_every, (last_save - now) / _SAVE_SHARE)
-        if len(passed) < len(marks) and share() >= marks[len(passed)]:
-            passed.append(marks[len(passed)])
+        if to_come and share() >= to_come[0]:
             fit.mark(share())
             fit.save(workspace.checkpoint)
             evaluate(fit, share())
+            n_seconds, to_come = seconds(), left()
             last_save = time.monotonic()
     fit.mark(1.0)
-    fit.save(workspace.checkpoint)

@@ -1,13 +1,18 @@
-"""The drafter that a run goes on from."""
+"""The drafter that a run goes on from, and the form of a new one."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.target import Target
-from dflash_local.train.drafter_file import DrafterFile
+from dflash_local.train.drafter_file import DrafterFile, new_settings, spread_taps
 from dflash_local.train.mtp_file import MtpFile
 from dflash_local.train.train_settings import TrainSettings
+
+_LAYERS = 3  # of a new drafter
+_BLOCK = 16
 
 
 def initial_file(settings: TrainSettings, target: Target, work: Path) -> DrafterFile | None:
@@ -15,3 +20,17 @@ def initial_file(settings: TrainSettings, target: Target, work: Path) -> Drafter
     if settings.kind == "mtp":
         return MtpFile.of(settings.init or settings.model, target, settings.block)
     return None if settings.init is None else DrafterFile.read(settings.init, target, work)
+
+
+def new_form(settings: TrainSettings, target: Target, mask_token: int) -> dict[str, Any]:
+    """The authors' config.json of the new drafter that is asked for."""
+    return new_settings(
+        target,
+        read_metadata(settings.model),
+        settings.kind or "dflash",
+        layers=settings.layers or _LAYERS,
+        block=settings.block or _BLOCK,
+        taps=settings.taps or spread_taps(target.n_layer),
+        mask_token=mask_token,
+        feed_forward=settings.feed_forward,
+    )

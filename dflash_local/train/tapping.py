@@ -62,6 +62,7 @@ def tap_all(
             done += len(text.tokens)
             watcher.progress(done, n_tokens, f"{done} tokens, {done / max(time.monotonic() - begin, 1e-3):.0f} tok/s")
         write_shard(shard, tapped)
+        workspace.keep_time()
     return shards
 
 

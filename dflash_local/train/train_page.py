@@ -21,8 +21,8 @@ def train_page(result: Result, settings: TrainSettings) -> str:
     figures = [
         ("Acceptance length", lengths(result.evaluations),
          f"In the engine, on held-out prompts, trees of {settings.budget} nodes."),
-        ("Loss", losses(list(zip(result.course["share"], result.course["entropy"], strict=True))),
-         "Mean cross-entropy of a proposed token, by the share of the fit."),
+        ("Loss", losses(list(zip(result.course["steps"], result.course["entropy"], strict=True))),
+         "Mean cross-entropy of a proposed token, by the share of the fit's steps."),
         ("Acceptance by depth", depths(result.best, first),
          "How far passes got: dashed at the start, filled at the best."),
     ]  # fmt: skip
@@ -32,13 +32,13 @@ def train_page(result: Result, settings: TrainSettings) -> str:
 
 def lengths(evaluations: Sequence[Evaluation]) -> Drawing:
     """AL of each evaluation."""
-    points = [(point.share, point.al) for point in evaluations]
+    points = [(point.step, point.al) for point in evaluations]
     tips = [f"step {point.step}: AL {point.al:.2f}" for point in evaluations]
     return _line(points, tips, "tokens per pass (AL)", "Acceptance length over the fit")
 
 
 def losses(points: Sequence[tuple[float, float]]) -> Drawing:
-    """The loss by the share of the fit, at most a hundred points."""
+    """The loss by the steps, at most a hundred points."""
     every = max(1, len(points) // 100)
     return _line(points[::every], [], "nats per token", "Loss over the fit")
 
@@ -51,7 +51,8 @@ def _line(points: Sequence[tuple[float, float]], tips: Sequence[str], axis: str,
     for mark in x.ticks():
         drawing.text(x.at(mark), 238, x.label(mark), "tick", "middle")
     drawing.text((x.start + x.end) / 2, 260, "% of the fit", "axis", "middle")
-    places = [(x.at(100 * min(share, 1.0)), y.at(value)) for share, value in points]
+    n_steps = max((step for step, _ in points), default=1)  # shares would fall back where a fit was extended
+    places = [(x.at(100 * step / max(n_steps, 1)), y.at(value)) for step, value in points]
     if len(places) > 1:
         drawing.polyline(places, "curve s1")
     for (at_x, at_y), tip in zip(places, tips, strict=False):

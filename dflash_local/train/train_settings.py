@@ -13,6 +13,9 @@ from dflash_local.errors import RequestError
 from dflash_local.option import Option, options_of
 
 NEW_DRAFTER, TEXT, FIT, MACHINE = "a new drafter", "training text", "fit", "machine"
+ANSWER_SHARE = 0.3  # of a run's minutes, for answering
+LEAST_FIT = 0.3  # of a run's minutes, whatever the other stages took
+_ROW_BLOCK = 32  # elements of a row that a quantized type stores together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,10 @@ class TrainSettings:
     block: int | None = _number(
         NEW_DRAFTER, 2, 64, "tokens of a block, the known one counted", default_text="16, mtp 8"
     )
+    feed_forward: int | None = _number(
+        NEW_DRAFTER, 16, 1 << 20, "inner width of its feed-forward parts: less learns and drafts faster",
+        default_text="the target's, at most four times its width",
+    )  # fmt: skip
     taps: tuple[int, ...] | None = _option(
         "layers of the target that it reads, by their Hugging Face ids",
         metavar="ID,...",
@@ -165,6 +172,10 @@ class TrainSettings:
             )
         if self.taps is not None and (not self.taps or len(set(self.taps)) < len(self.taps)):
             raise RequestError("--taps must be different layers", param="--taps")
+        if self.feed_forward is not None and self.feed_forward % _ROW_BLOCK:
+            raise RequestError(
+                f"--feed-forward must be a multiple of {_ROW_BLOCK}, got {self.feed_forward}", param="--feed-forward"
+            )
         self._check_mtp()
 
     def _check_mtp(self) -> None:
@@ -178,7 +189,10 @@ class TrainSettings:
                 param="--mmproj",
                 hint="leave out --mmproj and prompts with images",
             )
-        unfit = {"layers": self.layers, "taps": self.taps, "hf": self.hf, "draft_vocab": self.draft_vocab}
+        unfit = {
+            "layers": self.layers, "feed_forward": self.feed_forward, "taps": self.taps, "hf": self.hf,
+            "draft_vocab": self.draft_vocab,
+        }  # fmt: skip
         for name in (name for name, value in unfit.items() if value):
             raise RequestError(
                 f"{flag(name)} is not for an MTP layer, which is one layer of the target's own shape and head",

@@ -17,22 +17,25 @@ from dflash_local.bench import Run, read_prompts
 from dflash_local.convert.conversion import convert
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype
-from dflash_local.convert.target import Target
+from dflash_local.convert.target import MASK_TOKEN, Target
 from dflash_local.convert.writer import check_output
 from dflash_local.draft_options import DraftKind
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
 from dflash_local.train.draft_vocabulary import enough_tokens, may_be_reduced, write_reduced
-from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, new_settings, spread_taps
+from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, spread_taps
+from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import (
     N_SLOTS,
     N_TOKENS,
     SERVED_RUNS,
     Evaluation,
     Served,
+    answer_seconds,
     measure_alone,
     measure_served,
+    n_measured_to_the_end,
 )
 from dflash_local.train.examples import (
     Example,
@@ -43,24 +46,20 @@ from dflash_local.train.examples import (
     recorded_examples,
     tokenized,
 )
-from dflash_local.train.initial_file import initial_file
+from dflash_local.train.initial_file import initial_file, new_form
 from dflash_local.train.mtp_file import MtpFile, write_merged
 from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
 from dflash_local.train.tapping import tap_all, usable
-from dflash_local.train.train_settings import TrainSettings, Watcher
+from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace, as_flag_value, whole_file
 from dflash_local.train.written_texts import Text, identity, read_texts
 
 if TYPE_CHECKING:
     from dflash_local.train.fitting import Fit
 
-_ANSWER_SHARE = 0.3  # of a run's minutes, for answering
-_LEAST_FIT = 0.3  # of a run's minutes, whatever the other stages took
 _MANY_SLOTS = 8  # with so many answers at once a pass has rows enough, and drafting for them costs more than it brings
 _MEASURED_ANSWER = 1.5  # seconds, where nothing is known
-_LAYERS = 3  # of a new drafter
 _CELLS = 256
-_BLOCK = 16
 
 
 @dataclass
@@ -152,6 +151,7 @@ class _Run:
             "--kind": (s.kind, self.init.kind),
             "--layers": (s.layers, config.n_layer),
             "--block": (s.block, config.block_size),
+            "--feed-forward": (s.feed_forward, config.n_ff),
             "--taps": (s.taps, tuple(layer - 1 for layer in config.taps)),
         }
         for name, (asked, has) in known.items():
@@ -192,11 +192,33 @@ class _Run:
             workspace.save()
             deadline = None
             if s.minutes:
-                left = _ANSWER_SHARE * 60 * s.minutes - workspace.seconds("answer")
+                left = ANSWER_SHARE * 60 * s.minutes - workspace.seconds("answer")
                 deadline = time.monotonic() + max(left, 0.0)
+            n_most = self._tokens_on_disk() - sum(len(_cut(text, s.length).tokens) for text in recorded)
+            if learned and not workspace.answers.exists():
+                self._need_disk()
             with workspace.timed("answer"):
-                answer_all(engine, learned, workspace, s, deadline, self.watcher)
+                answer_all(engine, learned, workspace, s, deadline, n_most, self.watcher)
         return Examples(learned, held_out, recorded)
+
+    def _tokens_on_disk(self) -> int:
+        """Those whose hidden states have room, with what is there already and what the fit will need."""
+        return (self.workspace.room() + self.workspace.stored() - self._fit_bytes) // self._layout.token_bytes
+
+    def _need_disk(self) -> None:
+        """Raises DFlashError unless there is room for anything at all."""
+        n_first = 2 * self.settings.slots * self.settings.length  # tokens
+        self.workspace.need(
+            n_first * self._layout.token_bytes + self._fit_bytes, "storing the first hidden states, and the fit,"
+        )
+
+    @property
+    def _fit_bytes(self) -> int:
+        return DrafterSize.of(self.settings, self.target, self.init).fit_bytes
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.layers, self.target.n_embd, self.settings.n_likeliest)
 
     def _examples(self, engine: Engine, prompts: Sequence[dict[str, Any]]) -> list[Example]:
         n_most = self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
@@ -211,7 +233,7 @@ class _Run:
 
     def _tap(self) -> tuple[list[Text], list[Shard]]:
         s, workspace = self.settings, self.workspace
-        layout = Layout(self.layers, self.target.n_embd, s.n_likeliest)
+        layout = self._layout
         stored = {"goal": s.goal, "top_k": layout.top_k}  # --goal first: a text stores none, whatever --top-k says
         taps = {"kind": "mtp"} if s.kind == "mtp" else {"taps": [layer - 1 for layer in layout.layers]}
         workspace.begin("tap", {**taps, **stored})
@@ -236,21 +258,21 @@ class _Run:
 
         s, workspace = self.settings, self.workspace
         file = self.init or self._new_file(texts)
-        workspace.begin(
-            "fit",
-            {
-                "init": None if s.init is None else identity(s.init), "kind": file.kind, "layers": file.config.n_layer,
-                "block": file.block, "only": s.only, "rank": s.rank, "goal": s.goal, "weights": s.weights,
-                "rate": s.rate, "batch": s.batch, "micro": s.micro, "head_rows": s.head_rows, "seed": s.seed,
-                "texts": len(texts),
-            },
-        )  # fmt: skip
+        begun_with = {
+            "init": None if s.init is None else identity(s.init), "kind": file.kind, "layers": file.config.n_layer,
+            "block": file.block, "only": s.only, "rank": s.rank, "goal": s.goal, "weights": s.weights, "rate": s.rate,
+            "batch": s.batch, "micro": s.micro, "head_rows": s.head_rows, "seed": s.seed,
+        }  # fmt: skip
+        if s.feed_forward is not None and self.init is None:  # folders of earlier versions say nothing of it
+            begun_with["feed_forward"] = s.feed_forward
+        workspace.begin("fit", begun_with)
         what = f"a {file.config.kind.name} drafter of {file.config.n_layer} layers"
         self.watcher.stage("fit", f"{'the MTP layer' if s.kind == 'mtp' else what} learns")
         tapped: list[TappedText] = [text for shard in shards for text in read_shard(shard.path)]
         fit = Fit(file, tapped, read_model(s.model)[1], s, pick_device(s.device))
         if workspace.checkpoint.exists():
             fit.load(workspace.checkpoint)
+            self.before_now += fit.seconds
             self.watcher.note(f"the fit goes on after {fit.step} steps")
         state = workspace.state
         state.setdefault("evaluations", [])
@@ -258,30 +280,27 @@ class _Run:
             state["checks"] = {path.name: [None, None] for path in s.checks}
             with workspace.timed("measure"), fit.parked():
                 self._measure_init(state)
-            state["measured_first"] = workspace.seconds("measure")
-            workspace.save()
-        run_fit(fit, workspace, s, self._fit_seconds(), self.watcher, self._evaluate)
-        if not state["evaluations"] or state["evaluations"][-1]["share"] < 1 or not workspace.best.exists():
+        run_fit(fit, workspace, s, self._fit_seconds, self.watcher, self._evaluate)
+        if not workspace.best.exists() or fit.step > workspace.last_evaluated:
             self._evaluate(fit, 1.0)
         return self._finish(fit, file)
 
     def _new_file(self, texts: Sequence[Text]) -> DrafterFile:
-        s = self.settings
-        used = {token for text in texts for token in text.tokens}
-        settings = new_settings(
-            self.target,
-            read_metadata(s.model),
-            s.kind or "dflash",
-            layers=s.layers or _LAYERS,
-            block=s.block or _BLOCK,
-            taps=[layer - 1 for layer in self.layers],
-            mask_token=choose_mask_token(self.target, used),
-        )
-        file = DrafterFile.new(settings, self.target, s.output.stem, s.seed)
+        s, state = self.settings, self.workspace.state
+        if "mask_token" not in state:  # texts that are written later do not change it
+            state["mask_token"] = self._mask_token(texts)
+        form = new_form(s, self.target, state["mask_token"])
+        file = DrafterFile.new(form, self.target, s.output.stem, s.seed)
         norm = read_model(s.model)[1].get("output_norm.weight")
         if norm is not None:  # the target's head expects what this norm makes
             file.values["norm.weight"] = norm.numbers().copy()
         return file
+
+    def _mask_token(self, texts: Sequence[Text]) -> int:
+        best = self.workspace.best  # of a folder that an earlier version began
+        if best.exists():
+            return int(read_metadata(best)[MASK_TOKEN].data)
+        return choose_mask_token(self.target, {token for text in texts for token in text.tokens})
 
     # ---- measuring ----
 
@@ -293,11 +312,10 @@ class _Run:
         with self._measuring_engine(drafter, warmup=True) as engine:
             runs, served = measure_alone(engine, held_out, budget), measure_served(engine, held_out, budget)
         evaluation = Evaluation.of(runs, 0.0, 0, self._minutes())
+        checked = {path.name: [self._check_al(drafter, path), None] for path in self.settings.checks}
+        self._count_measured((1 + SERVED_RUNS) * len(held_out))
+        state["checks"], state["before"] = checked, vars(served)
         state["evaluations"].append(evaluation.to_json())
-        state["before"] = vars(served)
-        for path in self.settings.checks:
-            state["checks"][path.name][0] = self._check_al(drafter, path)
-        self.workspace.save()
         self.watcher.note(f"AL of the drafter to go on from: {evaluation.al:.2f} with {budget} nodes")
 
     def _check_al(self, drafter: Path, path: Path) -> float:
@@ -306,11 +324,15 @@ class _Run:
 
     def _alone(self, drafter: Path, examples: Sequence[Example]) -> list[Run]:
         with self._measuring_engine(drafter, warmup=False) as engine:
-            return measure_alone(engine, examples, self.settings.budget)
+            runs = measure_alone(engine, examples, self.settings.budget)
+        self._count_measured(len(runs))
+        return runs
 
     def _served(self, drafter: Path) -> Served:
         with self._measuring_engine(drafter, warmup=True) as engine:
-            return measure_served(engine, self.examples.held_out, self.settings.budget)
+            served = measure_served(engine, self.examples.held_out, self.settings.budget)
+        self._count_measured(SERVED_RUNS * len(self.examples.held_out))
+        return served
 
     def _measuring_engine(self, drafter: Path, *, warmup: bool) -> Engine:
         return self._engine(drafter, n_slots=N_SLOTS, length=self.settings.length + N_TOKENS, warmup=warmup)
@@ -341,21 +363,28 @@ class _Run:
         if s.minutes is None:
             return None
         spent = workspace.seconds("answer") + workspace.seconds("tap") + workspace.seconds("measure")
-        left = max(s.evaluations - len(self._own_evaluations()), 0)
-        heads = 1 if s.draft_vocab is not None else 2
-        to_come = self._answers_measured(alone=left + 1, served=heads) * self._measured_answer()
-        return max(60 * s.minutes - spent - to_come, 60 * s.minutes * _LEAST_FIT)
+        marks = max(s.evaluations - len(self._own_evaluations()), 0)
+        to_come = n_measured_to_the_end(s, marks) * self._measured_answer()
+        return max(60 * s.minutes - spent - to_come, 60 * s.minutes * LEAST_FIT)
 
     def _measured_answer(self) -> float:
-        """Seconds of one answer that is measured, by those of the drafter to go on from."""
-        if not self.workspace.state.get("before"):
+        """Seconds of one answer that is measured: of those so far, else by the speed of the texts' answers."""
+        workspace = self.workspace
+        if self._n_measured:
+            return workspace.seconds("measure") / self._n_measured
+        written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
+        n_tokens = sum(len(text.answer) for text in written)
+        if not n_tokens or not workspace.seconds("answer"):
             return _MEASURED_ANSWER
-        return float(self.workspace.state["measured_first"]) / self._answers_measured(alone=1, served=1)
+        return answer_seconds(self.settings.slots * workspace.seconds("answer") / n_tokens)
 
-    def _answers_measured(self, *, alone: int, served: int) -> int:
-        """Those of so many measurements of each kind, and of all checks."""
-        checked = sum(len(read_prompts(path)) for path in self.settings.checks)
-        return (alone + served * SERVED_RUNS) * len(self.examples.held_out) + checked
+    @property
+    def _n_measured(self) -> int:
+        """Answers measured so far."""
+        return int(self.workspace.state.get("measured_answers", 0))
+
+    def _count_measured(self, n: int) -> None:
+        self.workspace.state["measured_answers"] = self._n_measured + n  # saved with the time that they took
 
     def _own_evaluations(self) -> list[dict[str, Any]]:
         """Those of what was fitted."""

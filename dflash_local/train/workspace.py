@@ -23,6 +23,8 @@ from dflash_local.words import file_size_text
 
 STAGES = ("answer", "tap", "fit")
 _FORMAT = 1
+_KEPT_EVERY = 60.0  # seconds after which the time of a stage is written down, so that a kill loses less
+_DROPPED = {"texts"}  # settings that earlier versions kept of a stage, and that may change
 
 
 class Workspace:
@@ -32,6 +34,7 @@ class Workspace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state: dict[str, Any] = {"format": _FORMAT, "stages": {}, "seconds": {}}
+        self._timed: tuple[str, float] | None = None  # the running stage, and since when its time is not kept
 
     @property
     def answers(self) -> Path:
@@ -61,6 +64,8 @@ class Workspace:
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder / "lock", lambda: _raise_busy(self.folder)):
                 self._read()
+                for part in self.folder.rglob(".*.part"):  # what a killed run was writing
+                    part.unlink()
                 yield
 
     def _read(self) -> None:
@@ -107,11 +112,11 @@ class Workspace:
             self.state["stages"][stage] = settings
             self.save()
             return
-        for name in settings:
-            if before.get(name) != settings[name]:
+        for name in [name for name in {**settings, **before} if name not in _DROPPED]:
+            if before.get(name) != settings.get(name):
                 raise RequestError(
                     f"{self.folder} was begun with {flag(name)} {as_flag_value(before.get(name))}, and now it is "
-                    f"{as_flag_value(settings[name])}",
+                    f"{as_flag_value(settings.get(name))}",
                     param=flag(name),
                     hint=f"give the same again, or '--restart {stage}' to do this stage and those after it anew, or "
                     "another folder with --work",
@@ -129,7 +134,7 @@ class Workspace:
                     path.unlink(missing_ok=True)
         if stage == "answer":
             self.state.pop("held_out", None)
-        for name in ("evaluations", "before"):
+        for name in ("evaluations", "before", "mask_token", "measured_answers"):
             self.state.pop(name, None)
         self.state["seconds"].pop("measure", None)
         self.save()
@@ -144,11 +149,21 @@ class Workspace:
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Count the seconds of a block for a stage, over all runs."""
-        begin = time.monotonic()
+        self._timed = (stage, time.monotonic())
         try:
             yield
         finally:
-            self.add_seconds(stage, time.monotonic() - begin)
+            self.keep_time(0.0)
+            self._timed = None
+
+    def keep_time(self, after: float = _KEPT_EVERY) -> None:
+        """Write down the time of the stage that is timed, if `after` seconds of it are not."""
+        assert self._timed
+        stage, since = self._timed
+        now = time.monotonic()
+        if now - since >= after:
+            self._timed = (stage, now)
+            self.add_seconds(stage, now - since)
 
     def add_seconds(self, stage: str, seconds: float) -> None:
         self.state["seconds"][stage] = self.state["seconds"].get(stage, 0.0) + seconds
@@ -157,12 +172,26 @@ class Workspace:
     def seconds(self, stage: str) -> float:
         return float(self.state["seconds"].get(stage, 0.0))
 
+    @property
+    def last_evaluated(self) -> int:
+        """The step of the last evaluation, 0: none of what was fitted."""
+        return max((evaluation["step"] for evaluation in self.state.get("evaluations", ())), default=0)
+
     # ---- disk ----
+
+    def room(self) -> int:
+        """Bytes that may be written."""
+        return max(shutil.disk_usage(self.folder).free - _MARGIN, 0)
+
+    def stored(self) -> int:
+        """Bytes of hidden states and of the fit so far."""
+        files = [*self.taps.glob("*"), *self._files("fit")]
+        return sum(path.stat().st_size for path in files if path.is_file())
 
     def need(self, n_bytes: int, what: str) -> None:
         """Raise DFlashError unless the disk has room for `n_bytes` more."""
-        free = shutil.disk_usage(self.folder).free
-        if free < n_bytes + _MARGIN:
+        if self.room() < n_bytes:
+            free = shutil.disk_usage(self.folder).free
             raise DFlashError(
                 f"{what} takes {file_size_text(n_bytes)} in {self.folder}, where {file_size_text(free)} are free",
                 hint="free some, or name a folder on a larger disk with --work; what is done so far is kept",

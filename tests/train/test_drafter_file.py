@@ -81,6 +81,7 @@ def test_new_drafter_loads(kind: str, pocket: dict[str, Path], tmp_path: Path) -
     file = DrafterFile.new(settings, target, "new", 1)
     assert file.kind == kind
     assert (file.config.n_head, file.config.n_head_kv, file.config.head_dim) == (4, 2, 64)
+    assert file.config.n_ff == read_metadata(pocket["target"])["qwen3.feed_forward_length"].data
     file.write(tmp_path / "new.gguf", file.values, "f16", {})
     with engine_f32(pocket["target"], tmp_path / "new.gguf", n_ctx=128) as engine:
         assert engine.info["drafter"]["kind"] == kind

@@ -14,6 +14,7 @@ from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.convert.target import Target
 from dflash_local.train.drafter_file import DrafterFile
 from dflash_local.train.estimate import Rates, load_of
+from dflash_local.train.initial_file import new_form
 from dflash_local.train.network import Network, trained_parameters
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
@@ -31,7 +32,7 @@ def test_disk_of_a_run(settings: Make) -> None:
         len(line["prompt"]) + len(line["answer"]) for line in map(_json, (asked.work / "answers.jsonl").open())
     )
     assert taps == pytest.approx(n_tokens * load.token_bytes, rel=0.05)
-    assert (asked.work / "fit.pt").stat().st_size == pytest.approx(12 * load.trained_params, rel=0.05)
+    assert (asked.work / "fit.pt").stat().st_size == pytest.approx(12 * load.drafter.n_trained, rel=0.05)
 
 
 def _json(line: str) -> dict[str, list[int]]:
@@ -45,8 +46,8 @@ def test_parameters(only: str | None, settings: Make, pocket: dict[str, Path], t
     asked = settings(only=only)
     load = load_of(asked)
     network = Network(DrafterFile.read(pocket["dflash-small"], Target.read(asked.model), tmp_path), torch.device("cpu"))
-    assert load.drafter_params == sum(p.numel() for p in network.parameters())
-    assert load.trained_params == pytest.approx(sum(p.numel() for p in trained_parameters(network, only)), rel=0.01)
+    assert load.drafter.n_all == sum(p.numel() for p in network.parameters())
+    assert load.drafter.n_trained == pytest.approx(sum(p.numel() for p in trained_parameters(network, only)), rel=0.01)
     assert load.target_bytes == sum(t.n_bytes for t in read_model(asked.model)[1].values())
 
 
@@ -56,8 +57,30 @@ def test_times_follow_from_rates(settings: Make) -> None:
     slow, fast = Rates(1e9, 1e13, 1e11), Rates(2e9, 1e13, 2e11)
     one, two = load.seconds(slow, 4, 1), load.seconds(fast, 4, 1)
     assert one["answer"] == pytest.approx(2 * two["answer"]) and one["fit"] == pytest.approx(2 * two["fit"])
-    more = replace(load, answer_tokens=2 * load.answer_tokens, all_tokens=2 * load.all_tokens).seconds(slow, 4, 1)
-    assert all(more[name] == pytest.approx(2 * one[name]) for name in one)
+    twice = {name: 2 * getattr(load, name) for name in ("answer_tokens", "written", "all_tokens")}
+    more = replace(load, **twice).seconds(slow, 4, 1)
+    assert all(more[name] == pytest.approx(2 * one[name]) for name in ("answer", "tap", "fit"))
+    assert more["measure"] == one["measure"] > 0
+
+
+def test_minutes_bound_the_plan(settings: Make) -> None:
+    """Rounds of answers go on as long as there is time: the plan counts those, not all that would be allowed."""
+    asked, rates = settings(minutes=10.0, temperatures=(0.0, 0.7)), Rates(1e9, 1e12, 1e11)
+    load = load_of(asked)
+    assert load.answer_tokens > 8 * load_of(settings(rounds=1)).answer_tokens
+    most = load.seconds(rates, 4, 1)["answer"] / 3
+    within = load.within(most, rates, 4)
+    assert within.seconds(rates, 4, 1)["answer"] == pytest.approx(most, rel=0.01)
+    assert within.all_tokens / load.all_tokens == pytest.approx(within.answer_tokens / load.answer_tokens, rel=0.01)
+    assert load.within(1e9, rates, 4) == load
+
+
+def test_new_drafters_size(settings: Make) -> None:
+    """What is planned for a new drafter is what a run makes."""
+    asked = settings(init=None, kind="dspark", layers=2, feed_forward=96)
+    target = Target.read(asked.model)
+    made = DrafterFile.new(new_form(asked, target, 0), target, "new", 1)
+    assert load_of(asked).drafter.n_all == sum(value.size for value in made.values.values())
 
 
 def test_plan_and_report(settings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

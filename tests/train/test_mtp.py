@@ -313,6 +313,7 @@ def test_wrong_files(asked: TrainSettings, pocket: dict[str, Path], with_layer: 
     ("change", "flag"),
     [
         ({"layers": 2}, "--layers"),
+        ({"feed_forward": 64}, "--feed-forward"),
         ({"taps": (1,)}, "--taps"),
         ({"hf": Path("folder")}, "--hf"),
         ({"draft_vocab": 4096}, "--draft-vocab"),

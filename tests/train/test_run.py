@@ -11,20 +11,28 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dflash_local import Engine
+from dflash_local.cli import main
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.native import check_gguf
 from dflash_local.train.drafter_file import HISTORY
+from dflash_local.train.drafter_size import DrafterSize
+from dflash_local.train.estimate import load_of
+from dflash_local.train.evaluation import n_measured
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
+from dflash_local.train.workspace import Workspace
 from dflash_local.train.written_texts import read_texts
 
 Make = Callable[..., TrainSettings]
@@ -181,6 +189,85 @@ def test_other_settings(settings: Make) -> None:
     assert json.loads((asked.work / "state.json").read_text())["stages"]["fit"]["goal"] == "distill"
 
 
+def test_more_later(settings: Make, tmp_path: Path) -> None:
+    """More prompts and more epochs go on from what is there, and what they bring is measured."""
+    first = train(settings(epochs=0.5), Watcher())
+    more = tmp_path / "more.jsonl"
+    more.write_text("\n".join(json.dumps({"prompt": f"What is {n} + 5?"}) for n in range(20, 28)))
+    asked = settings(epochs=1.5, data=(*settings().data, more))
+    before = (asked.work / "answers.jsonl").read_bytes()
+    listener = Listener()
+    result = train(asked, listener)
+    after = (asked.work / "answers.jsonl").read_bytes()
+    assert after.startswith(before) and after.count(b"\n") == N_LEARNED + 8
+    assert any("the fit goes on after" in note for note in listener.notes)
+    assert result.evaluations[: len(first.evaluations)] == first.evaluations
+    assert result.evaluations[-1].step == result.history["steps"] > 2 * first.history["steps"]
+    again = settings(epochs=1.6, data=asked.data, evaluations=0)
+    assert train(again, Watcher()).evaluations[-1].step > result.history["steps"]
+
+
+def test_all_measurements_are_counted(settings: Make) -> None:
+    """As many as are planned: their time is kept free for them."""
+    asked = settings(evaluations=2, checks=(settings().data[0],), draft_vocab=0)
+    train(asked, Watcher())
+    assert json.loads((asked.work / "state.json").read_text())["measured_answers"] == n_measured(asked)
+
+
+def test_stopped_fit_is_kept(
+    settings: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM, as Ctrl-C, writes the steps so far, and says how to go on."""
+    from dflash_local.train.fitting import Fit
+
+    asked = settings()
+    advance = Fit.advance
+
+    def stopped(self: Fit, done: float) -> None:
+        if self.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        advance(self, done)
+
+    monkeypatch.setattr(Fit, "advance", stopped)
+    flags = ["-m", str(asked.model), "--init", str(asked.init), "--data", str(asked.data[0]), "-o", str(asked.output)]
+    flags += ["--work", str(asked.work), "--predict", "64", "--length", "256", "--held-out", "2", "-t", "1"]
+    assert main(["train", *flags, "--temperatures", "0", "--restart", "fit"]) == 130
+    assert "the same command goes on, without --restart" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    saved = torch.load(asked.work / "fit.pt", weights_only=True)
+    assert saved["step"] == 2
+
+
+def test_answers_fit_the_disk(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more is answered than there is room for hidden states and for the fit."""
+    asked = settings(slots=1)
+    room = asked.length + 300  # tokens
+    monkeypatch.setattr(DrafterSize, "fit_bytes", 1000)
+    monkeypatch.setattr(Workspace, "room", lambda self: 1000 + load_of(asked).token_bytes * room)
+    listener = Listener()
+    train(asked, listener)
+    texts = list(read_texts(asked.work / "answers.jsonl"))
+    assert 0 < len(texts) < N_LEARNED
+    assert sum(len(text.tokens) for text in texts) <= room
+    assert any("no room for the hidden states of more answers" in note for note in listener.notes)
+
+
+def test_time_of_a_killed_stage(tmp_path: Path) -> None:
+    """It is written down while the stage runs; what a killed run was writing is removed."""
+    workspace = Workspace(tmp_path)
+    with workspace.opened():
+        workspace.begin("answer", {})
+        with workspace.timed("answer"):
+            time.sleep(0.01)
+            workspace.keep_time()
+            assert "answer" not in json.loads((tmp_path / "state.json").read_text())["seconds"]
+            workspace.keep_time(after=0.0)
+            assert json.loads((tmp_path / "state.json").read_text())["seconds"]["answer"] >= 0.01
+    (tmp_path / ".fit.pt.1.part").write_text("half")
+    with Workspace(tmp_path).opened():
+        assert not list(tmp_path.glob(".*.part"))
+
+
 def test_damaged_files(settings: Make) -> None:
     """A shard that was cut off is written again; a damaged checkpoint says what to do."""
     asked = settings()
@@ -201,16 +288,29 @@ def test_damaged_files(settings: Make) -> None:
 
 
 def test_small_disk(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too little room is said before the hidden states are made."""
+    """Too little room is said before answers are written, and again before the hidden states are made."""
+
+    class Stopper(Watcher):
+        def stage(self, name: str, text: str) -> None:
+            if name == "tap":
+                raise KeyboardInterrupt
+
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(10**9, 10**9, 10**6))
-    asked = settings()
-    listener = Listener()
-    with pytest.raises(DFlashError, match=r"storing the hidden states of \d+ tokens takes") as error:
-        train(asked, listener)
-    assert error.value.hint and "what is done so far is kept" in error.value.hint
-    assert "tap" not in listener.work
-    monkeypatch.undo()
+    asked, small = settings(), usage(10**9, 10**9, 10**6)
+    for is_answered, words in (
+        (False, "storing the first hidden states"),
+        (True, r"hidden states of \d+ tokens takes"),
+    ):
+        if is_answered:
+            with pytest.raises(KeyboardInterrupt):
+                train(asked, Stopper())
+        monkeypatch.setattr("shutil.disk_usage", lambda path: small)
+        listener = Listener()
+        with pytest.raises(DFlashError, match=words) as error:
+            train(asked, listener)
+        assert error.value.hint and "what is done so far is kept" in error.value.hint
+        assert not listener.work
+        monkeypatch.undo()
     train(asked, Watcher())
     check_drafter(asked)
 
@@ -244,8 +344,6 @@ def test_folder_of_something_else(settings: Make, tmp_path: Path) -> None:
 
 
 def test_busy_folder(settings: Make) -> None:
-    from dflash_local.train.workspace import Workspace
-
     asked = settings()
     with (
         Workspace(asked.work).opened(),
@@ -276,18 +374,25 @@ def test_parts(only: str, settings: Make, pocket: dict[str, Path]) -> None:
 @pytest.mark.parametrize("kind", ["dflash", "dflash2", "dspark"])
 def test_from_nothing(kind: str, settings: Make) -> None:
     """A new drafter of each kind learns: it is better than none within seconds."""
-    asked = settings(init=None, kind=kind, layers=1, block=8, taps=(0, 2, 4), epochs=6.0, rate=2e-3, batch=64)
+    new = {"init": None, "kind": kind, "layers": 1, "block": 8, "taps": (0, 2, 4)}
+    asked = settings(**new, feed_forward=96, epochs=6.0, rate=2e-3, batch=64)
     result = train(asked, Watcher())
+    assert read_metadata(asked.output)["dflash.feed_forward_length"].data == 96
     check_drafter(asked)
     assert result.before is None
     assert result.best.al > 1.2
     losses = result.course["entropy"]
     assert losses[-1] < 5.5  # of 7.4 nats for 1,699 tokens
+    for width, text in ((None, "begun with --feed-forward 96, and now it is nothing"), (64, "and now it is 64")):
+        with pytest.raises(RequestError, match=text):
+            train(replace(asked, feed_forward=width), Watcher())
 
 
 def test_disagreeing_flags(settings: Make) -> None:
     with pytest.raises(RequestError, match="--layers 4 disagrees"):
         train(settings(layers=4), Watcher())
+    with pytest.raises(RequestError, match="--feed-forward 96 disagrees"):
+        train(settings(feed_forward=96), Watcher())
     with pytest.raises(RequestError, match="--only"):
         settings(init=None, only="fc")
     with pytest.raises(RequestError, match="--epochs"):

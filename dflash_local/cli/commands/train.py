@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -104,7 +107,11 @@ def run(args: TrainFlags) -> int:
 
     watcher = Watcher() if args.quiet else _Terminal()
     try:
-        result = train(settings, watcher, args.restart)
+        with _terminated_as_interrupted():
+            result = train(settings, watcher, args.restart)
+    except KeyboardInterrupt:
+        watcher.note("stopped; the same command goes on" + (", without --restart" if args.restart else ""))
+        raise
     finally:
         if isinstance(watcher, _Terminal):
             watcher.close()
@@ -114,6 +121,23 @@ def run(args: TrainFlags) -> int:
         write_text(settings.report, train_page(result, settings), "--report")
     print(*summary(result, settings), sep="\n")
     return 0
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does: what was done is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def settings_of(args: TrainFlags) -> TrainSettings:
