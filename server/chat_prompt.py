@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dflash_local.conversation import ChatPrompt
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.fields import Fields
@@ -13,8 +15,17 @@ def render_chat(service: Service, body: ChatRequest, of: Fields | None = None) -
     """The prompt; slow for long conversations, and for those with images and audio. Fields without effect go into the
     `ignored` of `of`, the body of another format that was turned into `body`, or else of `body`."""
     prompt = service.engine.apply_chat(parse_chat(body, service.settings.defaults), service.settings.media)
-    (of or body).ignore(body.sent_parts(prompt.ignored), strict=service.settings.strict_fields)
+    ignore(service, prompt.ignored, body, of)
     return prompt
+
+
+def ignore(service: Service, names: Iterable[str], body: ChatRequest, of: Fields | None) -> None:
+    """List fields of the chat completion that have no effect, if they came in the body; `of` as for `render_chat`."""
+    sent, strict = body.sent_parts(names), service.settings.strict_fields
+    if of is None:
+        body.ignore(sent, strict=strict)
+    else:
+        of.ignore([of.own_name(name) for name in sent], strict=strict)
 
 
 async def count_tokens(service: Service, body: ChatRequest, *, of: Fields | None = None) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dflash_local.conversation import AnswerParser, ChatPrompt
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.keywords import SubmitKeywords
 from dflash_local.sampling import SamplingParams, seed_of
-from dflash_local.server.chat_prompt import render_chat
+from dflash_local.server.chat_prompt import ignore, render_chat
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.generation_fields import MAX_CHOICES, GenerationFields
@@ -29,6 +29,7 @@ def start_chat(
     text before the conversation."""
     engine = service.engine
     prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
+    ignore(service, _overruled(body, prompt.sampling) + _idle_budget(fields, prompt.sampling), body, of)
     prompt = replace(prompt, prompt=before + prompt.prompt)
     tokens = engine.chat_tokens(prompt)
 
@@ -44,13 +45,25 @@ def start_completion(
 ) -> list[Generation]:
     """Queue all choices of a completion for each prompt."""
     engine = service.engine
-    ignored = body.sent_parts(Engine.ignored(fields.sampling))  # parts of a schema that its grammar cannot enforce
-    body.ignore(ignored, strict=service.settings.strict_fields)
+    ignored = [*Engine.ignored(fields.sampling), *_idle_budget(fields)]  # also parts of a schema that no grammar has
+    body.ignore(body.sent_parts(ignored), strict=service.settings.strict_fields)
 
     def submit(prompt: Sequence[int], sampling: SamplingParams, options: SubmitKeywords) -> Generation:
         return engine.submit(prompt, sampling, **options)
 
     return _submit_all(engine, fields, prompts, _submit_options(engine, fields), submit)
+
+
+def _overruled(body: ChatRequest, of_template: Mapping[str, Any]) -> list[str]:
+    """Fields of sampling that the chat template decides: the client's own values have no effect."""
+    given = body.given()
+    return [name for name, value in of_template.items() if given.get(name, value) != value]
+
+
+def _idle_budget(fields: RequestFields, of_template: Mapping[str, Any] | None = None) -> list[str]:
+    """A limit for thoughts has no effect without the tags that end them."""
+    has_tags = bool((of_template or {}).get("thinking_end_tags") or fields.sampling.thinking_end_tags)
+    return ["reasoning_budget_tokens"] if fields.sampling.reasoning_budget_tokens >= 0 and not has_tags else []
 
 
 def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:

@@ -30,8 +30,27 @@ void check_for_builtin(const common_chat_templates_inputs & inputs, const field_
     }
 }
 
-void add_what_the_template_drops(
-    const common_chat_templates * templates, const common_chat_templates_inputs & inputs, ignored_fields & ignored) {
+bool mentions(const common_chat_templates * templates, const std::string & word) {
+    return common_chat_templates_source(templates).find(word) != std::string::npos ||
+           common_chat_templates_source(templates, "tool_use").find(word) != std::string::npos;
+}
+
+// Thinking is more than a variable: common/ also closes the tag "<think>" that a template ends with. Not to think is
+// what happens anyway where nothing of it is mentioned. Agents send an effort with every request, for whatever model.
+bool heeds(const common_chat_templates * templates, const std::string & argument, const std::string & value) {
+    if (argument == "enable_thinking") {
+        return value == "false" || mentions(templates, "think");
+    }
+    return argument == "reasoning_effort" || mentions(templates, argument);
+}
+
+void add_what_the_template_drops(const common_chat_templates * templates, const common_chat_templates_inputs & inputs,
+    const field_reader & in, ignored_fields & ignored) {
+    for (const auto & [argument, value] : inputs.chat_template_kwargs) {
+        if (!heeds(templates, argument, value)) {
+            ignored.add(member(in.name("chat_template_kwargs"), argument));
+        }
+    }
     auto caps = common_chat_templates_get_caps(templates);
     if (!caps["supports_tools"] && may_call(inputs)) {
         ignored.add("tools");
@@ -90,7 +109,7 @@ void add_unshown(const common_chat_templates * templates, const common_chat_temp
     if (is_builtin_template(common_chat_templates_source(templates))) {
         check_for_builtin(inputs, in, ignored);
     } else {
-        add_what_the_template_drops(templates, inputs, ignored);
+        add_what_the_template_drops(templates, inputs, in, ignored);
     }
 }
 

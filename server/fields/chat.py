@@ -159,7 +159,8 @@ def _thinking(value: Any) -> Mapping[str, Any]:
         return {"enable_thinking": value}
     if not isinstance(value, Mapping) or value.get("type") not in ("enabled", "disabled", "adaptive", "auto"):
         raise RequestError(f"thinking must be an object whose type is enabled or disabled, got {value!r:.80}")
-    rest = {f".{name}": inner for name, inner in value.items() if name not in ("type", "budget_tokens")}
+    read = ("type", "budget_tokens") if value["type"] == "enabled" else ("type",)
+    rest = {f".{name}": inner for name, inner in value.items() if name not in read}
     chosen: dict[str, Any] = (
         {} if value["type"] in ("adaptive", "auto") else {"enable_thinking": value["type"] == "enabled"}
     )

@@ -80,6 +80,7 @@ class RerankRequest(Fields):
     top_n: int | None = Field(None, ge=1, description="how many of the best to return (default: all)")
     return_text: bool | None = Field(None, description="return each text with its score, if `texts` were given")
     return_documents: bool | None = Field(None, description="return each document with its score")
+    raw_scores: bool | None = Field(None, description="false: scores between 0 and 1, by the logistic function")
 
     POLICY: ClassVar = Policy(
         harmless={"user": _ALONE, "priority": "requests take turns"},
@@ -88,7 +89,6 @@ class RerankRequest(Fields):
             "truncate_prompt_tokens": _CUT,
             "max_tokens_per_doc": "texts are never cut: give them in pieces",
             "max_chunks_per_doc": "texts are never cut: give them in pieces",
-            "raw_scores": Refused("scores are always the model's own", unless=(True,)),
         },
     )
 

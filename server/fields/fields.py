@@ -157,6 +157,10 @@ class Fields(BaseModel):
         named = {(info.alias or name): getattr(self, name) for name, info in type(self).model_fields.items()}
         return {name: value for name, value in named.items() if value is not None}
 
+    def own_name(self, param: str) -> str:
+        """What this format calls a field of the chat completion that it became."""
+        return param
+
     def blame(self, error: RequestError) -> RequestError:
         """`error` with the client's name for the field, if that is another."""
         sent = self._sent_as.get(error.param or "")

@@ -92,6 +92,9 @@ class MessagesRequest(SingleFields):
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
 
     OWN_NAMES: ClassVar = {
+        "enable_thinking": "thinking.type",
+        "reasoning_budget_tokens": "thinking.budget_tokens",
+        "reasoning_effort": "output_config.effort",
         ".parameters": ".input_schema",
         "response_format.json_schema.schema": "output_config.format.schema",
     }
@@ -130,7 +133,7 @@ class MessagesRequest(SingleFields):
         chat.setdefault("max_tokens", MAX_TOKENS)
         transcript = _conversation(self, ignored)
         chat["messages"], self._media_places = transcript.messages, transcript.places
-        chat |= _tools(self, ignored) | _thinking(self.thinking) | _output(self)
+        chat |= _tools(self, ignored) | _thinking(self.thinking, ignored) | _output(self, ignored)
         _note_edits(self.context_management, ignored)
         self.ignore(ignored, strict=strict)
         return ChatRequest.of(chat)
@@ -246,7 +249,9 @@ def _source_text(source: Item) -> str:
 
 
 def _joined(block: Item, *parts: str) -> str:
-    block.finish("cache_control", "citations")
+    if block.says("citations", {"enabled": True}):
+        block.ignore("citations")
+    block.finish("cache_control")
     return "\n".join(part for part in parts if part)
 
 
@@ -372,20 +377,25 @@ def _tools(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
     return chosen
 
 
-def _thinking(thinking: Thinking | None) -> dict[str, Any]:
-    """Without thinking fields the server's own setting holds."""
+def _thinking(thinking: Thinking | None, ignored: list[str]) -> dict[str, Any]:
+    """Without thinking fields the server's own setting holds, and the model decides."""
     if thinking is None:
         return {}
-    chosen: dict[str, Any] = {"enable_thinking": thinking.type != "disabled"}
-    if thinking.type == "enabled" and thinking.budget_tokens is not None:
-        chosen["reasoning_budget_tokens"] = thinking.budget_tokens
+    chosen: dict[str, Any] = {} if thinking.type == "adaptive" else {"enable_thinking": thinking.type == "enabled"}
+    if thinking.budget_tokens is not None:
+        if thinking.type == "enabled":
+            chosen["reasoning_budget_tokens"] = thinking.budget_tokens
+        else:
+            ignored.append("thinking.budget_tokens")
     return chosen
 
 
-def _output(body: MessagesRequest) -> dict[str, Any]:
+def _output(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
     config, wanted = body.output_config, body.output_format
     chosen: dict[str, Any] = {}
     if config is not None:
+        if config.format is not None and wanted not in (None, config.format):
+            ignored.append("output_format")
         wanted = config.format or wanted
         if config.effort is not None:
             chosen["reasoning_effort"] = _EFFORTS.get(config.effort, config.effort)

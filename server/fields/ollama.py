@@ -92,7 +92,12 @@ class OllamaFields(SingleFields):
         refused={"template": Refused("the server's template is used: see --chat-template", unless=("",))},
     )
 
-    OWN_NAMES: ClassVar = {"max_tokens": "options.num_predict"}
+    OWN_NAMES: ClassVar = {"max_tokens": "options.num_predict", "enable_thinking": "think", "reasoning_effort": "think"}
+
+    def own_name(self, param: str) -> str:
+        if self.options is not None and param in self.options.given():
+            return f"options.{param}"
+        return super().own_name(param)
 
     @property
     def streams(self) -> bool:
@@ -107,8 +112,6 @@ class OllamaFields(SingleFields):
     def blame(self, error: RequestError) -> RequestError:
         """`error` with the place of an option, or of a schema."""
         param = error.param or ""
-        if self.options is not None and param in self.options.given():
-            return error.at(f"options.{param}")
         if self.format is not None and re.match(r"json_schema\b", param):
             return error.at(f"format{param.removeprefix('json_schema')}")
         return super().blame(error)

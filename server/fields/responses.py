@@ -105,7 +105,11 @@ class ResponsesRequest(SingleFields):
 
     # OpenAI's wording, by which Codex knows to leave images out.
     MEDIA_WORDS: ClassVar = {"image": "The image data you provided does not represent a valid image for this model: "}
-    OWN_NAMES: ClassVar = {"messages": "input", "response_format.json_schema.schema": "text.format.schema"}
+    OWN_NAMES: ClassVar = {
+        "messages": "input",
+        "reasoning_effort": "reasoning.effort",
+        "response_format.json_schema.schema": "text.format.schema",
+    }
     POLICY: ClassVar = Policy(
         names={"max_tokens": ("max_output_tokens", "max_tokens", "n_predict")},
         harmless={

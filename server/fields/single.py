@@ -53,7 +53,7 @@ class SingleFields(GenerationFields):
         if isinstance(error, MediaError) and (found := self._media_place(error.param or "")):
             place = self._media_param(*found)
             return error.at(place, f"{place}: {self.MEDIA_WORDS.get(error.kind, '')}{error.why}")
-        return super().blame(error.at(self._own_name(error.param)) if error.param else error)
+        return super().blame(error.at(self.own_name(error.param)) if error.param else error)
 
     def _media_place(self, param: str) -> tuple[str, str] | None:
         """The place in this body of the content part that `param` is in, and the rest of `param`; None if there is
@@ -66,7 +66,7 @@ class SingleFields(GenerationFields):
         """What is to blame, for an image or audio at `place`."""
         return place
 
-    def _own_name(self, param: str) -> str:
+    def own_name(self, param: str) -> str:
         tool = re.match(r"tools\[(\d+)\]\.function", param)
         if tool and int(tool[1]) < len(self._tool_places):
             inner = param[tool.end() :]
@@ -76,6 +76,8 @@ class SingleFields(GenerationFields):
             return self._tool_places[int(tool[1])] + inner
         if found := self._media_place(param):
             return "".join(found)
+        if param in self.given():
+            return self._sent_as.get(param, param)
         for name, own in self.OWN_NAMES.items():
             if param == name or param.startswith(f"{name}."):
                 return own + param.removeprefix(name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, WithJsonSchema
+from typing_extensions import Self
 
 from dflash_local.server.fields.fields import Fields, Policy
 from dflash_local.server.fields.prompt import parse_parts
 
+_ALONE = "there is one model; with several, the one that answers"
 _PARTS = {
     "anyOf": [
         {"type": "string"},
@@ -26,7 +29,22 @@ class TokenizeRequest(Fields):
     parse_special: bool | None = Field(None, description="read control tokens in the text (default: true)")
     with_pieces: bool | None = Field(None, description="return each token's text too")
     prompt: str | None = Field(None, description="vLLM's name of `content`; BOS and EOS are added by default")
-    add_special_tokens: bool | None = Field(None, description="vLLM's name of `add_special`")
+
+    POLICY: ClassVar = Policy(
+        names={"add_special": ("add_special", "add_special_tokens")},
+        harmless={"model": _ALONE},
+        refused={
+            "messages": "it takes texts: /apply-template makes one of a chat, its input_tokens endpoints count it"
+        },
+    )
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], *, strict: bool = False) -> Self:
+        """As for any body; `content` comes before `prompt`."""
+        read = super().of(body, strict=strict)
+        if read.content is not None and read.prompt not in (None, read.content):
+            read.ignore(["prompt"], strict=strict)
+        return read
 
     @property
     def is_vllm(self) -> bool:
@@ -39,9 +57,8 @@ class TokenizeRequest(Fields):
     @property
     def flags(self) -> dict[str, bool]:
         """How the tokenizer reads the text."""
-        special = self.add_special if self.add_special is not None else self.add_special_tokens
         return {
-            "add_special": self.is_vllm if special is None else special,
+            "add_special": self.is_vllm if self.add_special is None else self.add_special,
             "parse_special": self.parse_special is not False,
         }
 
@@ -51,4 +68,4 @@ class DetokenizeRequest(Fields):
 
     tokens: list[int] | None = Field(None, description="token ids")
 
-    POLICY: ClassVar = Policy(must={"tokens": "a list of token ids"})
+    POLICY: ClassVar = Policy(must={"tokens": "a list of token ids"}, harmless={"model": _ALONE})

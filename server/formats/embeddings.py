@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from starlette.responses import Response
 
 from dflash_local.server.embeddings.embedding_process import Embeddings, Scores
@@ -28,17 +30,22 @@ def native_embeddings(answer: Embeddings, *, pooled: bool) -> Response:
 
 def ranking(answer: Scores, fields: RerankRequest, documents: list[str], model: str) -> RankList | list[TeiRank]:
     """Best first: Jina's object, or the bare list of text-embeddings-inference."""
-    order = sorted(range(len(answer.scores)), key=lambda index: -answer.scores[index])
+    scores = answer.scores if fields.raw_scores is not False else [_logistic(score) for score in answer.scores]
+    order = sorted(range(len(scores)), key=lambda index: -answer.scores[index])
     best = order[: fields.top_n]
     if fields.is_tei:
-        ranks = [TeiRank(index=index, score=answer.scores[index]) for index in best]
+        ranks = [TeiRank(index=index, score=scores[index]) for index in best]
         for rank in ranks if fields.return_text else ():
             rank["text"] = documents[rank["index"]]
         return ranks
-    results = [Rank(index=index, relevance_score=answer.scores[index]) for index in best]
+    results = [Rank(index=index, relevance_score=scores[index]) for index in best]
     for result in results if fields.return_documents else ():
         result["document"] = {"text": documents[result["index"]]}
     return {"model": model, "object": "list", "usage": _usage(answer.n_tokens), "results": results}
+
+
+def _logistic(score: float) -> float:
+    return 0.5 * (1.0 + math.tanh(0.5 * score))  # which overflows for no score
 
 
 def _usage(n_tokens: int) -> EmbeddingUsage:

@@ -34,6 +34,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
         facts = service.embedder.facts
         check_dimensions(facts, body.dimensions)
         if body.input is None:  # "content" is llama-server's
+            if body.encoding_format == "base64":
+                raise RequestError(
+                    "encoding_format: content is answered with numbers", param="encoding_format", hint="use input"
+                )
             return await _native(request, body, service)
         if facts["pooling"] == "none":
             raise RequestError(

@@ -304,7 +304,18 @@ def test_template_arguments(engine: NativeEngine) -> None:
         "{{- mood | default('calm') }}"
     )
     assert apply(engine, template)["prompt"].endswith("Paris?\ncalm")
-    assert apply(engine, template, chat_template_kwargs={"mood": "wild"})["prompt"].endswith("Paris?\nwild")
+    wild = apply(engine, template, chat_template_kwargs={"mood": "wild"})
+    assert wild["prompt"].endswith("Paris?\nwild") and not wild["ignored"]
+
+
+def test_arguments_that_no_template_mentions(engine: NativeEngine) -> None:
+    """Not to think is what happens anyway where a template knows nothing of it; agents always send an effort."""
+    kwargs = {"mood": 1, "reasoning_effort": "low"}
+    plain = "{%- for message in messages %}{{- message.role + ': ' + message.content }}{%- endfor %}"
+    told = apply(engine, plain, enable_thinking=True, chat_template_kwargs=kwargs)["ignored"]
+    assert sorted(told) == ["chat_template_kwargs.enable_thinking", "chat_template_kwargs.mood"]
+    assert not apply(engine, plain, enable_thinking=False)["ignored"]
+    assert not apply(engine, THINKING, enable_thinking=True)["ignored"]
 
 
 DEEP: Body = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -276,7 +277,11 @@ def test_rerank_shapes(server: Live) -> None:
     assert len(server.http.post("/rerank", json={**body, "top_n": 99}).json()["results"]) == 3
     tei = server.http.post("/rerank", json={"query": "cat", "texts": documents, "return_text": True}).json()
     assert [item["text"] for item in tei] == [documents[item["index"]] for item in tei]
-    assert [item["score"] for item in tei] == sorted((item["score"] for item in tei), reverse=True)
+    scores = [item["score"] for item in tei]
+    assert scores == sorted(scores, reverse=True)
+    shares = server.http.post("/rerank", json={"query": "cat", "texts": documents, "raw_scores": False}).json()
+    assert [item["index"] for item in shares] == [item["index"] for item in tei]
+    assert [item["score"] for item in shares] == pytest.approx([1 / (1 + math.exp(-score)) for score in scores])
 
 
 def test_what_is_served(server: Live) -> None:
@@ -309,6 +314,7 @@ def test_what_is_served(server: Live) -> None:
         ({"input": "a " * 500}, "input", "too large"),
         ({"input": "a" * 2_000_000}, "input", "too large"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format", "one of 'float' or 'base64'"),
+        ({"content": "a", "encoding_format": "base64"}, "encoding_format", "answered with numbers"),
         ({"input": "a", "dimensions": 8}, "dimensions", "have 32, not 8"),
         ({"input": "a", "embd_normalize": 1000}, "embd_normalize", "at most 64"),
         ({"input": "a", "embd_normalize": "x"}, "embd_normalize", "an integer"),
@@ -421,6 +427,7 @@ def test_flags(bert: Path, ranker: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("words", "param"),
     [
         (["-m", "T.gguf", "--embedding", "--embedding-model", "E.gguf"], "--embedding-model"),
+        (["-m", "T.gguf", "--embedding", "-md", "D.gguf"], "-md"),
         (["-m", "T.gguf", "--reranking", "--rerank-model", "E.gguf"], "--rerank-model"),
         (["-m", "T.gguf", "--pooling", "mean"], "--pooling"),
         (["-m", "T.gguf", "--embd-normalize", "99"], "--embd-normalize"),

@@ -225,6 +225,46 @@ def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
         assert answer.headers["x-dflash-ignored"] == "chat_template_kwargs.mood"
 
 
+@pytest.mark.parametrize(
+    ("path", "sent", "told"),
+    [
+        ("/v1/chat/completions", {"reasoning_budget_tokens": 5}, "reasoning_budget_tokens"),
+        ("/v1/chat/completions", {"reasoning_budget_tokens": -1}, None),
+        ("/v1/chat/completions", {"reasoning_budget_tokens": 5, "thinking_end_tags": ["</t>"]}, None),
+        ("/v1/chat/completions", {"thinking": {"type": "adaptive", "budget_tokens": 5}}, "thinking.budget_tokens"),
+        ("/v1/messages", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens"),
+        ("/v1/messages", {"thinking": {"type": "adaptive", "budget_tokens": 5}}, "thinking.budget_tokens"),
+        ("/v1/messages", {"reasoning_budget_tokens": 5}, "reasoning_budget_tokens"),
+        ("/v1/completions", {"thinking_budget_tokens": 5}, "thinking_budget_tokens"),
+        ("/completion", {"reasoning_budget_tokens": 5, "thinking_end_tags": ["</t>"]}, None),
+        ("/tokenize", {"content": "a", "prompt": "b", "model": "m"}, "prompt"),
+        ("/tokenize", {"content": "a", "add_special": True, "add_special_tokens": False}, "add_special_tokens"),
+        ("/detokenize", {"tokens": [1], "model": "m"}, None),
+        ("/api/chat", {"options": {"reasoning_budget_tokens": 5}}, "options.reasoning_budget_tokens"),
+        ("/api/chat", {"options": {"accept": "block"}}, "options.accept"),
+    ],
+)
+def test_values_without_effect_are_named(server: Live, path: str, sent: dict[str, Any], told: str | None) -> None:
+    begin = {"messages": MESSAGES} if "chat" in path or "messages" in path else {}
+    begin |= {"prompt": "x"} if "completion" in path and not begin else {}
+    answer = server.http.post(path, json={**begin, "max_tokens": 3, **sent} if begin else sent).raise_for_status()
+    assert answer.headers.get("x-dflash-ignored") == told
+
+
+def test_what_the_template_decides_is_named(server: Live) -> None:
+    """A tool's markers are the template's own, whatever a client gives."""
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = {"messages": MESSAGES, "tools": tools, "max_tokens": 3}
+    for words, told in ((["<x>"], "preserved_tokens"), (["<tool_call>"], None)):
+        answer = server.http.post("/v1/chat/completions", json={**body, "preserved_tokens": words}).raise_for_status()
+        assert answer.headers.get("x-dflash-ignored") == told
+
+
+def test_tokenize_takes_no_chats(server: Live) -> None:
+    answer = server.http.post("/tokenize", json={"messages": MESSAGES})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+
+
 def test_constraints_of_a_schema_that_no_grammar_holds_are_named(server: Live) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
     for path in ("/v1/completions", "/completion"):

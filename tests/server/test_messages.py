@@ -283,6 +283,19 @@ def test_the_billing_header_is_no_part_of_the_prompt(text: str, rest: str) -> No
         assert chat["messages"][:-1] == ([{"role": "system", "content": rest}] if rest else [])
 
 
+def test_what_documents_ask_for_is_named() -> None:
+    """Nothing here writes citations."""
+    text = {"type": "text", "media_type": "text/plain", "data": "a"}
+    for enabled in (True, False):
+        document = {"type": "document", "source": text, "citations": {"enabled": enabled}}
+        chat = converted(messages=[{"role": "user", "content": [document]}], output_format=None)
+        assert chat["ignored"] == ["messages.content.citations"] * enabled
+    one, other = ({"type": "json_schema", "schema": {"type": kind}} for kind in ("object", "string"))
+    chat = converted(messages=ASK, output_format=one, output_config={"format": other})
+    assert chat["ignored"] == ["output_format"]
+    assert chat["response_format"]["json_schema"]["schema"] == {"type": "string"}
+
+
 def test_what_another_server_did_is_named() -> None:
     chat = converted(
         messages=[
@@ -340,7 +353,7 @@ def test_tool_choice(choice: Any, expected: dict[str, Any]) -> None:
     [
         ({"type": "enabled", "budget_tokens": 2000}, {"enable_thinking": True, "reasoning_budget_tokens": 2000}),
         ({"type": "enabled"}, {"enable_thinking": True}),
-        ({"type": "adaptive", "display": "summarized"}, {"enable_thinking": True}),
+        ({"type": "adaptive", "display": "summarized"}, {}),
         ({"type": "disabled"}, {"enable_thinking": False}),
         (None, {}),
     ],

@@ -70,7 +70,7 @@ def check_embedding_flags(args: EmbeddingFlags) -> None:
     """Refuse flags that would be ignored.
 
     Raises:
-        RequestError: two models for one purpose, or a pooling without a model.
+        RequestError: two models for one purpose, a drafter or a pooling without the model that it is for.
     """
     for flag_name, is_target, param, other in (
         ("--embedding", args.embeds, "--embedding-model", args.embedding_model),
@@ -78,6 +78,8 @@ def check_embedding_flags(args: EmbeddingFlags) -> None:
     ):
         if is_target and other:
             raise RequestError(f"{flag_name} and {param} both name a model", param=param, hint="give one of them")
+    if args.writes_no_text and args.drafter:
+        raise RequestError("a drafter is for a model that writes text", param="-md", hint="leave -md out")
     if args.vector_pooling and not (args.embedding or args.embedding_model):
         raise RequestError(
             "--pooling is for embeddings", param="--pooling", hint="give --embedding or --embedding-model, too"
