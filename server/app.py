@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
-from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
-from dflash_local import __version__
 from dflash_local.errors import DFlashError
 from dflash_local.server.docs import add_docs
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.engine_life import Loader
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.middleware.failures import Failures
@@ -49,14 +50,14 @@ from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
 
 
-def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI:
+def create_app(load: Loader | None, settings: Settings | None = None) -> DocumentedApp:
     """Create the app; its Service is `app.state.service`.
 
     `load` makes the engine in a thread, given a function that takes the progress (0..1) and returns False when it
     should stop. Without `load` there are only the settings' models for embeddings and scores.
     """
     service, recordings = Service(load, settings or Settings()), Recordings()
-    app = new_app(service, recordings)
+    app = new_app(service, recordings, openapi_document)
     groups = (
         absent, chat, completions, control, embeddings, facts, infill, machine_report, messages, ollama, responses,
         slots, text,
@@ -65,36 +66,30 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
     page.add_routes(app, service.settings)
-    add_openapi(app, openapi_document)
+    add_openapi(app)
     add_docs(app)
     return app
 
 
-def new_app(service: Served, recordings: Recordings) -> FastAPI:
-    """The app of `service`, without routes, and without FastAPI's own document and pages, which ours replace."""
+def new_app(
+    service: Served, recordings: Recordings, document_of: Callable[[DocumentedApp], dict[str, Any]]
+) -> DocumentedApp:
+    """The app of `service`, without routes."""
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: DocumentedApp) -> AsyncIterator[None]:
         service.start()
         yield
         await service.close()
 
-    app = FastAPI(
-        title="dflash-local",
-        version=__version__,
-        lifespan=lifespan,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    app = DocumentedApp(lifespan, document_of)
     app.state.service = service
     _add_middleware(app, service.settings, recordings)
     _add_error_handlers(app)
     return app
 
 
-def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
+def _add_middleware(app: DocumentedApp, settings: Settings, recordings: Recordings) -> None:
     """Add the middleware, the innermost first; the last one sees a request first."""
     app.add_middleware(Recorder, recordings=recordings)
     app.add_middleware(HeadAsGet)
@@ -116,7 +111,7 @@ def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) ->
     app.add_middleware(RequestLog, root=settings.api_prefix)
 
 
-def _add_error_handlers(app: FastAPI) -> None:
+def _add_error_handlers(app: DocumentedApp) -> None:
     """Answer requests whose handlers raise."""
 
     async def on_error(_request: Request, error: Exception) -> Response:

@@ -10,10 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
+
+from dflash_local.server.documented_app import DocumentedApp
 
 HINT = "To try requests out here: pip install 'dflash-local[docs]'. For tools: openapi.json."
 STYLE = """
@@ -26,7 +27,7 @@ h2 { margin-top: 2.5rem; }
 """
 
 
-def add_docs(app: FastAPI) -> None:
+def add_docs(app: DocumentedApp) -> None:
     """Serve /docs."""
     assets = swagger_assets()
     if assets is not None:
@@ -35,6 +36,8 @@ def add_docs(app: FastAPI) -> None:
     async def docs(request: Request) -> Response:
         if assets is None:
             return HTMLResponse(await asyncio.to_thread(page, app))
+        from fastapi.openapi.docs import get_swagger_ui_html
+
         return get_swagger_ui_html(
             title=app.title,
             openapi_url="openapi.json",
@@ -56,9 +59,9 @@ def swagger_assets() -> Path | None:
 
 
 @lru_cache(maxsize=1)
-def page(app: FastAPI) -> str:
+def page(app: DocumentedApp) -> str:
     """The document as plain HTML."""
-    document = app.openapi()
+    document = app.document
     body = "".join(_sections(document))
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(app.title)}</title>'

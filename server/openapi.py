@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
+from starlette.requests import Request
 from starlette.responses import Response
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.formats.events import EVENTS, NDJSON
@@ -21,30 +20,25 @@ from dflash_local.server.routes.endpoint import Endpoint
 REF = "#/components/schemas/{model}"
 
 
-def add_openapi(app: FastAPI, document_of: Callable[[FastAPI], dict[str, Any]]) -> None:
+def add_openapi(app: DocumentedApp) -> None:
     """Serve the app's document at /openapi.json. It is made on the first request, in a thread: streams would wait for
     the half second that it takes."""
-
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = document_of(app)
-        return app.openapi_schema
 
     async def openapi(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
         servers = {"servers": [{"url": root}]} if root else {}
-        return await asyncio.to_thread(lambda: JSON({**document(), **servers}))
+        return await asyncio.to_thread(lambda: JSON({**app.document, **servers}))
 
-    app.openapi = document  # type: ignore[method-assign]
     app.add_route("/openapi.json", openapi, include_in_schema=False)
 
 
-def openapi_document(app: FastAPI) -> dict[str, Any]:
+def openapi_document(app: DocumentedApp) -> dict[str, Any]:
     """FastAPI's document, with what it cannot know: events of streams and the header of ignored fields."""
+    from fastapi.openapi.utils import get_openapi
+
     document = get_openapi(
         title=app.title,
         version=app.version,
-        description=app.description,
         routes=[route.documented() if isinstance(route, Endpoint) else route for route in app.routes],
         separate_input_output_schemas=False,
     )

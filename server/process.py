@@ -15,9 +15,9 @@ from dataclasses import replace
 from types import FrameType
 
 import uvicorn
-from fastapi import FastAPI
 
 from dflash_local.server.children.parent import Parent
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.security.connections import Connections, connections_possible
 from dflash_local.server.served import Served
 from dflash_local.server.signals import ENDING
@@ -101,7 +101,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def make_server(app: FastAPI, *, drain_timeout: float, tls: Tls | None = None) -> Server:
+def make_server(app: DocumentedApp, *, drain_timeout: float, tls: Tls | None = None) -> Server:
     """A server that a signal, or its app's Service, stops; running requests then have `drain_timeout` seconds to
     finish."""
     service: Served = app.state.service
@@ -125,7 +125,7 @@ def make_server(app: FastAPI, *, drain_timeout: float, tls: Tls | None = None) -
 
 
 def serve(
-    app: FastAPI,
+    app: DocumentedApp,
     sockets: Sequence[socket.socket],
     *,
     drain_timeout: float,

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from dflash_local.errors import DFlashError
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.middleware.failures import Failures
 from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.replicas.asked import Asked
@@ -51,7 +51,7 @@ class ReplicaOptions:
     api_prefix: str = ""
 
 
-def application(make_app: Callable[[], FastAPI], options: ReplicaOptions | None = None) -> Any:
+def application(make_app: Callable[[], DocumentedApp], options: ReplicaOptions | None = None) -> Any:
     """What `ray.serve.run` deploys. `make_app` is called in each replica's process, and must be picklable.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.generation import Generation

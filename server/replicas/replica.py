@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fastapi import FastAPI
 from starlette.types import Message
 
 from dflash_local.errors import EngineDeadError, again
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.replicas.asked import REPLICA, Asked
 from dflash_local.server.service import Service
@@ -30,7 +30,7 @@ class Replica:
         name: its name for clients; None: what Ray calls it.
     """
 
-    async def __init__(self, make_app: Callable[[], FastAPI], name: str | None = None) -> None:  # type: ignore[misc]
+    async def __init__(self, make_app: Callable[[], DocumentedApp], name: str | None = None) -> None:  # type: ignore[misc]
         # Ray awaits it.
         hand_over_gil_soon()
         self._name = name or _ray_name()

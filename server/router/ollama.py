@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.ollama import OllamaShowRequest, unloads
 from dflash_local.server.formats import ollama_models as models
@@ -71,7 +72,7 @@ class OllamaModels:
                 )
 
 
-def add_routes(app: FastAPI, router: Router, find: Callable[[str], Instance]) -> None:
+def add_routes(app: DocumentedApp, router: Router, find: Callable[[str], Instance]) -> None:
     """What the router answers itself; `find` is its model of a name, or raises."""
     own = OllamaModels(router, find)
     more: dict[str, Any] = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI
-
 from dflash_local.server.app import create_app, new_app
 from dflash_local.server.docs import add_docs
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.openapi import add_openapi, openapi_document
 from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.router.router import Router
@@ -17,10 +16,10 @@ from dflash_local.server.routes import absent, page, streams
 from dflash_local.server.routes.endpoint import Endpoint
 
 
-def create_router_app(router: Router) -> FastAPI:
+def create_router_app(router: Router) -> DocumentedApp:
     """The app; `app.state.service` is the router. Its document has the endpoints of instances, too."""
     recordings = Recordings()
-    app = new_app(router, recordings)
+    app = new_app(router, recordings, lambda own: _joined(openapi_document(single), openapi_document(own)))
     absent.add_routes(app)
     add_routes(app, router)
     streams.add_routes(app, recordings)
@@ -28,7 +27,7 @@ def create_router_app(router: Router) -> FastAPI:
     single = create_app(_no_engine, replace(router.settings, api_keys=()))  # never started
     add_forwarding(app, router, [route for route in single.routes if isinstance(route, Endpoint)])
 
-    add_openapi(app, lambda own: _joined(openapi_document(single), openapi_document(own)))
+    add_openapi(app)
     add_docs(app)
     return app
 

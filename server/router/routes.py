@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dflash_local.errors import RequestError
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.body import parsed, read_bytes
 from dflash_local.server.fields.router import ModelRequest
@@ -119,7 +120,7 @@ class OwnEndpoints:
         raise not_supported(why)
 
 
-def add_routes(app: FastAPI, router: Router) -> None:
+def add_routes(app: DocumentedApp, router: Router) -> None:
     """Add the router's own endpoints."""
     own = OwnEndpoints(router)
     for paths, handler, answer, methods in (
@@ -140,7 +141,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
     ollama.add_routes(app, router, lambda name: _chosen(router, name, 404))
 
 
-def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) -> None:
+def add_forwarding(app: DocumentedApp, router: Router, endpoints: Iterable[Endpoint]) -> None:
     """Add the endpoints of an instance, except paths that the router answers itself."""
     own = {route.path for route in app.routes if isinstance(route, Route)}
 

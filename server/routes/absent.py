@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.http_errors import not_supported
 from dflash_local.server.routes import ollama
@@ -26,7 +27,7 @@ ABSENT = {
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
 
 
-def add_routes(app: FastAPI, _service: object = None) -> None:
+def add_routes(app: DocumentedApp, _service: object = None) -> None:
     """Answer them with 501 and the reason."""
 
     async def adapters(request: Request) -> Response:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.generation import Generation
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.chat import ChatReply
@@ -19,7 +20,7 @@ from dflash_local.server.shapes.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.submission import start_chat
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """OpenAI's chat."""
 
     async def chat_completions(request: Request, body: ChatRequest) -> Response:

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.media.media_list import blamed, media_of
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.fields.completion import CompletionRequest, NativeRequest
 from dflash_local.server.fields.prompt import MarkedText, Prompt, parse_prompts
 from dflash_local.server.fields.request import RequestFields, parse_fields
@@ -30,7 +31,7 @@ T = TypeVar("T")
 _FILES = "prompt.multimodal_data"
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """The two formats of one endpoint."""
     settings = service.settings
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.control import ControlRequest
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -17,7 +18,7 @@ NOT_RUNNING = "no active completion for this id"
 NO_THOUGHTS = "this completion does not think: it has not begun to, or is done with it"
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
 
     async def control(_request: Request, body: ControlRequest) -> Response:
         """End the thoughts of a running chat completion: it goes on with the answer itself."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.errors import RequestError
 from dflash_local.server.connected import while_connected
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.embeddings.embedding_facts import EmbeddingFacts
 from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.encoding import JSON
@@ -26,7 +27,7 @@ from dflash_local.server.shapes.embeddings import EmbeddingList, NativeEmbedding
 POOLING_HINT = "start the server with --pooling mean, cls or last, whichever the model was trained with"
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """Embeddings, and ranks of documents."""
 
     async def openai_handler(request: Request, body: EmbeddingRequest) -> Response:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from fastapi import FastAPI, Request
-from fastapi.routing import APIRoute
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import RequestError
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.fields.body import read_json
 from dflash_local.server.fields.fields import IGNORED, Fields, ignored_header, log_ignored
 from dflash_local.server.service import Service
 from dflash_local.server.shapes.error import ErrorAnswer
+
+if TYPE_CHECKING:
+    from fastapi.routing import APIRoute
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -51,6 +54,8 @@ class Endpoint(Route):
     def documented(self) -> APIRoute:
         """The route with the shapes of its answers, for the OpenAPI document: pydantic needs longer for them than the
         server for everything else in its routes."""
+        from fastapi.routing import APIRoute
+
         return APIRoute(self.path, self.handler, **self._documented)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +110,7 @@ def query_number(request: Request, name: str, must: str, n_digits: int) -> int:
 
 
 def add_endpoint(
-    app: FastAPI,
+    app: DocumentedApp,
     paths: Sequence[str],
     handler: Handler,
     *,

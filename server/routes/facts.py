@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.embeddings.embedding_metrics import embedding_metrics, metrics_without_engine
 from dflash_local.server.encoding import JSON
 from dflash_local.server.formats import facts
@@ -75,7 +76,7 @@ class Facts:
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4", headers=headers)
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """What is served, and how it goes."""
     own = Facts(service)
     for paths, handler, answer, extra in (

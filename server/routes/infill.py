@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
 from dflash_local.server.continuation import continuation
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.native import NativeReply, native_reply
@@ -37,7 +38,7 @@ def with_continuation(engine: Engine, body: InfillRequest, fields: RequestFields
     return replace(fields, prediction=continuation(before, [*(text for _, text in body.files), body.input_suffix]))
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     settings = service.settings
 
     async def infill(request: Request, body: InfillRequest) -> Response:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.formats.machine_report import machine
 from dflash_local.server.routes.endpoint import add_endpoint, query_number, query_parameter
@@ -23,7 +24,7 @@ _DOCUMENTED = query_parameter(
 )
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
 
     async def tell_machine(request: Request) -> Response:
         """The pair, its devices and memory, what passes cost here, what the controller chose, slots, throughput."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.generation import Generation
 from dflash_local.server.chat_prompt import count_tokens
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.fields.request import parse_fields
@@ -22,7 +23,7 @@ from dflash_local.server.shapes.messages import Message, MessageError, MessageEv
 from dflash_local.server.submission import start_chat
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """A message, and how many tokens it would read."""
     settings = service.settings
 

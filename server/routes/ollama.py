@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.media.media_prompt import text_tokens
 from dflash_local.server.connected import while_connected
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.encoding import JSON, encode
 from dflash_local.server.fields.chat import ChatRequest
@@ -248,7 +249,7 @@ class Ollama:
                 yield models.loaded(name, known[name], size=size, size_vram=0, n_ctx=n_ctx, idle_left=None, now=now)
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """Everything that Ollama's clients ask."""
     own = Ollama(service)
     errors: dict[str, Any] = {"responses": {kind: {"model": shapes.OllamaError} for kind in ("4XX", "5XX")}}

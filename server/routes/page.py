@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.page_file import PageFile, accepts_gzip, has_tag, page_files
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.settings import Settings
@@ -45,7 +46,7 @@ KEEP = "public, max-age=31536000, immutable"
 ICON_SECONDS = 86_400
 
 
-def add_routes(app: FastAPI, settings: Settings) -> None:
+def add_routes(app: DocumentedApp, settings: Settings) -> None:
     """The page and its files."""
 
     async def page(request: Request) -> Response:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.errors import ContextLengthError
 from dflash_local.generation import Generation
 from dflash_local.server.chat_prompt import count_tokens
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import parse_fields
@@ -24,7 +25,7 @@ from dflash_local.server.shapes.responses import InputTokens, ResponseAnswer, Re
 from dflash_local.server.submission import start_chat
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """A response, and how many tokens it would read. Nothing is stored, so none can be fetched."""
     settings = service.settings
 
@@ -67,12 +68,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
     add_endpoint(app, paths, chat_input_tokens, answer=InputTokens)
 
 
-def _add_refusals(app: FastAPI, root: str) -> None:
+def _add_refusals(app: DocumentedApp, root: str) -> None:
     """What OpenAI can do because it stores responses."""
 
-    async def stored(response_id: str) -> Response:
+    async def stored(request: Request) -> Response:
         """Responses are not stored."""
-        raise HTTPError(404, f"{response_id:.80}: responses are not stored here")
+        raise HTTPError(404, f"{request.path_params['response_id']:.80}: responses are not stored here")
 
     async def compact(_request: Request) -> Response:
         """Conversations are not compacted here."""
@@ -84,7 +85,7 @@ def _add_refusals(app: FastAPI, root: str) -> None:
         (f"{root}/{{response_id}}/input_items", stored, ["GET"]),
         (f"{root}/{{response_id}}/cancel", stored, ["POST"]),
     ):
-        app.add_api_route(path, handler, methods=methods, include_in_schema=False)
+        app.add_route(path, handler, methods=methods, include_in_schema=False)
 
 
 def _counted(n_tokens: int) -> Response:

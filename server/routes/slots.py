@@ -6,11 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.body import parse_json, read_bytes, read_json
 from dflash_local.server.fields.slot import SlotFileRequest, SlotRequest, checked_filename
@@ -36,7 +37,7 @@ _DOCUMENTED: dict[str, Any] = {
 }
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """llama-server's one path for three actions."""
     settings = service.settings
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from dflash_local.errors import RequestError, again
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.streams import StreamsLookup
 from dflash_local.server.formats.events import STREAM_HEADERS
@@ -22,7 +23,7 @@ NOT_BEGUN = HTTPError(503, "the stream has not begun", code="not_begun", retry_a
 LOST = 'data: {"error":{"message":"the stream is no longer kept from here on","type":"server_error"}}\n\n'
 
 
-def add_routes(app: FastAPI, recordings: Recordings) -> None:
+def add_routes(app: DocumentedApp, recordings: Recordings) -> None:
     """What is kept of streams."""
 
     async def stream(request: Request) -> Response:

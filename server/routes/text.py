@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import FastAPI, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.chat_prompt import render_chat
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
@@ -23,7 +24,7 @@ def tokenizer(service: Service) -> object:
     return service.engine if service.has_engine else service.processes[0].facts
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: DocumentedApp, service: Service) -> None:
     """Text to tokens and back, and the chat template."""
 
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:

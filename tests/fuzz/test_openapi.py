@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from dflash_local.server.app import create_app
 from tests.fuzz.conftest import OFF
 
-DOCUMENT: dict[str, Any] = create_app(lambda _: None).openapi()  # type: ignore[arg-type, return-value]
+DOCUMENT: dict[str, Any] = create_app(lambda _: None).document  # type: ignore[arg-type, return-value]
 PATHS = DOCUMENT["paths"]
 # An alias has the handler of its /v1 path.
 OPERATIONS = [(method.upper(), path) for path, item in PATHS.items() for method in item if f"/v1{path}" not in PATHS]

@@ -20,11 +20,11 @@ from typing import Any
 
 import httpx
 import openai
-from fastapi import FastAPI
 
 from dflash_local.engine import Engine
 from dflash_local.generation import Generation
 from dflash_local.server.app import create_app
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.process import make_server
 from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
@@ -47,7 +47,7 @@ class Live:
     """A running server and its usual clients."""
 
     url: str
-    app: FastAPI
+    app: DocumentedApp
     service: Service
     http: httpx.Client
     openai: openai.OpenAI
@@ -86,7 +86,7 @@ def live_pair(
 
 @contextmanager
 def live_app(
-    app: FastAPI,
+    app: DocumentedApp,
     settings: Settings | None = None,
     *,
     wait: bool = True,

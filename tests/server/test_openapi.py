@@ -9,12 +9,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from fastapi import FastAPI
 from starlette.routing import Route
 
 from dflash_local.engine import Engine
 from dflash_local.server import docs
 from dflash_local.server.app import create_app
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.routes.endpoint import Endpoint
 from dflash_local.server.settings import Settings
@@ -124,7 +124,7 @@ def document(server: Live) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def app() -> FastAPI:
+def app() -> DocumentedApp:
     return create_app(lambda _: Engine.over(FakeNative()))
 
 
@@ -140,7 +140,7 @@ def answer_schema(document: dict[str, Any], path: str, method: str, kind: str = 
     return schema
 
 
-def test_every_route_is_documented(document: dict[str, Any], app: FastAPI) -> None:
+def test_every_route_is_documented(document: dict[str, Any], app: DocumentedApp) -> None:
     routes = {
         (getattr(route, "path_format", route.path), method.lower())
         for route in app.routes
@@ -158,7 +158,7 @@ def test_every_route_is_documented(document: dict[str, Any], app: FastAPI) -> No
         assert error in json.dumps(operation["responses"]["4XX"])
 
 
-def test_every_endpoint_is_tried(app: FastAPI) -> None:
+def test_every_endpoint_is_tried(app: DocumentedApp) -> None:
     reading = {route.handler for route in app.routes if isinstance(route, Endpoint) and route.reads}
     tried = {route.handler for route in app.routes if isinstance(route, Endpoint) and route.path in REQUESTS}
     assert reading == tried
@@ -166,7 +166,7 @@ def test_every_endpoint_is_tried(app: FastAPI) -> None:
     assert {*STREAMED, *LINES} <= streaming
 
 
-def test_every_field_has_a_description(document: dict[str, Any], app: FastAPI) -> None:
+def test_every_field_has_a_description(document: dict[str, Any], app: DocumentedApp) -> None:
     read = {route.reads for route in app.routes if isinstance(route, Endpoint) and route.reads}
     for model in read:
         for name, field in document["components"]["schemas"][model.__name__]["properties"].items():

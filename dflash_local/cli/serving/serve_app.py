@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from fastapi import FastAPI
-
     from dflash_local.engine import Engine
     from dflash_local.server.children.parent import Parent
+    from dflash_local.server.documented_app import DocumentedApp
     from dflash_local.server.engine_life import Loader
     from dflash_local.server.settings import Settings
     from dflash_local.server.tls import Tls
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def make_app(args: AppFlags, native_level: int) -> FastAPI:
+def make_app(args: AppFlags, native_level: int) -> DocumentedApp:
     """The app, after downloads. llama.cpp's messages are logged from `native_level` on.
 
     Raises:
@@ -49,7 +48,7 @@ def make_app(args: AppFlags, native_level: int) -> FastAPI:
 
 
 @contextmanager
-def early_app(args: AppFlags, native_level: int) -> Iterator[FastAPI]:
+def early_app(args: AppFlags, native_level: int) -> Iterator[DocumentedApp]:
     """Like `make_app`, after `check_flags`; its engine loads while Python imports the rest. Leaving the block ends it,
     if the app has not taken it."""
     settings = make_settings(args) if _settings_come_first(args) else None
@@ -100,7 +99,7 @@ def _with_models(settings: Settings, args: AppFlags, models: Models) -> Settings
     return replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
 
 
-def _app(args: AppFlags, settings: Settings, load: Loader | None) -> FastAPI:
+def _app(args: AppFlags, settings: Settings, load: Loader | None) -> DocumentedApp:
     from dflash_local.server.app import create_app
 
     return create_app(load and _checked(load, args, settings), settings)
@@ -151,7 +150,7 @@ def bound_sockets(args: AppFlags) -> AbstractContextManager[list[socket.socket]]
 def serve_at(
     sockets: Sequence[socket.socket],
     args: AppFlags,
-    app: FastAPI,
+    app: DocumentedApp,
     tls: Tls | None,
     what: str,
     parent: Parent | None = None,

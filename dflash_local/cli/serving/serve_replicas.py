@@ -18,8 +18,7 @@ from dflash_local.errors import DFlashError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fastapi import FastAPI
-
+    from dflash_local.server.documented_app import DocumentedApp
     from dflash_local.server.ray_app import ReplicaOptions
     from dflash_local.server.security.limits import Limits
 
@@ -55,12 +54,12 @@ def serve_replicas(args: ServeFlags) -> int:
     return 0
 
 
-def app_factory(args: ServeFlags) -> Callable[[], FastAPI]:
+def app_factory(args: ServeFlags) -> Callable[[], DocumentedApp]:
     """A factory that makes the app of these flags in another process."""
     return partial(_make_app, AppFlags.of(vars(args)))
 
 
-def _make_app(args: AppFlags) -> FastAPI:
+def _make_app(args: AppFlags) -> DocumentedApp:
     return make_app(args, set_up_logs(args))
 
 

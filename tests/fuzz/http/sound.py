@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import FastAPI
 from starlette.routing import Route
 
+from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.routes.absent import ABSENT
 
 from .published import Published
@@ -173,9 +173,9 @@ class Sound:
         return re.sub(r"\{[^}]*\}", lambda _: value, self.path)
 
 
-def endpoints(app: FastAPI) -> list[Sound]:
+def endpoints(app: DocumentedApp) -> list[Sound]:
     """All endpoints of the app, but for those that are there to say that they are not."""
-    found, document = [], app.openapi()
+    found, document = [], app.document
     for route in app.routes:
         if isinstance(route, Route) and route.path not in ABSENT:
             for method in sorted(route.methods or ()):
