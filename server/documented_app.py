@@ -15,8 +15,8 @@ Lifespan = Callable[["DocumentedApp"], AbstractAsyncContextManager[None]]
 
 
 class DocumentedApp(Starlette):
-    """Starlette runs the routes; FastAPI documents them (openapi.py), and is imported when it is asked to: that takes
-    as long as all other imports of a server whose engine is small.
+    """Starlette runs the routes; FastAPI documents them (openapi.py), and is imported when it is asked to: that would
+    be a sixth of the time of all imports.
 
     `document_of` makes the document.
     """

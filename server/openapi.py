@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
-from dflash_local.server.fields.fields import IGNORED
+from dflash_local.server.fields.fields import IGNORED, built
 from dflash_local.server.formats.events import EVENTS, NDJSON
 from dflash_local.server.http_errors import OLLAMA
 from dflash_local.server.routes.endpoint import Endpoint
@@ -36,13 +36,15 @@ def openapi_document(app: DocumentedApp) -> dict[str, Any]:
     """FastAPI's document, with what it cannot know: events of streams and the header of ignored fields."""
     from fastapi.openapi.utils import get_openapi
 
+    endpoints = [route for route in app.routes if isinstance(route, Endpoint)]
+    for reads in (route.reads for route in endpoints if route.reads is not None):
+        built(reads)  # FastAPI would build it beside a first body
     document = get_openapi(
         title=app.title,
         version=app.version,
         routes=[route.documented() if isinstance(route, Endpoint) else route for route in app.routes],
         separate_input_output_schemas=False,
     )
-    endpoints = [route for route in app.routes if isinstance(route, Endpoint)]
     events: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
         (route.path, "validation", TypeAdapter(route.event)) for route in endpoints if route.event is not None
     ]
