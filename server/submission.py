@@ -56,8 +56,7 @@ def start_completion(
 
 def _overruled(body: ChatRequest, of_template: Mapping[str, Any]) -> list[str]:
     """Fields of sampling that the chat template decides: the client's own values have no effect."""
-    given = body.given()
-    return [name for name, value in of_template.items() if given.get(name, value) != value]
+    return [name for name, value in of_template.items() if getattr(body, name) not in (None, value)]
 
 
 def _idle_budget(fields: RequestFields, of_template: Mapping[str, Any] | None = None) -> list[str]:

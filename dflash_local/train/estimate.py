@@ -23,6 +23,7 @@ from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import answer_seconds, n_measured
 from dflash_local.train.examples import read_data
 from dflash_local.train.initial_file import initial_file
+from dflash_local.train.shards import Layout
 from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TrainSettings
 from dflash_local.words import file_size_text, memory_text
 
@@ -131,7 +132,7 @@ def load_of(settings: TrainSettings) -> Load:
         answer_tokens=answered,
         written=written,
         all_tokens=read,
-        token_bytes=2 * len(config.taps) * config.n_embd + 8 * settings.n_likeliest + 4,
+        token_bytes=Layout(config.taps, config.n_embd, settings.n_likeliest).token_bytes,
         head_rows=min(settings.head_rows, config.n_vocab),
         n_measured=n_measured(settings),
         n_predict=settings.n_predict,

@@ -250,6 +250,16 @@ class Fit:
         with whole_file(path) as file:
             file.write(buffer.getbuffer())
 
+    @contextmanager
+    def saved_at_the_end(self, path: Path) -> Iterator[None]:
+        """Save when the block ends, or is interrupted."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.save(path)
+            raise
+        self.save(path)
+
     def load(self, path: Path) -> None:
         """Go on from a checkpoint. Raises DFlashError if it is damaged."""
         try:
@@ -275,22 +285,6 @@ def run_fit(
     evaluate: Callable[[Fit, float], None],
 ) -> None:
     """Fit for all epochs, or for `seconds()` of all runs together, which evaluations may change."""
-    try:
-        _advance_to_the_end(fit, workspace, settings, seconds, watcher, evaluate)
-    except KeyboardInterrupt:
-        fit.save(workspace.checkpoint)
-        raise
-    fit.save(workspace.checkpoint)
-
-
-def _advance_to_the_end(
-    fit: Fit,
-    workspace: Workspace,
-    settings: TrainSettings,
-    seconds: Callable[[], float | None],
-    watcher: Watcher,
-    evaluate: Callable[[Fit, float], None],
-) -> None:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     marks = [(i + 1) / (settings.evaluations + 1) for i in range(settings.evaluations)]
@@ -309,26 +303,29 @@ def _advance_to_the_end(
         return [mark for mark in marks if mark > evaluated]
 
     to_come = left()
-    while (done := share()) < 1:
-        begin = time.monotonic()
-        fit.advance(done)
-        now = time.monotonic()
-        fit.count(now - begin)
-        if now - last_word > 1 or fit.step == 1:
-            last_word = now
-            entropy, chain = fit.mark(done)
-        speed = fit.n_anchors / max(fit.seconds, 1e-3)
-        watcher.progress(
-            min(share(), 1.0), 1.0, f"step {fit.step}, loss {entropy:.3f}, chains {chain:.2f}, {speed:.0f} anchors/s"
-        )
-        if now - last_save > save_every:
-            fit.save(workspace.checkpoint)
-            last_save = time.monotonic()
-            save_every = max(fit.save_every, (last_save - now) / _SAVE_SHARE)
-        if to_come and share() >= to_come[0]:
-            fit.mark(share())
-            fit.save(workspace.checkpoint)
-            evaluate(fit, share())
-            n_seconds, to_come = seconds(), left()
-            last_save = time.monotonic()
-    fit.mark(1.0)
+    with fit.saved_at_the_end(workspace.checkpoint):
+        while (done := share()) < 1:
+            begin = time.monotonic()
+            fit.advance(done)
+            now = time.monotonic()
+            fit.count(now - begin)
+            if now - last_word > 1 or fit.step == 1:
+                last_word = now
+                entropy, chain = fit.mark(done)
+            speed = fit.n_anchors / max(fit.seconds, 1e-3)
+            watcher.progress(
+                min(share(), 1.0),
+                1.0,
+                f"step {fit.step}, loss {entropy:.3f}, chains {chain:.2f}, {speed:.0f} anchors/s",
+            )
+            if now - last_save > save_every:
+                fit.save(workspace.checkpoint)
+                last_save = time.monotonic()
+                save_every = max(fit.save_every, (last_save - now) / _SAVE_SHARE)
+            if to_come and share() >= to_come[0]:
+                fit.mark(share())
+                fit.save(workspace.checkpoint)
+                evaluate(fit, share())
+                n_seconds, to_come = seconds(), left()
+                last_save = time.monotonic()
+        fit.mark(1.0)

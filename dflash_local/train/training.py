@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,7 +213,7 @@ class _Run:
             n_first * self._layout.token_bytes + self._fit_bytes, "storing the first hidden states, and the fit,"
         )
 
-    @property
+    @cached_property
     def _fit_bytes(self) -> int:
         return DrafterSize.of(self.settings, self.target, self.init).fit_bytes
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from dflash_local.server.fields.fields import Fields, Policy
+from dflash_local.server.fields.any_model import AnyModelFields
 
 
-class ControlRequest(Fields):
+class ControlRequest(AnyModelFields):
     """Do something to a running chat completion."""
 
     id: str = Field(description="the chat completion's id, from its events")
     action: Literal["reasoning_end"] = Field(description="reasoning_end: stop thinking and go on with the answer")
-
-    POLICY: ClassVar = Policy(harmless={"model": "there is only one"})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pydantic import Field
 
 from dflash_local.errors import RequestError
-from dflash_local.server.fields.fields import Fields, Policy
+from dflash_local.server.fields.any_model import AnyModelFields
 
 MAX_NAME = 255  # bytes, the least that common file systems allow
 # What Windows or a shell would read as more than a name, and look-alikes of the dot and the slashes.
@@ -15,13 +13,7 @@ FORBIDDEN = frozenset('/\\:*?"<>|\uff0e\u2215\u2216\ufffd\ufeff')
 RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
 
 
-class SlotRequest(Fields):
-    """What all actions of a slot may be sent."""
-
-    POLICY: ClassVar = Policy(harmless={"model": "there is one model; with several, the one that answers"})
-
-
-class SlotFileRequest(SlotRequest):
+class SlotFileRequest(AnyModelFields):
     """Which file of the folder of saved slots."""
 
     filename: str | None = Field(None, description="a name without a folder")

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 from typing_extensions import Self
 
-from dflash_local.server.fields.fields import Fields, Policy
+from dflash_local.server.fields.any_model import AnyModelFields
+from dflash_local.server.fields.fields import Policy
 from dflash_local.server.fields.prompt import parse_parts
 
-_ALONE = "there is one model; with several, the one that answers"
 _PARTS = {
     "anyOf": [
         {"type": "string"},
@@ -21,7 +21,7 @@ _PARTS = {
 }
 
 
-class TokenizeRequest(Fields):
+class TokenizeRequest(AnyModelFields):
     """Text to tokens."""
 
     content: Annotated[Any, WithJsonSchema(_PARTS)] = Field(None, description="the text, or texts and token ids")
@@ -32,7 +32,6 @@ class TokenizeRequest(Fields):
 
     POLICY: ClassVar = Policy(
         names={"add_special": ("add_special", "add_special_tokens")},
-        harmless={"model": _ALONE},
         refused={
             "messages": "it takes texts: /apply-template makes one of a chat, its input_tokens endpoints count it"
         },
@@ -63,9 +62,9 @@ class TokenizeRequest(Fields):
         }
 
 
-class DetokenizeRequest(Fields):
+class DetokenizeRequest(AnyModelFields):
     """Tokens to text."""
 
     tokens: list[int] | None = Field(None, description="token ids")
 
-    POLICY: ClassVar = Policy(must={"tokens": "a list of token ids"}, harmless={"model": _ALONE})
+    POLICY: ClassVar = Policy(must={"tokens": "a list of token ids"})

@@ -13,8 +13,9 @@ from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
+from dflash_local.server.fields.any_model import AnyModelFields
 from dflash_local.server.fields.body import parse_json, read_bytes, read_json
-from dflash_local.server.fields.slot import SlotFileRequest, SlotRequest, checked_filename
+from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
 from dflash_local.server.http_errors import not_supported
 from dflash_local.server.routes.endpoint import add_endpoint, list_ignored
 from dflash_local.server.service import Service
@@ -56,7 +57,7 @@ async def _act(request: Request, engine: Engine, settings: Settings, folder: Pat
     action = request.query_params.get("action")
     if action == "erase":
         raw = await read_bytes(request)
-        body = SlotRequest.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)
+        body = AnyModelFields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)
         erased = JSON(SlotErased(id_slot=slot, n_erased=await asyncio.wrap_future(engine.erase_slot_soon(slot))))
         list_ignored(erased, PATH, body)
         return erased
