@@ -18,6 +18,7 @@ import numpy as np
 
 from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.gguf_metadata import read_model
+from dflash_local.convert.kinds import DFlash2, DSpark
 from dflash_local.convert.target import Target
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import answer_seconds, n_measured
@@ -91,10 +92,11 @@ class Load:
 
     def fit_memory(self, micro: int) -> int:
         """Bytes: values, gradients and the optimizer's two averages in float32, rows of embeddings and head in two
-        bytes, and what a batch keeps for its backward pass."""
+        bytes, and what a batch keeps for its backward pass: logits too, where a kind has heads that read them."""
         rows = micro * _GROUP * self.config.block_size
         kept = rows * self.config.n_layer * (14 * self.config.n_embd + 4 * self.config.n_ff) * 3
-        logits = rows * (self.head_rows + _SAMPLED) * 4 * 4
+        has_heads = isinstance(self.config.kind, DFlash2 | DSpark)
+        logits = rows * (self.head_rows + _SAMPLED) * 4 * 4 if has_heads else 0
         tables = 2 * self.config.n_embd * (2 * self.head_rows + _SAMPLED)
         return 4 * self.drafter.n_all + 12 * self.drafter.n_trained + kept + logits + tables
 

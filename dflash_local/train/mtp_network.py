@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dflash_local.train.mtp_file import MtpFile
-from dflash_local.train.network import HIDDEN, Blocks, FeedForward, Norm, TrainedNetwork, linear
+from dflash_local.train.network import Blocks, FeedForward, Norm, TrainedNetwork, linear
 from dflash_local.train.rotation import Rotation
 
+HIDDEN = -1e30  # a score that softmax makes 0
 Angles = tuple[Tensor, Tensor]
 
 

@@ -8,6 +8,7 @@ it is computed as the engine computes it, whatever else is in the batch.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,8 @@ from dflash_local.convert.kinds import DFlash2, DSpark
 from dflash_local.train.drafter_file import D2T, DrafterFile
 from dflash_local.train.rotation import Rotation
 
-HIDDEN = -1e30  # a score that softmax makes 0
+_TOGETHER = 8  # anchors of a view
+_CONTEXT_STEP = 64  # a view's context ends at a multiple of it: fewer shapes for torch to prepare for
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,12 @@ def linear(n_in: int, n_out: int, bias: bool = False) -> nn.Linear:
 
 @dataclass(frozen=True)
 class View:
-    """What the blocks of a batch see, the same for all layers of one window: `context` [texts, 1, 1, n, block, T] and
-    `own` [block, block] are True where a row must not look."""
+    """What the blocks of some anchors of each text see: their `anchors`, the first `n_context` rows of the context, and
+    where of these and of these blocks' own rows each row looks, `seen` [texts, 1, group * rows, n_context + rows]."""
 
-    context: Tensor
-    own: Tensor | None
+    anchors: slice
+    n_context: int
+    seen: Tensor
 
 
 class Attention(nn.Module):  # type: ignore[misc]
@@ -90,28 +93,25 @@ class Attention(nn.Module):  # type: ignore[misc]
         context: Tensor,
         context_angles: tuple[Tensor, Tensor],
         angles: tuple[Tensor, Tensor],
-        view: View,
+        views: Sequence[View],
     ) -> Tensor:
         """x [texts, n, block, n_embd], context [texts, T, n_embd]."""
-        texts, n, block, _ = x.shape
-        group = self.n_head // self.n_kv
         q = Rotation.turn(self.q_norm(self.q_proj(x).unflatten(-1, (self.n_head, self.dim))), angles)
         own_k, own_v = self._keys(x, angles), self._values(x)
         dtype = own_v.dtype
-        ctx_k, ctx_v = self._keys(context, context_angles).to(dtype), self._values(context)
-        ctx_k, ctx_v = (y.transpose(1, 2)[:, :, None] for y in (ctx_k, ctx_v))  # [texts, n_kv, 1, T, dim]
-        # [texts, n_kv, group, n, block, dim]
-        q = q.to(dtype).view(texts, n, block, self.n_kv, group, self.dim).permute(0, 3, 4, 1, 2, 5)
-        own_k, own_v = (y.to(dtype).permute(0, 3, 1, 2, 4)[:, :, None] for y in (own_k, own_v))
-        n_context = ctx_k.shape[-2]
-        seen = (q.flatten(3, 4) @ ctx_k.transpose(-1, -2)).unflatten(3, (n, block)).float()
-        near = (q @ own_k.transpose(-1, -2)).float()
-        if view.own is not None:
-            near = near.masked_fill(view.own, HIDDEN)
-        scores = torch.cat([seen.masked_fill(view.context, HIDDEN), near], -1) * self.dim**-0.5
-        far, close = scores.softmax(-1).to(dtype).split([n_context, block], -1)
-        out = (far.flatten(3, 4) @ ctx_v).unflatten(3, (n, block)) + close @ own_v
-        return self.o_proj(out.permute(0, 3, 4, 1, 2, 5).reshape(texts, n, block, -1))
+        q, own_k = q.to(dtype), own_k.to(dtype)
+        far_k, far_v = self._keys(context, context_angles).to(dtype), self._values(context)
+        out = []
+        for view in views:
+            k, v = (
+                torch.cat([far[:, : view.n_context], near[:, view.anchors].flatten(1, 2)], 1).transpose(1, 2)
+                for far, near in ((far_k, own_k), (far_v, own_v))
+            )  # [texts, n_kv, n_context + rows, dim]
+            # Heads that share keys are rows of one product: [texts, n_kv, group * rows, dim].
+            rows = q[:, view.anchors].flatten(1, 2).unflatten(2, (self.n_kv, -1)).permute(0, 2, 3, 1, 4)
+            y = F.scaled_dot_product_attention(rows.flatten(2, 3), k, v, view.seen)
+            out.append(y.unflatten(2, rows.shape[2:4]).permute(0, 3, 1, 2, 4).flatten(2))
+        return self.o_proj(torch.cat(out, 1).view(*x.shape[:3], -1))
 
 
 class FeedForward(nn.Module):  # type: ignore[misc]
@@ -270,28 +270,49 @@ class Network(TrainedNetwork):
         places = torch.arange(blocks.taps.shape[1], device=device)
         positions = blocks.anchors[..., None] + torch.arange(blocks.embedded.shape[2], device=device)
         context_angles, angles = self.rotation.at(places), self.rotation.at(positions)
-        views = {slides: self._view(blocks, positions, slides) for slides in set(c.is_sliding)}
+        views = {slides: self._views(blocks, positions, slides) for slides in set(c.is_sliding)}
         x = blocks.embedded
         for layer, slides in zip(self.layers, c.is_sliding, strict=True):
             x = layer(x, context, context_angles, angles, views[slides])
         return self.norm(x)
 
-    def _view(self, blocks: Blocks, positions: Tensor, slides: bool) -> View:
+    def _views(self, blocks: Blocks, positions: Tensor, slides: bool) -> list[View]:
+        """The same for all layers of one window. A few anchors at a time, which are near each other: the blocks of one
+        view also meet each other, for nothing, and all of its rows meet what the last anchor sees."""
+        return [
+            self._view(blocks, positions, slice(first, first + _TOGETHER), slides)
+            for first in range(0, positions.shape[1], _TOGETHER)
+        ]
+
+    def _view(self, blocks: Blocks, positions: Tensor, anchors: slice, slides: bool) -> View:
         c = self.file.config
-        device = positions.device
-        places = torch.arange(blocks.taps.shape[1], device=device)
-        hidden = (places >= blocks.anchors[..., None])[:, :, None]  # the context is strictly before the anchor
-        rows = torch.arange(positions.shape[-1], device=device)
-        ahead = rows[:, None] - rows  # of the row over the one that it looks at
-        own = torch.zeros_like(ahead, dtype=torch.bool)
-        if causal := slides if c.causal is None else c.causal:
-            own |= ahead < 0
+        device, positions = positions.device, positions[:, anchors]
+        first = positions[..., :1]
+        n_context = min(-(-int(first.max()) // _CONTEXT_STEP) * _CONTEXT_STEP, blocks.taps.shape[1])
+        places = torch.arange(n_context, device=device)
+        far = (places < first).unsqueeze(2).expand(-1, -1, positions.shape[2], -1)  # strictly before the anchor
         if slides:
-            hidden = hidden | (positions[..., None] - places >= c.sliding_window)
-            own |= ahead >= c.sliding_window
+            far = far & (positions[..., None] - places < c.sliding_window)
+        far = far.flatten(1, 2)  # [texts, rows, n_context]
+        block = torch.arange(positions.shape[1], device=device).repeat_interleave(positions.shape[2])
+        own = self._own(positions.shape[2], slides, device).repeat(positions.shape[1], positions.shape[1])
+        near = (own & (block[:, None] == block)).expand(len(far), -1, -1)
+        seen = torch.cat([far, near], -1)
+        return View(anchors, n_context, seen[:, None].repeat(1, 1, c.n_head // c.n_head_kv, 1))
+
+    def _own(self, block: int, slides: bool, device: torch.device) -> Tensor:
+        """Where rows of a block look within it, [block, block]."""
+        c = self.file.config
+        rows = torch.arange(block, device=device)
+        ahead = rows[:, None] - rows  # of the row over the one that it looks at
+        own = torch.ones_like(ahead, dtype=torch.bool)
+        if causal := slides if c.causal is None else c.causal:
+            own &= ahead >= 0
+        if slides:
+            own &= ahead < c.sliding_window
             if not causal:
-                own |= -ahead >= c.sliding_window
-        return View(hidden[:, None, None], own if bool(own.any()) else None)
+                own &= -ahead < c.sliding_window
+        return own
 
 
 def draft_places(file: DrafterFile) -> Tensor | None:

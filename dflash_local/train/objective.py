@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dflash_local.convert.kinds import DFlash2, DSpark
 from dflash_local.train.batches import Wanted
+from dflash_local.train.cross_entropy import Projection, cross_entropy
 from dflash_local.train.network import TrainedNetwork
 from dflash_local.train.token_rows import TokenRows
 
@@ -114,18 +115,33 @@ class Objective:
     def score(self, hidden: Tensor, wanted: Wanted, classes: Classes) -> Score:
         """The loss of a batch: hidden [texts, n, block_size, n_embd]."""
         hidden = hidden[:, :, self._first :]
-        logits = self.logits(hidden, wanted.before, classes)
-        places = classes.places[wanted.tokens]
-        counts = wanted.counts & (places >= 0)
-        log_probs = F.log_softmax(logits + classes.corrections, -1)
-        own = log_probs.gather(-1, places.clamp_min(0)[..., None])[..., 0]
-        entropy = -own if self._goal == "text" else self._distilled(log_probs, wanted, classes)
+        own_places = classes.places[wanted.tokens]
+        counts = wanted.counts & (own_places >= 0)
+        own_places = own_places.clamp_min(0)
+        places, shares = self._shares(wanted, classes, own_places)
+        if self._has_heads:
+            logits = self.logits(hidden, wanted.before, classes)
+            log_probs = F.log_softmax(logits + classes.corrections, -1)
+            own = log_probs.gather(-1, own_places[..., None])[..., 0]
+            entropy = -(shares * log_probs.gather(-1, places)).sum(-1)
+            guess = logits.detach().argmax(-1)
+        else:
+            c = self._config
+            head = Projection(classes.head, classes.corrections, c.logit_scale, c.logit_softcap)
+            rows = (hidden.flatten(0, -2), head, own_places.flatten(), places.flatten(0, -2), shares.flatten(0, -2))
+            entropy, own, guess = (x.view(own_places.shape) for x in cross_entropy(*rows))
         weights = self.weights(own.detach(), wanted.counts) * counts
         total = weights.sum().clamp_min(1e-6)
         loss = (entropy * weights).sum() / total
-        guess = classes.tokens[logits.detach().argmax(-1)]
-        loss, guess = self._heads(loss, guess, hidden, logits, wanted, classes, weights / total)
+        guess = classes.tokens[guess]
+        if self._has_heads:
+            loss, guess = self._heads(loss, guess, hidden, logits, wanted, classes, weights / total)
         return Score(loss, float((-own.detach() * counts).sum() / counts.sum().clamp_min(1)), chain(guess, wanted))
+
+    @property
+    def _has_heads(self) -> bool:
+        """Does the kind have parts of its own that read logits, or add to them?"""
+        return isinstance(self._config.kind, DFlash2 | DSpark)
 
     def logits(self, hidden: Tensor, before: Tensor, classes: Classes) -> Tensor:
         """[..., classes], float32, with the Markov head's part."""
@@ -156,11 +172,14 @@ class Objective:
         reached = (confidence * counts).cumprod(-1)
         return reached.flip(-1).cumsum(-1).flip(-1)  # equation 8: what depends on this position
 
-    def _distilled(self, log_probs: Tensor, wanted: Wanted, classes: Classes) -> Tensor:
-        """Cross-entropy against the likeliest tokens of the target, as far as they are among the classes."""
+    def _shares(self, wanted: Wanted, classes: Classes, own: Tensor) -> tuple[Tensor, Tensor]:
+        """Classes that a position should say and their shares [..., k]: the text's token, or the likeliest ones of the
+        target, as far as they are among the classes."""
+        if self._goal == "text":
+            return own[..., None], torch.ones_like(own[..., None], dtype=torch.float32)
         places = classes.places[wanted.ids]
-        target = wanted.log_probs.masked_fill(places < 0, -math.inf).softmax(-1)
-        return -(target.nan_to_num() * log_probs.gather(-1, places.clamp_min(0))).sum(-1)
+        shares = wanted.log_probs.masked_fill(places < 0, -math.inf).softmax(-1).nan_to_num()
+        return places.clamp_min(0), shares
 
     def _heads(
         self, loss: Tensor, guess: Tensor, hidden: Tensor, logits: Tensor, wanted: Wanted, classes: Classes,

@@ -130,12 +130,12 @@ def dpace(log_probs: Tensor, counts: Tensor) -> Tensor:
 @pytest.mark.parametrize("goal", ["text", "distill"])
 @pytest.mark.parametrize("weights", ["decay", "dpace"])
 def test_loss_and_gradients(goal: str, weights: str, pocket: dict[str, Path], target_f32: Path, tmp_path: Path) -> None:
-    """Two texts of unlike lengths, anchors at the edges: the first block sees almost nothing, the last ones end beyond
-    the text."""
+    """Two texts of unlike lengths, anchors at the edges and more of them than one view has: the first block sees almost
+    nothing, the last ones end beyond the text."""
     ours = setup("dflash", pocket, target_f32, tmp_path)
     rng = np.random.default_rng(3)
-    texts = [random_text(rng, 70, 5, 3), random_text(rng, 33, 1, 3)]
-    anchors = [[5, 20, 68], [1, 17, 31]]
+    texts = [random_text(rng, 170, 5, 3), random_text(rng, 33, 1, 3)]
+    anchors = [[5, 20, 41, 63, 64, 65, 80, 81, 100, 130, 168], [1, 2, 3, 5, 8, 13, 17, 19, 23, 29, 31]]
     loss = ours.loss(ours.batch(texts, anchors), goal, weights)
     loss.backward()
 
