@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.engine_flags import _SPELLINGS
 from dflash_local.cli.flags.named_models import Models
-from dflash_local.cli.flags.serve_flags import ServeFlags
+from dflash_local.cli.flags.serve_flags import ServeFlags, check_record_flags
 from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.engine_options import FLAG_GROUPS, OPTIONS
@@ -203,6 +204,33 @@ def test_usage_errors(capsys: pytest.CaptureFixture[str], flags: str, message: s
         cli.main(["serve", *flags.split()])
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "param"),
+    [
+        ("-m T.gguf --embedding --record R", "--record"),
+        ("--embedding-model E.gguf --record R", "--record"),
+        ("-m T.gguf --record-limit 7", "--record-limit"),
+        ("-m T.gguf --replica-cpus 2", "--replica-cpus"),
+        ("-m T.gguf --replicas 0 --ray-address=a:1", "--ray-address"),
+        ("--models-dir . --replica-gpus 1", "--replica-gpus"),
+    ],
+)
+def test_flags_without_effect_are_refused(monkeypatch: pytest.MonkeyPatch, flags: str, param: str) -> None:
+    monkeypatch.setattr(serve, "set_up_logs", lambda _args: logging.WARNING)  # pytest has its own
+    with pytest.raises(RequestError, match=f"^{param} ") as caught:
+        serve.run(parse(*flags.split()))
+    assert caught.value.param == param and caught.value.hint
+
+
+def test_models_of_a_router_only_tell_of_its_flags(caplog: pytest.LogCaptureFixture) -> None:
+    """Others of them may write answers."""
+    with caplog.at_level(logging.WARNING):
+        check_record_flags(parse("-m", "T.gguf", "--parent-pipes", "--record", "R", "--embedding"))
+        check_record_flags(parse("-m", "T.gguf", "--record", "R", "--record-limit", "7"))
+    (told,) = caplog.messages
+    assert told.startswith("--record has no effect: ")
 
 
 def test_a_bad_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.embedding_flags import check_embedding_flags
 from dflash_local.cli.flags.foreign import check_variables
 from dflash_local.cli.flags.logs import set_up_logs
-from dflash_local.cli.flags.replica_flags import refuse_replicas
-from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags
+from dflash_local.cli.flags.replica_flags import check_replica_flags, refuse_replicas
+from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags, check_record_flags
 from dflash_local.cli.serving.serve_app import bound_sockets, check_flags, early_app, make_settings, serve_at
 from dflash_local.cli.serving.serve_replicas import serve_replicas
 from dflash_local.cli.serving.serve_router import is_router, serve_router
@@ -66,6 +66,8 @@ def run(args: ServeFlags) -> int:
     if is_router(args):
         refuse_replicas(args)
         return serve_router(args, make_settings(args))
+    check_replica_flags(args)
+    check_record_flags(args)
     if args.replicas:
         return serve_replicas(args)
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from dflash_local.cli.flags.model_flags import add_model_flags
 from dflash_local.cli.flags.replica_flags import ReplicaFlags
 from dflash_local.cli.flags.request_flags import RequestFlags
 from dflash_local.cli.flags.router_flags import RouterFlags
+from dflash_local.errors import RequestError
+
+log = logging.getLogger(__name__)
 
 # llama-server's names for ways of drafting, and the options of an engine that each stands for.
 _SPEC_TYPES: Mapping[str, Mapping[str, Any]] = {
@@ -59,6 +63,23 @@ class ServeFlags(AppFlags, RouterFlags, ReplicaFlags, LogFlags):
 
     line: CommandLine
     foreign_flags: Mapping[Foreign, str]
+
+
+def check_record_flags(args: ServeFlags) -> None:
+    """Refuse flags about kept answers that have no effect. A router's models get all of its flags: there the log tells.
+
+    Raises:
+        RequestError: no answers are written, or none are kept.
+    """
+    if args.record and args.writes_no_text:
+        idle, why = "--record", "the server writes no answers that could be kept"
+    elif not args.record and "record_limit" in args.typed:
+        idle, why = "--record-limit", "answers are kept by --record DIR"
+    else:
+        return
+    if not args.parent_pipes:
+        raise RequestError(f"{idle} has no effect: {why}", param=idle, hint=f"leave {idle} out")
+    log.warning("%s has no effect: %s", idle, why)
 
 
 def add_serve_flags(parser: argparse.ArgumentParser) -> None:
