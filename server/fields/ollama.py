@@ -13,29 +13,31 @@ from typing_extensions import Self
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.chat import ChatRequest, Document, Tool, ToolChoice
 from dflash_local.server.fields.completion import CompletionRequest
-from dflash_local.server.fields.derived import SamplingFields
+from dflash_local.server.fields.derived import OptionFields, SamplingFields
 from dflash_local.server.fields.fields import Fields, Policy, Refused
 from dflash_local.server.fields.probs import MAX_TOP_LOGPROBS
-from dflash_local.server.fields.single import SingleFields
+from dflash_local.server.fields.single import NO_DRAFTS, SingleFields
 
 _STARTED = "what the server was started with holds: it changes no text"
 _DURATION = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)((ns|us|µs|ms|s|m|h)((\d+(\.\d*)?)(ns|us|µs|ms|s|m|h))*)?")
 _DURATIONS = 'a number of seconds or a text such as "5m"'
 
 
-class OllamaOptions(SamplingFields):
-    """Ollama's `options`: how the answer's tokens are chosen, and what the model is loaded with."""
+class OllamaOptions(OptionFields, SamplingFields):
+    """Ollama's `options`: how the answer's tokens are chosen and drafted, and what the model is loaded with."""
 
-    num_predict: int | None = Field(
+    max_tokens: int | None = Field(
         None, ge=-2, description="most tokens of the answer; -1 and -2: as many as the context holds"
     )
     stop: str | list[str] | None = Field(None, description="texts that end the answer")
     num_ctx: int | None = Field(
         None, description="tokens of the context; the server's is fixed: more is listed as ignored"
     )
+    return_drafts: Literal[False] | None = Field(None, description="this format has no place for drafts")
 
     POLICY: ClassVar = Policy(
-        must={"stop": "a string or a list of strings"},
+        names={"max_tokens": ("num_predict", "max_tokens")},
+        must={"stop": "a string or a list of strings", "return_drafts": NO_DRAFTS},
         nothing={"stop": ("", []), "num_ctx": (0,)},
         harmless={
             **dict.fromkeys(
@@ -64,7 +66,7 @@ class OllamaFields(SingleFields):
 
     model: str | None = Field(None, description="any name: there is one model; with several, the one that answers")
     stream: bool | None = Field(None, description="the answer as lines of JSON (default: true)")
-    options: OllamaOptions | None = Field(None, description="how tokens are chosen")
+    options: OllamaOptions | None = Field(None, description="how tokens are chosen and drafted")
     format: Annotated[Any, WithJsonSchema({"anyOf": [{"const": "json"}, {"type": "object"}]})] = Field(
         None, description='"json", or the JSON schema of the answer'
     )
@@ -96,7 +98,7 @@ class OllamaFields(SingleFields):
 
     def own_name(self, param: str) -> str:
         if self.options is not None and param in self.options.given():
-            return f"options.{param}"
+            return f"options.{self.options._sent_as.get(param, param)}"
         return super().own_name(param)
 
     @property
@@ -132,7 +134,7 @@ class OllamaFields(SingleFields):
         fields = self.passed_on() | {"stream": self.streams}
         options = self.options.given() if self.options is not None else {}
         too_long = options.pop("num_ctx", 0) > n_ctx
-        if (limit := options.pop("num_predict", None)) is not None:
+        if (limit := options.get("max_tokens")) is not None:
             options["max_tokens"] = max(limit, -1)
         twice = [name for name, value in options.items() if fields.get(name, value) != value]
         ignored = [self._sent_as.get(name, name) for name in twice]

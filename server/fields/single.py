@@ -12,6 +12,7 @@ from dflash_local.errors import MediaError, RequestError
 from dflash_local.server.fields.fields import Fields, Policy
 from dflash_local.server.fields.generation_fields import GenerationFields
 
+NO_DRAFTS = "false, as this format has no place for drafts: use /v1/chat/completions"
 _NO_PLACE = "this format has no place for log-probabilities"
 
 
@@ -35,7 +36,7 @@ class SingleFields(GenerationFields):
     return_drafts: Literal[False] | None = Field(None, description="this format has no place for drafts")
 
     POLICY: ClassVar = Policy(
-        must={"return_drafts": "false, as this format has no place for drafts: use /v1/chat/completions"},
+        must={"return_drafts": NO_DRAFTS},
         refused={"logprobs": _NO_PLACE, "top_logprobs": _NO_PLACE, "n_probs": _NO_PLACE},
     )
 

@@ -241,7 +241,9 @@ def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
         ("/tokenize", {"content": "a", "add_special": True, "add_special_tokens": False}, "add_special_tokens"),
         ("/detokenize", {"tokens": [1], "model": "m"}, None),
         ("/api/chat", {"options": {"reasoning_budget_tokens": 5}}, "options.reasoning_budget_tokens"),
-        ("/api/chat", {"options": {"accept": "block"}}, "options.accept"),
+        ("/api/chat", {"options": {"accept": "match", "budget": 3, "max_tokens": 3}}, None),
+        ("/api/chat", {"options": {"num_predict": 3, "max_tokens": 4}}, "options.max_tokens"),
+        ("/api/chat", {"budget": 2, "options": {"budget": 3}}, "budget"),
     ],
 )
 def test_values_without_effect_are_named(server: Live, path: str, sent: dict[str, Any], told: str | None) -> None:
