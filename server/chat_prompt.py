@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dflash_local.conversation import ChatPrompt
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.fields import Fields
-from dflash_local.server.fields.request import parse_chat
+from dflash_local.server.fields.request import overruled_thinking, parse_chat
 from dflash_local.server.service import Service
 
 
@@ -15,7 +15,7 @@ def render_chat(service: Service, body: ChatRequest, of: Fields | None = None) -
     """The prompt; slow for long conversations, and for those with images and audio. Fields without effect go into the
     `ignored` of `of`, the body of another format that was turned into `body`, or else of `body`."""
     prompt = service.engine.apply_chat(parse_chat(body, service.settings.defaults), service.settings.media)
-    ignore(service, prompt.ignored, body, of)
+    ignore(service, [*overruled_thinking(body), *prompt.ignored], body, of)
     return prompt
 
 

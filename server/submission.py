@@ -15,6 +15,7 @@ from dflash_local.server.chat_prompt import ignore, render_chat
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.generation_fields import MAX_CHOICES, GenerationFields
+from dflash_local.server.fields.probs import ProbFields
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.security.key_check import key_number
 from dflash_local.server.service import Service
@@ -29,7 +30,8 @@ def start_chat(
     text before the conversation."""
     engine = service.engine
     prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
-    ignore(service, _overruled(body, prompt.sampling) + _idle_budget(fields, prompt.sampling), body, of)
+    idle = _overruled(body, prompt.sampling) + _idle_budget(fields, prompt.sampling) + _idle_probs(body, fields)
+    ignore(service, idle, body, of)
     prompt = replace(prompt, prompt=before + prompt.prompt)
     tokens = engine.chat_tokens(prompt)
 
@@ -45,7 +47,8 @@ def start_completion(
 ) -> list[Generation]:
     """Queue all choices of a completion for each prompt."""
     engine = service.engine
-    ignored = [*Engine.ignored(fields.sampling), *_idle_budget(fields)]  # also parts of a schema that no grammar has
+    unenforced = Engine.ignored(fields.sampling)  # parts of a schema
+    ignored = [*unenforced, *_idle_budget(fields), *_idle_probs(body, fields)]
     body.ignore(body.sent_parts(ignored), strict=service.settings.strict_fields)
 
     def submit(prompt: Sequence[int], sampling: SamplingParams, options: SubmitKeywords) -> Generation:
@@ -63,6 +66,12 @@ def _idle_budget(fields: RequestFields, of_template: Mapping[str, Any] | None = 
     """A limit for thoughts has no effect without the tags that end them."""
     has_tags = bool((of_template or {}).get("thinking_end_tags") or fields.sampling.thinking_end_tags)
     return ["reasoning_budget_tokens"] if fields.sampling.reasoning_budget_tokens >= 0 and not has_tags else []
+
+
+def _idle_probs(body: GenerationFields, fields: RequestFields) -> list[str]:
+    """llama-server's name for probabilities has no effect beside OpenAI's."""
+    n_probs = body.n_probs if isinstance(body, ProbFields) else None
+    return ["n_probs"] if n_probs and n_probs != fields.probs.n_top else []
 
 
 def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:

@@ -133,7 +133,9 @@ class MessagesRequest(SingleFields):
         chat.setdefault("max_tokens", MAX_TOKENS)
         transcript = _conversation(self, ignored)
         chat["messages"], self._media_places = transcript.messages, transcript.places
-        chat |= _tools(self, ignored) | _thinking(self.thinking, ignored) | _output(self, ignored)
+        chosen = _tools(self, ignored) | _thinking(self.thinking, ignored) | _output(self, ignored)
+        ignored += [self._sent_as.get(name, name) for name, value in chosen.items() if chat.get(name, value) != value]
+        chat |= chosen
         _note_edits(self.context_management, ignored)
         self.ignore(ignored, strict=strict)
         return ChatRequest.of(chat)

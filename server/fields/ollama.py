@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, SkipValidation, WithJsonSchema
 from typing_extensions import Self
@@ -21,6 +21,8 @@ from dflash_local.server.fields.single import NO_DRAFTS, SingleFields
 _STARTED = "what the server was started with holds: it changes no text"
 _DURATION = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)((ns|us|µs|ms|s|m|h)((\d+(\.\d*)?)(ns|us|µs|ms|s|m|h))*)?")
 _DURATIONS = 'a number of seconds or a text such as "5m"'
+
+F = TypeVar("F", bound=Fields)
 
 
 class OllamaOptions(OptionFields, SamplingFields):
@@ -114,9 +116,19 @@ class OllamaFields(SingleFields):
     def blame(self, error: RequestError) -> RequestError:
         """`error` with the place of an option, or of a schema."""
         param = error.param or ""
-        if self.format is not None and re.match(r"json_schema\b", param):
+        from_format = self.format is not None and "json_schema" not in self.given() | self._given_options()
+        if from_format and re.match(r"json_schema\b", param):
             return error.at(f"format{param.removeprefix('json_schema')}")
         return super().blame(error)
+
+    def _given_options(self) -> dict[str, Any]:
+        return self.options.given() if self.options is not None else {}
+
+    def _become(self, other: type[F], fields: Mapping[str, Any], *, strict: bool) -> F:
+        """These fields as another body. What loses against another field there is ignored here."""
+        became = other.of(fields)
+        self.ignore([self.own_name(name) for name in became.ignored], strict=strict)
+        return became
 
     def _show(self, message: dict[str, Any], images: Any, content: str, place: str) -> None:
         """Put images before a message's text. `content` is the place of its parts in the chat completion."""
@@ -132,7 +144,7 @@ class OllamaFields(SingleFields):
     def _generation(self, n_ctx: int, *, strict: bool) -> dict[str, Any]:
         """The fields that it shares with the other APIs, by their names; what has no effect is added to `ignored`."""
         fields = self.passed_on() | {"stream": self.streams}
-        options = self.options.given() if self.options is not None else {}
+        options = self._given_options()
         too_long = options.pop("num_ctx", 0) > n_ctx
         if (limit := options.get("max_tokens")) is not None:
             options["max_tokens"] = max(limit, -1)
@@ -202,7 +214,7 @@ class OllamaChatRequest(OllamaFields):
             choice = {"type": "function", "function": {"name": choice["name"]}}
         if choice is not None:
             chat["tool_choice"] = choice
-        return ChatRequest.of(chat)
+        return self._become(ChatRequest, chat, strict=strict)
 
 
 class OllamaGenerateRequest(OllamaFields):
@@ -238,7 +250,7 @@ class OllamaGenerateRequest(OllamaFields):
             messages.insert(0, {"role": "system", "content": self.system})
         if self.think is not None:
             chat["think"] = self.think
-        return ChatRequest.of(chat | {"messages": messages})
+        return self._become(ChatRequest, chat | {"messages": messages}, strict=strict)
 
     def completion(self, n_ctx: int, *, strict: bool = False) -> CompletionRequest:
         """The same without a chat template. Raises RequestError if a field cannot be granted."""
@@ -252,7 +264,7 @@ class OllamaGenerateRequest(OllamaFields):
             raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
         if wanted:
             fields["logprobs"] = n_top
-        return CompletionRequest.of(fields | {"prompt": self.prompt or ""})
+        return self._become(CompletionRequest, fields | {"prompt": self.prompt or ""}, strict=strict)
 
 
 class OllamaEmbedFields(Fields):

@@ -105,6 +105,20 @@ def parse_chat(body: ConversationFields, defaults: Defaults) -> dict[str, Any]:
     return chat | {"chat_template_kwargs": kwargs} if kwargs else chat
 
 
+def overruled_thinking(body: ConversationFields) -> list[str]:
+    """Fields about thoughts that lose against another one, in `parse_chat` or in libdflash: by ChatRequest's names."""
+    no_thoughts, kwargs = body.reasoning_effort == "none", body.chat_template_kwargs or {}
+    winners = {
+        "enable_thinking": False if no_thoughts else body.enable_thinking,
+        "reasoning_effort": None if no_thoughts else body.reasoning_effort or None,
+    }
+    losers = ["enable_thinking"] if body.enable_thinking not in (None, winners["enable_thinking"]) else []
+    for name, value in winners.items():
+        if value is not None and kwargs.get(name) not in (None, value):
+            losers.append(f"chat_template_kwargs.{name}")
+    return losers
+
+
 def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
     stops = [word for word in ([stop] if isinstance(stop, str) else stop) if word]
     if len(stops) > MAX_STOPS:

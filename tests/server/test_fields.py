@@ -244,8 +244,32 @@ def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
         ("/api/chat", {"options": {"accept": "match", "budget": 3, "max_tokens": 3}}, None),
         ("/api/chat", {"options": {"num_predict": 3, "max_tokens": 4}}, "options.max_tokens"),
         ("/api/chat", {"budget": 2, "options": {"budget": 3}}, "budget"),
+        # What loses against another field.
+        ("/v1/chat/completions", {"enable_thinking": True, "reasoning_effort": "none"}, "enable_thinking"),
+        ("/v1/chat/completions", {"think": True, "reasoning_effort": "none"}, "think"),
+        ("/v1/chat/completions", {"think": False, "reasoning_effort": "none"}, None),
+        ("/v1/chat/completions", {"think": True, "reasoning_effort": "low"}, None),
+        *(("/v1/chat/completions", {**sent, "chat_template_kwargs": {name: value}}, f"chat_template_kwargs.{name}")
+          for name, value, sent in (
+            ("enable_thinking", True, {"reasoning_effort": "none"}),
+            ("enable_thinking", False, {"enable_thinking": True}),
+            ("reasoning_effort", "low", {"reasoning_effort": "high"}),
+        )),
+        ("/v1/responses", {"input": "x", "reasoning": {"effort": "none"}, "enable_thinking": True}, "enable_thinking"),
+        ("/v1/messages", {"reasoning_budget_tokens": 5, "thinking_end_tags": ["</t>"],
+                          "thinking": {"type": "enabled", "budget_tokens": 9}}, "reasoning_budget_tokens"),
+        ("/v1/chat/completions", {"logprobs": True, "top_logprobs": 2, "n_probs": 5}, "n_probs"),
+        ("/v1/chat/completions", {"logprobs": True, "top_logprobs": 2, "n_probs": 2}, None),
+        ("/v1/chat/completions", {"logprobs": True, "n_probs": 5}, None),
+        ("/v1/completions", {"logprobs": 2, "n_probs": 5}, "n_probs"),
+        ("/v1/completions", {"logprobs": 2, "n_probs": 0}, None),
+        ("/api/chat", {"format": "json", "json_schema": {"type": "null"}}, "format"),
+        ("/api/chat", {"format": "json", "options": {"json_schema": {"type": "null"}}}, "format"),
+        ("/api/chat", {"format": "json", "json_schema": {"type": "object"}}, None),
+        ("/api/generate", {"prompt": "x", "format": "json", "json_schema": {"type": "null"}}, "format"),
+        ("/api/generate", {"prompt": "x", "raw": True, "format": "json", "json_schema": {"type": "null"}}, "format"),
     ],
-)
+)  # fmt: skip
 def test_values_without_effect_are_named(server: Live, path: str, sent: dict[str, Any], told: str | None) -> None:
     begin = {"messages": MESSAGES} if "chat" in path or "messages" in path else {}
     begin |= {"prompt": "x"} if "completion" in path and not begin else {}
@@ -305,6 +329,8 @@ def test_strict_fields_refuses_unknown_ones(native: FakeNative) -> None:
     with live(lambda _: Engine.over(FakeNative()), Settings(strict_fields=True)) as server:
         answer = server.http.post("/v1/chat/completions", json={"messages": MESSAGES, "zeal": 1})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "zeal")
+        answer = server.http.post("/api/chat", json={"messages": MESSAGES, "format": "json", "json_schema": {}})
+        assert (answer.status_code, "format is unknown here, or has no effect" in answer.json()["error"]) == (400, True)
         body = {"messages": MESSAGES, "user": "me", "repetition_penalty": 1.1, "guided_choice": ["a"]}
         assert server.http.post("/v1/chat/completions", json=body).status_code == 200
 
