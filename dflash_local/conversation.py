@@ -6,7 +6,7 @@ Templates, tool calls, reasoning and schemas are llama.cpp's `common/chat`; noth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -141,3 +141,14 @@ def chat_body(body: Mapping[str, Any]) -> str:
     if "messages" in fields:
         fields["messages"] = with_usable_arguments(fields["messages"])
     return to_json(fields)
+
+
+def without_names(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]] | None:
+    """A conversation without its authors' names; None if there are none. A tool's name stays: it repeats the call's."""
+    named = [bool(message.get("name")) and message["role"] not in ("tool", "function") for message in messages]
+    if not any(named):
+        return None
+    return [
+        {key: value for key, value in message.items() if key != "name"} if has_name else message
+        for message, has_name in zip(messages, named, strict=True)
+    ]

@@ -22,6 +22,7 @@ from dflash_local.conversation import (
     ChatPrompt,
     chat_body,
     stream_deltas,
+    without_names,
 )
 from dflash_local.engine_loader import EngineLoader
 from dflash_local.engine_options import EngineOptions
@@ -376,7 +377,20 @@ class Engine(Inspection):
         conversation = MarkedConversation(body.get("messages"), self.abilities, sources)
         text = chat_body({**body, "messages": conversation.messages})
         conversation.check(text)
-        return ChatPrompt.of(self._native.chat_apply(None, text), conversation)
+        applied = self._native.chat_apply(None, text)
+        conversation.ignored += self._unshown_names({**body, "messages": conversation.messages}, applied["prompt"])
+        return ChatPrompt.of(applied, conversation)
+
+    def _unshown_names(self, body: Mapping[str, Any], prompt: str) -> list[str]:
+        """What to list of the names of messages' authors, if the template renders the same `prompt` without them."""
+        bare = without_names(body["messages"])
+        if bare is None:
+            return []
+        try:
+            same = self._native.chat_apply(None, chat_body({**body, "messages": bare}))["prompt"] == prompt
+        except RequestError:
+            return []  # a template may insist on them
+        return ["messages[].name"] if same else []
 
     @checked
     def submit_chat(

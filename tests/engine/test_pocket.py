@@ -306,6 +306,27 @@ def test_a_template_of_ones_own(pocket: dict[str, Path]) -> None:
         assert engine.apply_chat({"messages": MESSAGES}).prompt == "[What is 48 plus 24?]"
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.name | default('you') }}: {{ m.content }}{% endfor %}",
+        "{% for m in messages %}{% if not m.name %}{{ raise_exception('who?') }}{% endif %}{{ m.content }}{% endfor %}",
+    ],
+)
+def test_names_that_a_template_reads(pocket: dict[str, Path], template: str) -> None:
+    with Engine(pocket["target"], n_ctx=256, n_threads=1, warmup=False, chat_template=template) as engine:
+        assert engine.apply_chat({"messages": [{**MESSAGES[0], "name": "ann"}]}).ignored == ()
+
+
+def test_names_that_no_template_shows_are_told(engine: Engine) -> None:
+    """The pocket target's template mentions other names: those of tools."""
+    call = {"type": "function", "function": {"name": "add", "arguments": "{}"}}
+    called = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "name": "add", "content": "72"}]
+    assert engine.apply_chat({"messages": called}).ignored == ()
+    assert engine.apply_chat({"messages": [{**called[0], "name": ""}]}).ignored == ()
+    assert engine.apply_chat({"messages": [{**called[0], "name": "ann"}, *called[1:]]}).ignored == ("messages[].name",)
+
+
 def test_context(pocket: dict[str, Path]) -> None:
     with Engine(pocket["target"], pocket["dflash2"], n_ctx=256, n_threads=1, warmup=False) as engine:
         assert engine.n_ctx_slot == 256

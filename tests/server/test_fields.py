@@ -244,6 +244,8 @@ def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
         ("/api/chat", {"options": {"accept": "match", "budget": 3, "max_tokens": 3}}, None),
         ("/api/chat", {"options": {"num_predict": 3, "max_tokens": 4}}, "options.max_tokens"),
         ("/api/chat", {"budget": 2, "options": {"budget": 3}}, "budget"),
+        ("/v1/chat/completions", {"messages": [{**MESSAGES[0], "name": "ann"}]}, "messages[].name"),
+        ("/v1/chat/completions", {"messages": [*MESSAGES, {"role": "tool", "name": "f", "content": "x"}]}, None),
         # What loses against another field.
         ("/v1/chat/completions", {"enable_thinking": True, "reasoning_effort": "none"}, "enable_thinking"),
         ("/v1/chat/completions", {"think": True, "reasoning_effort": "none"}, "think"),
