@@ -42,12 +42,16 @@ _WIDTH = 576  # for which the rates were measured
 
 @dataclass
 class Course:
-    """How the fit went: of each point, the share of the fit, steps, anchors, and averages since the point before."""
+    """How the fit went: of each point, the steps so far, and averages since the point before."""
 
-    share: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     chain: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Course:
+        """From a checkpoint; those of earlier versions have more."""
+        return cls(**{name: saved[name] for name in vars(cls())})
 
 
 def pick_device(name: str) -> torch.device:
@@ -199,12 +203,11 @@ class Fit:
         self._times.append(seconds)
         self.seconds += min(seconds, _SLEPT * median(self._times))
 
-    def mark(self, done: float) -> tuple[float, float]:
+    def mark(self) -> tuple[float, float]:
         """Add a point to the course; returns its averages."""
         if self._since:
             entropy, chain = (sum(values) / len(self._since) for values in zip(*self._since, strict=True))
             self._since.clear()
-            self.course.share.append(done)
             self.course.steps.append(self.step)
             self.course.entropy.append(entropy)
             self.course.chain.append(chain)
@@ -269,7 +272,7 @@ class Fit:
                 raise KeyError(left.unexpected_keys[0])
             self._optimizer.load_state_dict(saved["optimizer"])
             self.step, self.n_batches = saved["step"], saved["n_batches"]
-            self.seconds, self.course = saved["seconds"], Course(**saved["course"])
+            self.seconds, self.course = saved["seconds"], Course.of(saved["course"])
         except Exception as error:  # torch raises half a dozen kinds for a damaged file
             raise DFlashError(
                 f"the checkpoint {path} is damaged: {str(error)[:200]}", hint="'--restart fit' begins the fit anew"
@@ -289,7 +292,7 @@ def run_fit(
         torch.set_num_threads(settings.threads)
     marks = [(i + 1) / (settings.evaluations + 1) for i in range(settings.evaluations)]
     last_save = last_word = time.monotonic()
-    entropy, chain = fit.mark(0.0)
+    entropy, chain = fit.mark()
     save_every = fit.save_every
     n_seconds = seconds()
 
@@ -311,7 +314,7 @@ def run_fit(
             fit.count(now - begin)
             if now - last_word > 1 or fit.step == 1:
                 last_word = now
-                entropy, chain = fit.mark(done)
+                entropy, chain = fit.mark()
             speed = fit.n_anchors / max(fit.seconds, 1e-3)
             watcher.progress(
                 min(share(), 1.0),
@@ -323,9 +326,9 @@ def run_fit(
                 last_save = time.monotonic()
                 save_every = max(fit.save_every, (last_save - now) / _SAVE_SHARE)
             if to_come and share() >= to_come[0]:
-                fit.mark(share())
+                fit.mark()
                 fit.save(workspace.checkpoint)
                 evaluate(fit, share())
                 n_seconds, to_come = seconds(), left()
                 last_save = time.monotonic()
-        fit.mark(1.0)
+        fit.mark()
