@@ -15,6 +15,7 @@ from torch import Tensor
 
 _PART = {"cpu": 1 << 19}  # logits at once
 _PART_OF_GPU = 1 << 26
+_LEAST = 64  # positions at once: a part reads the whole head
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
     def forward(
         ctx: Any, hidden: Tensor, head: Projection, own: Tensor, wanted: Tensor, shares: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        n_part = max(1, _PART.get(hidden.device.type, _PART_OF_GPU) // len(head.rows))
+        n_part = max(_LEAST, _PART.get(hidden.device.type, _PART_OF_GPU) // len(head.rows))
         parts = zip(*(x.split(n_part) for x in (hidden, own, wanted, shares)), strict=True)
         entropy, own_log_probs, guess, gradient = map(torch.cat, zip(*(_part(head, *x) for x in parts), strict=True))
         ctx.save_for_backward(gradient)

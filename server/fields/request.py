@@ -97,9 +97,11 @@ def parse_chat(body: ConversationFields, defaults: Defaults) -> dict[str, Any]:
         constraints = {name: getattr(defaults.sampling, name) for name in ("grammar", "json_schema")}
         chat |= {name: value for name, value in constraints.items() if value is not None}
     kwargs = {**defaults.chat.get("chat_template_kwargs", {}), **(body.chat_template_kwargs or {})}
+    chat.pop("chat_template_kwargs", None)
     effort = body.reasoning_effort
     if effort == "none":
         chat["enable_thinking"] = False
+        kwargs.pop("reasoning_effort", None)
     elif effort:
         kwargs["reasoning_effort"] = effort
     return chat | {"chat_template_kwargs": kwargs} if kwargs else chat
@@ -110,7 +112,7 @@ def overruled_thinking(body: ConversationFields) -> list[str]:
     no_thoughts, kwargs = body.reasoning_effort == "none", body.chat_template_kwargs or {}
     winners = {
         "enable_thinking": False if no_thoughts else body.enable_thinking,
-        "reasoning_effort": None if no_thoughts else body.reasoning_effort or None,
+        "reasoning_effort": body.reasoning_effort or None,
     }
     losers = ["enable_thinking"] if body.enable_thinking not in (None, winners["enable_thinking"]) else []
     for name, value in winners.items():

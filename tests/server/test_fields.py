@@ -256,6 +256,7 @@ def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
             ("enable_thinking", True, {"reasoning_effort": "none"}),
             ("enable_thinking", False, {"enable_thinking": True}),
             ("reasoning_effort", "low", {"reasoning_effort": "high"}),
+            ("reasoning_effort", "high", {"reasoning_effort": "none"}),
         )),
         ("/v1/responses", {"input": "x", "reasoning": {"effort": "none"}, "enable_thinking": True}, "enable_thinking"),
         ("/v1/messages", {"reasoning_budget_tokens": 5, "thinking_end_tags": ["</t>"],

@@ -374,6 +374,14 @@ def test_a_request_says_more_than_a_default() -> None:
         assert parse_chat(ChatRequest.of({"messages": [], **own}), defaults).get("grammar") == own.get("grammar")
 
 
+def test_no_effort_ends_every_other_effort() -> None:
+    """A template that knows `reasoning_effort` alone must not read one that the request has taken back."""
+    defaults = request_defaults(parse("--chat-template-kwargs", '{"reasoning_effort": "low"}'))
+    for own in ({}, {"chat_template_kwargs": {"reasoning_effort": "high"}}):
+        chat = parse_chat(ChatRequest.of({"messages": [], "reasoning_effort": "none", **own}), defaults)
+        assert (chat["enable_thinking"], "chat_template_kwargs" in chat) == (False, False)
+
+
 # ---- the command ----
 
 
