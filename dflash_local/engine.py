@@ -375,10 +375,11 @@ class Engine(Inspection):
         """
         self._raise_if_closed()
         conversation = MarkedConversation(body.get("messages"), self.abilities, sources)
-        text = chat_body({**body, "messages": conversation.messages})
+        marked = {**body, "messages": conversation.messages}
+        text = chat_body(marked)
         conversation.check(text)
         applied = self._native.chat_apply(None, text)
-        conversation.ignored += self._unshown_names({**body, "messages": conversation.messages}, applied["prompt"])
+        conversation.ignored += self._unshown_names(marked, applied["prompt"])
         return ChatPrompt.of(applied, conversation)
 
     def _unshown_names(self, body: Mapping[str, Any], prompt: str) -> list[str]:

@@ -27,6 +27,15 @@ class Projection:
     scale: float | None = None
     softcap: float | None = None
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., classes] of rows [..., n_embd], float32, without corrections."""
+        logits = (hidden.to(self.rows.dtype) @ self.rows.T).float()
+        if self.scale is not None:
+            logits = logits * self.scale
+        if self.softcap is not None:
+            logits = torch.tanh(logits / self.softcap) * self.softcap
+        return logits
+
 
 def cross_entropy(
     hidden: Tensor, head: Projection, own: Tensor, wanted: Tensor, shares: Tensor
@@ -60,11 +69,7 @@ def _part(
     head: Projection, hidden: Tensor, own: Tensor, wanted: Tensor, shares: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Entropy, log-probability of `own`, likeliest class, and the entropy's gradient [n, n_embd]."""
-    logits = (hidden.to(head.rows.dtype) @ head.rows.T).float()
-    if head.scale is not None:
-        logits *= head.scale
-    if head.softcap is not None:
-        logits = torch.tanh(logits / head.softcap) * head.softcap
+    logits = head.logits(hidden)
     capped = None if head.softcap is None else 1 - (logits / head.softcap) ** 2
     guess = logits.argmax(-1)
     log_probs = logits.add_(head.corrections).log_softmax(-1)

@@ -126,8 +126,7 @@ class Objective:
             entropy = -(shares * log_probs.gather(-1, places)).sum(-1)
             guess = logits.detach().argmax(-1)
         else:
-            c = self._config
-            head = Projection(classes.head, classes.corrections, c.logit_scale, c.logit_softcap)
+            head = self._projection(classes)
             rows = (hidden.flatten(0, -2), head, own_places.flatten(), places.flatten(0, -2), shares.flatten(0, -2))
             entropy, own, guess = (x.view(own_places.shape) for x in cross_entropy(*rows))
         weights = self.weights(own.detach(), wanted.counts) * counts
@@ -145,18 +144,16 @@ class Objective:
 
     def logits(self, hidden: Tensor, before: Tensor, classes: Classes) -> Tensor:
         """[..., classes], float32, with the Markov head's part."""
-        c = self._config
-        logits = hidden.to(classes.head.dtype) @ classes.head.T
-        logits = logits.float()
-        if c.logit_scale is not None:
-            logits = logits * c.logit_scale
-        if c.logit_softcap is not None:
-            logits = torch.tanh(logits / c.logit_softcap) * c.logit_softcap
-        if isinstance(c.kind, DSpark):
+        logits = self._projection(classes).logits(hidden)
+        if isinstance(self._config.kind, DSpark):
             head = self._network.markov_head
             rows = self._draft_rows(classes.tokens)
             logits = logits + (head.markov_w1(before) @ head.markov_w2(rows).T).float()
         return logits
+
+    def _projection(self, classes: Classes) -> Projection:
+        c = self._config
+        return Projection(classes.head, classes.corrections, c.logit_scale, c.logit_softcap)
 
     def _draft_rows(self, tokens: Tensor) -> Tensor:
         """Rows of tables that have one for each draft token."""
