@@ -49,6 +49,7 @@ def convert(
     output: Path | str,
     *,
     outtype: str = "f16",
+    fc_type: str | None = None,
     ggml: RowQuantizer | None = None,
     origin: tuple[str, str] | None = None,
     progress: Progress | None = None,
@@ -56,19 +57,22 @@ def convert(
     """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
 
     Matrices get `outtype` (one of OUTTYPES; a type of smaller blocks where a row does not divide), vectors and
-    convolution kernels stay float32, and the fusion of the taps is bfloat16 or float32. Types below 8 bits need `ggml`:
-    `dflash_local.native.quantize_rows`. `origin`: repository and commit of a checkpoint from the Hub, stored in the
-    GGUF. Peak memory does not depend on the size of the checkpoint. `output` is written in full or not at all.
-    Raises ConvertError (checkpoint, output) or ModelError (target); `field` names the tensor or key.
+    convolution kernels stay float32, and the fusion of the taps is `fc_type` (one of FC_TYPES), or bfloat16 or float32.
+    Types below 8 bits need `ggml`: `dflash_local.native.quantize_rows`. `origin`: repository and commit of a checkpoint
+    from the Hub, stored in the GGUF. Peak memory does not depend on the size of the checkpoint. `output` is written in
+    full or not at all. Raises ConvertError (checkpoint, output) or ModelError (target); `field` is the tensor or key.
     """
-    chosen = find_outtype(outtype)
+    chosen = find_outtype(outtype, fc_type)
     if chosen.needs_ggml and ggml is None:
         raise ConvertError(
-            f"outtype {outtype!r} is quantized by ggml", field="outtype", hint="give ggml=native.quantize_rows"
-        )
+            f"{' and '.join(filter(None, (outtype, fc_type)))}: ggml itself must quantize", field="outtype",
+            hint="give ggml=native.quantize_rows",
+        )  # fmt: skip
     checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
     check_output(path, [*part_paths(model.path), *(tensor.path for tensor in checkpoint.tensors.values())])
     checkpoint, config, specs = _understand(checkpoint, model)
+    if fc_type and not any(spec.wide for spec in specs):
+        raise ConvertError(f"a {config.title} has no fc to be {fc_type}", field="fc_type", hint="leave out --fc-type")
     outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, chosen, ggml) for spec in specs]
 
     keys = _metadata(config, model, origin[0].rpartition("/")[2] if origin else checkpoint.directory.resolve().name)

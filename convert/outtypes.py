@@ -8,7 +8,7 @@ by row (embeddings, codebooks) stay at 8 bits: ggml's get_rows lacks k-quants on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from gguf import GGMLQuantizationType as Type
 
 from dflash_local.errors import ConvertError
 
+from . import FC_TYPES
 from .kinds import KINDS
 from .tensor_spec import TensorSpec
 
@@ -38,17 +39,20 @@ _SMALLER_BLOCKS = {
 
 @dataclass(frozen=True)
 class Outtype:
-    """A choice of `--outtype`: the type of most matrices, and the file type for the metadata."""
+    """A choice of `--outtype`: the type of most matrices, and the file type for the metadata; and of `--fc-type`: that
+    of `fc`, where a row has whole blocks of it (None: as precise as bfloat16)."""
 
     matrix: Type
     file_type: LlamaFileType
+    fc: Type | None = None
 
     def of(self, spec: TensorSpec, dtype: str | None = None) -> Type:
         """The type in which a tensor is written; `dtype` is its type in the checkpoint."""
         if spec.type is not None:
             return spec.type
         if spec.wide:
-            return self._wide(dtype)
+            asked = None if self.fc is None else whole_blocks(self.fc, spec.shape[-1])
+            return self._wide(dtype) if asked in (None, Type.F16) else asked
         kind = self.matrix
         if kind in _BELOW_8_BITS and spec.name in _TABLES:
             kind = Type.Q8_0
@@ -69,7 +73,7 @@ class Outtype:
     @property
     def needs_ggml(self) -> bool:
         """Whether ggml itself must quantize rows: the gguf package has no k-quants."""
-        return self.matrix in _BELOW_8_BITS
+        return self.matrix in _BELOW_8_BITS or self.fc in _BELOW_8_BITS
 
 
 _TABLES = {"token_embd.weight", *(name for kind in KINDS for name in kind.tables)}
@@ -93,11 +97,15 @@ OUTTYPES = {
 }
 
 
-def find_outtype(name: str) -> Outtype:
-    """Raises ConvertError for an unknown name."""
+def find_outtype(name: str, fc_type: str | None = None) -> Outtype:
+    """The choice of these names of OUTTYPES and FC_TYPES. Raises ConvertError for an unknown one."""
     if name not in OUTTYPES:
         raise ConvertError(f"unknown outtype {name!r}", field="outtype", hint=f"use one of {', '.join(OUTTYPES)}")
-    return OUTTYPES[name]
+    if fc_type is None:
+        return OUTTYPES[name]
+    if fc_type not in FC_TYPES:
+        raise ConvertError(f"fc cannot be {fc_type!r}", field="fc_type", hint=f"use one of {', '.join(FC_TYPES)}")
+    return replace(OUTTYPES[name], fc=OUTTYPES[fc_type].matrix)
 
 
 def quantized(rows: npt.NDArray[np.float32], kind: Type, name: str, ggml: RowQuantizer | None) -> npt.NDArray[Any]:

@@ -62,12 +62,21 @@ def requantize(
     metadata, stored = read_model(source)
     if metadata.get("general.architecture", Value(u32(0).type, b"")).data != ARCH.encode():
         raise ConvertError(f"{source.name} is not a drafter of architecture {ARCH!r}", field="general.architecture")
+    if outtype and (name := next((name for name, one in stored.items() if _is_quantized(one)), None)):
+        raise ConvertError(
+            f"{source.name} is quantized already: {name!r} is {stored[name].type.name}", field=name,
+            hint="give the drafter in f32, f16 or bf16, or its checkpoint",
+        )  # fmt: skip
     tensors = dict(_reduced(stored, head, source.name) if head else _all_rows(stored))
     outputs = [_output_tensor(name, rows, outtype, ggml) for name, rows in tensors.items()]
     if outtype:
         metadata["general.file_type"] = u32(outtype.file_type)
         metadata["general.quantization_version"] = u32(GGML_QUANT_VERSION)
     return write_drafter(output, metadata, outputs, progress)
+
+
+def _is_quantized(tensor: StoredGgufTensor) -> bool:
+    return len(tensor.shape) == 2 and tensor.name not in _KEPT and tensor.type not in _FLOATS | {Type.I64}
 
 
 @dataclass(frozen=True)

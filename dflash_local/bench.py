@@ -262,7 +262,7 @@ def read_prompts(path: Path) -> list[dict[str, Any]]:
         RequestError: the file cannot be read, is empty, or a line is neither.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # JSON may hold other separators of lines
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read {path}: {error}", param="prompts") from None
     prompts = []

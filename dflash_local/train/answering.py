@@ -33,8 +33,10 @@ def answer_all(
     until prompts and answers have nearly `n_most` tokens, for whose hidden states the disk has room."""
     known = [] if not workspace.answers.exists() else _whole(workspace)
     done = {(text.key, text.round) for text in known}
+    # Where the time does not last for all, those that are answered are of all kinds; their keys are hashes.
+    in_turn = sorted(examples, key=lambda example: example.key)
     wanted = [
-        (example, number) for number in range(settings.n_rounds()) for example in examples
+        (example, number) for number in range(settings.n_rounds()) for example in in_turn
         if (example.key, number) not in done
     ]  # fmt: skip
     n_all, n_tokens, begin = len(wanted) + len(done), 0, time.monotonic()
@@ -94,7 +96,7 @@ def _answers(
 
 
 def _submit(engine: Engine, example: Example, number: int, settings: TrainSettings) -> tuple[float, Generation]:
-    temperature = settings.temperature(number)
+    temperature = settings.temperature(number, int(example.key[:8], 16))
     assert temperature is not None
     seed = (int(example.key[:8], 16) + 7919 * number + settings.seed) % (1 << 31)
     n_most = min(settings.n_predict, settings.length - len(example.tokens))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,9 +176,6 @@ def all_tokens(texts: Sequence[TappedText], *, prompts: bool) -> npt.NDArray[np.
     return np.unique(np.concatenate(parts)).astype(np.int64)
 
 
-def groups(batch_anchors: int, micro: int) -> Iterator[int]:
-    """Texts of each part of a step over which gradients are summed."""
-    left = max(1, round(batch_anchors / GROUP))
-    while left > 0:
-        yield min(left, micro)
-        left -= micro
+def part_size(n_texts: int, most: int) -> int:
+    """Texts of each part of a step of `n_texts`: at most so many, and as many in all parts."""
+    return next(size for size in range(min(most, n_texts), 0, -1) if n_texts % size == 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ _NEW_MARKOV = (MARKOV, "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
 @dataclass(frozen=True)
 class DrafterFile:
     """`keys` are all keys of the GGUF; `settings` the same as the authors' config.json; `values` the numbers of trained
-    tensors by their checkpoint names; `frozen` the other tensors by their GGUF names."""
+    tensors by their checkpoint names; `frozen` the other tensors by their GGUF names. `n_ff_before`: the units of each
+    feed-forward part before they were `narrowed`."""
 
     config: DrafterConfig
     settings: dict[str, Any]
@@ -52,6 +53,7 @@ class DrafterFile:
     specs: list[TensorSpec]
     values: dict[str, npt.NDArray[np.float32]]
     frozen: dict[str, StoredGgufTensor] = field(default_factory=dict)
+    n_ff_before: int | None = None
 
     @property
     def kind(self) -> str:
@@ -101,13 +103,36 @@ class DrafterFile:
         config, specs = _new_form(settings, target)
         return config, {spec.source: spec.shape for spec in specs if spec.name not in _FROZEN}
 
+    def narrowed(self, n_ff: int, target: Target) -> DrafterFile:
+        """The same with feed-forward parts of `n_ff` units, fewer than it has: of each layer those that can write most,
+        by the product of the norms of their row of gate and up and their column of down."""
+        values = dict(self.values)
+        for layer in range(self.config.n_layer):
+            gate, up, down = (f"layers.{layer}.mlp.{part}_proj.weight" for part in ("gate", "up", "down"))
+            norms = [np.linalg.norm(values[name], axis=axis) for name, axis in ((gate, 1), (up, 1), (down, 0))]
+            kept = np.sort(np.argsort(-np.prod(norms, axis=0), kind="stable")[:n_ff])
+            values |= {gate: values[gate][kept], up: values[up][kept], down: values[down][:, kept]}
+        settings = {**self.settings, "intermediate_size": n_ff}
+        config, specs = _understood(settings, target, {spec.name for spec in self.specs})
+        return replace(
+            self, config=config, settings=settings, keys={**self.keys, f"{ARCH}.feed_forward_length": u32(n_ff)},
+            specs=specs, values=values, n_ff_before=self.config.n_ff,
+        )  # fmt: skip
+
     # ---- writing ----
 
     def write(
-        self, path: Path, values: Values, outtype: str, history: Mapping[str, Any], ggml: RowQuantizer | None = None
+        self,
+        path: Path,
+        values: Values,
+        outtype: str,
+        history: Mapping[str, Any],
+        ggml: RowQuantizer | None = None,
+        *,
+        fc_type: str | None = None,
     ) -> None:
         """Write the drafter with these values as a GGUF, whole or not at all. Raises ConvertError."""
-        chosen = find_outtype(outtype)
+        chosen = find_outtype(outtype, fc_type)
         keys = {**self.keys, HISTORY: string(json.dumps(history))}
         keys["general.file_type"] = u32(chosen.file_type)
         keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)

@@ -118,7 +118,7 @@ class Load:
 def load_of(settings: TrainSettings) -> Load:
     """Raises the errors of reading the target, the drafter and the prompts."""
     target = Target.read(settings.model)
-    prompts, recorded = read_data(settings.data)
+    prompts, recorded = read_data(settings.data, settings.work)
     with tempfile.TemporaryDirectory() as folder:
         drafter = DrafterSize.of(settings, target, initial_file(settings, target, Path(folder)))
     config = drafter.config
@@ -191,7 +191,7 @@ def estimate(settings: TrainSettings) -> Iterator[str]:
     most = 60 * settings.minutes if settings.minutes else math.inf
     load = load.within(ANSWER_SHARE * most, rates, settings.slots)
     micro = settings.micro or 4
-    times = load.seconds(rates, settings.slots, settings.epochs)
+    times = load.seconds(rates, settings.slots, settings.n_epochs)
     others = sum(times.values()) - times["fit"]
     times["fit"] = min(times["fit"], max(most - others, LEAST_FIT * most))
     yield f"target: {load.target_params / 1e9:.2f} billion parameters, {file_size_text(load.target_bytes)}"

@@ -46,12 +46,12 @@ class Examples:
     recorded: list[Text]
 
 
-def read_data(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[Text]]:
-    """The prompts and the recorded texts of files and of all .jsonl and .txt files in folders. An assistant's last
-    message is left out: the target answers itself. Raises RequestError."""
+def read_data(paths: Iterable[Path], work: Path) -> tuple[list[dict[str, Any]], list[Text]]:
+    """The prompts and the recorded texts of files and of all .jsonl and .txt files in folders, without those of the run
+    itself, in `work`. An assistant's last message is left out: the target answers itself. Raises RequestError."""
     prompts: list[dict[str, Any]] = []
     texts: list[Text] = []
-    for path in _files(paths):
+    for path in _files(paths, work.resolve()):
         if _is_record(path):
             texts += _without_media(path, read_texts(path))
         else:
@@ -59,13 +59,16 @@ def read_data(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[Text]]:
     return prompts, texts
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def _files(paths: Iterable[Path], work: Path) -> Iterator[Path]:
     for path in paths:
         if not path.is_dir():
             yield path
             continue
         # A record that nobody has asked anything is empty.
-        found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.stat().st_size)
+        found = sorted(
+            file for file in path.rglob("*")
+            if file.suffix in _SUFFIXES and file.stat().st_size and work not in file.resolve().parents
+        )  # fmt: skip
         if not found:
             raise RequestError(f"{path} holds no .jsonl or .txt file", param="--data")
         yield from found
@@ -104,9 +107,9 @@ def _without_answer(prompt: dict[str, Any]) -> dict[str, Any]:
     return prompt
 
 
-def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int) -> list[Example]:
-    """The prompts as the engine's chat template renders them, each once; those of more than `n_most` tokens are left
-    out. Raises RequestError that names a prompt the template refuses."""
+def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int, param: str = "--data") -> list[Example]:
+    """The prompts of `param` as the engine's chat template renders them, each once; those of more than `n_most` tokens
+    are left out. Raises RequestError that names a prompt the template refuses."""
     examples: dict[str, Example] = {}
     for number, prompt in enumerate(prompts, 1):
         try:
@@ -116,22 +119,26 @@ def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int) ->
             else:
                 tokens, media = engine.tokenize(prompt["prompt"]), ()
         except RequestError as error:
-            raise RequestError(f"prompt {number}: {error.message}", param="--data", hint=error.hint) from None
+            raise RequestError(f"{param}, prompt {number}: {error.message}", param=param, hint=error.hint) from None
         key = key_of(tokens, media)
         if 0 < len(tokens) <= n_most:
             examples.setdefault(key, Example(key, prompt, tokens))
     if not examples:
         raise RequestError(
-            f"no prompt of --data has {n_most} tokens or fewer", param="--data", hint="raise --length, or cut them"
+            f"no prompt of {param} has {n_most} tokens or fewer", param=param, hint="raise --length, or cut them"
         )
     return list(examples.values())
 
 
-def recorded_examples(texts: Sequence[Text]) -> list[Example]:
-    """The prompts of recorded texts, each once. Raises RequestError if there are none."""
+def recorded_examples(texts: Sequence[Text], n_most: int) -> list[Example]:
+    """The prompts of recorded texts, each once, of at most `n_most` tokens. Raises RequestError if there are none."""
     if not texts:
         raise RequestError("--data holds no prompts and no recorded answers", param="--data")
-    prompts = {text.key: text.prompt for text in texts}
+    prompts = {text.key: text.prompt for text in texts if len(text.prompt) <= n_most}
+    if not prompts:
+        raise RequestError(
+            f"no recorded prompt of --data has {n_most} tokens or fewer", param="--data", hint="raise --length"
+        )
     return [Example(key, {"tokens": tokens}, tokens) for key, tokens in prompts.items()]
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dflash_local.convert.gguf_metadata import StoredGgufTensor
 from dflash_local.errors import DFlashError
-from dflash_local.train.batches import GROUP, EmbeddingTable, Sampler, all_tokens, groups, token_counts
+from dflash_local.train.batches import GROUP, EmbeddingTable, Sampler, all_tokens, part_size, token_counts
 from dflash_local.train.drafter_file import DrafterFile
 from dflash_local.train.low_rank import add_low_rank
 from dflash_local.train.mtp_file import MtpFile
@@ -70,7 +70,7 @@ def bf16_helps(device: torch.device) -> bool:
     """Is bfloat16 faster? On GPUs that have it, yes; on a CPU it is measured, since without instructions for it, it is
     many times slower."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type != "cpu":
         return False
 
@@ -124,7 +124,8 @@ class Fit:
         )
         self._objective = Objective(self.network, settings.goal, settings.weights)
         self._head = self._make_head(texts, target)
-        self._micro = settings.micro or (4 if device.type == "cpu" else 32)
+        self._n_texts = max(1, round(settings.batch / GROUP))  # of a step, in parts over which gradients are summed
+        self._n_parts = self._n_texts // part_size(self._n_texts, settings.micro or (4 if device.type == "cpu" else 32))
         self.sampler = self._make_sampler(texts, target)
         self.rate = rate_of(settings, file)
         self.step = self.n_batches = 0
@@ -146,22 +147,20 @@ class Fit:
         tokens = all_tokens(texts, prompts=is_mtp)
         mask = None if is_mtp else mask_row(self.file, rows) * scale
         table = EmbeddingTable(tokens, rows.of(tokens) * scale, mask, c.n_vocab, self._device)
-        n_texts = max(1, round(self._settings.batch / GROUP))
         return Sampler(
             texts, block_size=c.block_size, anchor_first=c.samples_from_anchor, mask_token=c.mask_token,
-            embedding=table, n_texts=min(self._micro, n_texts), seed=self._settings.seed, device=self._device,
+            embedding=table, n_texts=self._n_texts // self._n_parts, seed=self._settings.seed, device=self._device,
         )  # fmt: skip
 
     @property
-    def n_steps(self) -> int:
-        """Steps of all epochs."""
-        per_step = len(list(groups(self._settings.batch, self._micro)))
-        return max(1, math.ceil(self._settings.epochs * self.sampler.per_epoch / per_step))
+    def n_steps(self) -> float:
+        """Steps of all epochs; infinite where only time bounds them."""
+        return max(1, self._settings.n_epochs * self.sampler.per_epoch / self._n_parts)
 
     @property
     def n_anchors(self) -> int:
         """Anchors so far."""
-        return self.step * max(1, round(self._settings.batch / GROUP)) * GROUP
+        return self.step * self._n_texts * GROUP
 
     def precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(self._device.type, torch.bfloat16) if self._bf16 else nullcontext()
@@ -181,13 +180,12 @@ class Fit:
         rate *= (1 - _LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))) + _LEAST_RATE
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        parts = list(groups(self._settings.batch, self._micro))
         self._optimizer.zero_grad(set_to_none=True)
         entropy = chain = 0.0
-        for _ in parts:
+        for _ in range(self._n_parts):
             loss, e, c = self.loss(self.n_batches)
-            (loss / len(parts)).backward()
-            entropy, chain = entropy + e / len(parts), chain + c / len(parts)
+            (loss / self._n_parts).backward()
+            entropy, chain = entropy + e / self._n_parts, chain + c / self._n_parts
             self.n_batches += 1
         nn.utils.clip_grad_norm_(self._parameters, _CLIP)
         self._optimizer.step()
@@ -309,7 +307,13 @@ def run_fit(
     with fit.saved_at_the_end(workspace.checkpoint):
         while (done := share()) < 1:
             begin = time.monotonic()
-            fit.advance(done)
+            try:
+                fit.advance(done)
+            except torch.cuda.OutOfMemoryError:
+                raise DFlashError(
+                    "the fit needs more memory than the GPU has",
+                    hint="--micro N, half of what it was (32), takes less, and the fit goes on with the same --batch",
+                ) from None
             now = time.monotonic()
             fit.count(now - begin)
             if now - last_word > 1 or fit.step == 1:

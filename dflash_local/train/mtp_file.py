@@ -84,7 +84,8 @@ class MtpFile(DrafterFile):
         _check_tensors(path, layer, specs)
         values = {spec.source: layer[spec.name].numbers() for spec in specs}
         frozen = {name: of_target[name] for name in (EMBEDDINGS, HEAD, _NORM) if name in of_target}
-        return cls(config, {}, _with_layer(keys, target), specs, values, frozen, layer, form.gated)
+        keys = _with_layer(keys, target)
+        return cls(config, {}, keys, specs, values, frozen, stored=layer, gated=form.gated)
 
     def write_stored(self, path: Path) -> None:
         """Write the layer to go on from, as it is. Raises ConvertError."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from dflash_local.convert import OUTTYPES
+from dflash_local.convert import FC_TYPES, OUTTYPES
 from dflash_local.errors import RequestError
 from dflash_local.option import Option, options_of
 
@@ -44,7 +45,8 @@ def _number(
 class TrainSettings:
     """All settings of a run, each with its flag.
 
-    `init` None: a new drafter. With `init`, the settings of a new one must be None or agree with it. `taps` are Hugging
+    `init` None: a new drafter. With `init`, the settings of a new one must be None or agree with it, but for
+    `feed_forward`, which may be less. `taps` are Hugging
     Face layer ids. `minutes` bounds the whole run, `epochs` the fit: how often each token of an answer is an anchor.
     """
 
@@ -80,7 +82,8 @@ class TrainSettings:
         NEW_DRAFTER, 2, 64, "tokens of a block, the known one counted", default_text="16, mtp 8"
     )
     feed_forward: int | None = _number(
-        NEW_DRAFTER, 16, 1 << 20, "inner width of its feed-forward parts: less learns and drafts faster",
+        NEW_DRAFTER, 16, 1 << 20,
+        "inner width of its feed-forward parts: less learns and drafts faster, and what --init has more is cut off",
         default_text="the target's, at most four times its width",
     )  # fmt: skip
     taps: tuple[int, ...] | None = _option(
@@ -106,7 +109,10 @@ class TrainSettings:
     )
     shard_mib: int = _number(TEXT, 1, 1 << 16, "size of the files with hidden states", 256)
 
-    epochs: float = _number(FIT, 0.01, 1e6, "how often each token is learned from", 4.0)
+    epochs: float | None = _number(
+        FIT, 0.01, 1e6, "how often each token is learned from",
+        default_text="4; with --minutes as often as there is time for",
+    )  # fmt: skip
     rate: float | None = _number(FIT, 1e-8, 1.0, "highest learning rate", metavar="R", default_text="by the drafter")
     batch: int = _number(FIT, 1, 1 << 20, "anchors of a step", 128)
     micro: int = _number(
@@ -126,20 +132,24 @@ class TrainSettings:
     evaluations: int = _number(FIT, 0, 1000, "measurements on the way", 2)
     budget: int = _number(FIT, 2, 64, "nodes of the trees with which AL is measured", 16)
     outtype: str = _option("type of the result's matrices", "q8_0", group=FIT, choices=OUTTYPES)
+    fc_type: str | None = _option(
+        "type of the projection that reads the hidden states", group=FIT, choices=FC_TYPES,
+        default_text="bf16, or f32 as the matrices",
+    )  # fmt: skip
     seed: int = _number(FIT, 0, 1 << 62, default=1)
 
     device: Literal["auto", "cpu", "cuda", "mps"] = _option("where torch computes", "auto", group=MACHINE)
     threads: int | None = _number(MACHINE, 1, 4096, "CPU threads", names=("-t", "--threads"), default_text="all cores")
     engine: dict[str, Any] = field(default_factory=dict)  # further arguments of Engine: devices, layers on the GPU
 
-    def temperature(self, number: int) -> float | None:
-        """Of round `number` of answers: one after the other, 0 only once, since it always gives the same; None: there
-        is no such round."""
+    def temperature(self, number: int, first: int = 0) -> float | None:
+        """Of round `number` of a prompt's answers: one after the other, beginning with the `first`, so that each round
+        has all of them; 0 only once, since it always gives the same; None: there is no such round."""
         n_rounds = self.rounds or (_MOST_ROUNDS if self.minutes else len(self.temperatures))
         if number >= n_rounds:
             return None
         if number < len(self.temperatures):
-            return self.temperatures[number]
+            return self.temperatures[(number + first) % len(self.temperatures)]
         drawn = [value for value in self.temperatures if value > 0]
         return drawn[(number - len(self.temperatures)) % len(drawn)] if drawn else None
 
@@ -152,6 +162,11 @@ class TrainSettings:
     def continues(self) -> bool:
         """Is there something to go on from?"""
         return self.init is not None or self.kind == "mtp"
+
+    @property
+    def n_epochs(self) -> float:
+        """How often each token is learned from, at most."""
+        return self.epochs or (math.inf if self.minutes else _EPOCHS)
 
     def n_rounds(self) -> int:
         """Answers to each prompt, at most."""
@@ -191,7 +206,7 @@ class TrainSettings:
             )
         unfit = {
             "layers": self.layers, "feed_forward": self.feed_forward, "taps": self.taps, "hf": self.hf,
-            "draft_vocab": self.draft_vocab,
+            "draft_vocab": self.draft_vocab, "fc_type": self.fc_type,
         }  # fmt: skip
         for name in (name for name, value in unfit.items() if value):
             raise RequestError(
@@ -204,6 +219,7 @@ class TrainSettings:
 
 
 _MOST_ROUNDS = 16
+_EPOCHS = 4.0
 
 
 def flag(name: str) -> str:

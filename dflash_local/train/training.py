@@ -25,7 +25,7 @@ from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.answering import answer_all
 from dflash_local.train.draft_vocabulary import enough_tokens, may_be_reduced, write_reduced
-from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, spread_taps
+from dflash_local.train.drafter_file import DrafterFile, Values, choose_mask_token, spread_taps
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import (
     N_SLOTS,
@@ -33,6 +33,7 @@ from dflash_local.train.evaluation import (
     SERVED_RUNS,
     Evaluation,
     Served,
+    acceptance_length,
     answer_seconds,
     measure_alone,
     measure_served,
@@ -113,13 +114,16 @@ def _check(settings: TrainSettings) -> None:
     output = settings.output
     if output.is_dir() or not output.parent.is_dir():
         raise RequestError(f"cannot write {output}: not a file in an existing folder", param="-o")
-    if output.resolve() == settings.model.resolve():
-        raise RequestError(f"{output} is the target", param="-o", hint="give another file name to -o")
+    for path, what in ((settings.model, "the target"), (settings.init, "the drafter to go on from")):
+        if path and output.resolve() == path.resolve():
+            raise RequestError(f"{output} is {what}", param="-o", hint="give another file name to -o")
+    for path in settings.checks:
+        read_prompts(path)
     if settings.merge is not None:
         check_output(settings.merge, (settings.model, output))
     if settings.hf and settings.hf.exists() and any(settings.hf.iterdir()):
         raise RequestError(f"{settings.hf} is not empty", param="--hf", hint="name a new folder")
-    find_outtype(settings.outtype)
+    find_outtype(settings.outtype, settings.fc_type)
 
 
 @dataclass
@@ -136,6 +140,9 @@ class _Run:
         self.target = Target.read(s.model)
         self.init = initial_file(s, self.target, self.workspace.folder)
         self._check_init()
+        if self.init and self.init.n_ff_before:
+            n_ff, before = self.init.config.n_ff, self.init.n_ff_before
+            self.watcher.note(f"each feed-forward part of {s.init} keeps {n_ff} of its {before} units")
         self.before_now = sum(self.workspace.state["seconds"].values())
         self.examples = self._answer()
         texts, shards = self._tap()
@@ -181,12 +188,12 @@ class _Run:
         if s.mmproj:
             begin_settings["mmproj"] = identity(s.mmproj)
         workspace.begin("answer", begin_settings)
-        prompts, recorded = read_data(s.data)
+        prompts, recorded = read_data(s.data, s.work)
         check_targets(recorded, identity(s.model))
         self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
         drafter = self._init_gguf() if s.slots < _MANY_SLOTS else None
         with self._engine(drafter, n_slots=s.slots, length=s.length, warmup=True) as engine:
-            found = self._examples(engine, prompts) if prompts else recorded_examples(recorded)
+            found = self._examples(engine, prompts) if prompts else recorded_examples(recorded, self._longest_prompt)
             learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
             learned = learned if prompts else []  # what is recorded is answered
             workspace.state["held_out"] = [example.key for example in held_out]
@@ -221,8 +228,13 @@ class _Run:
     def _layout(self) -> Layout:
         return Layout(self.layers, self.target.n_embd, self.settings.n_likeliest)
 
+    @property
+    def _longest_prompt(self) -> int:
+        """Tokens of a prompt that leaves room for an answer."""
+        return self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
+
     def _examples(self, engine: Engine, prompts: Sequence[dict[str, Any]]) -> list[Example]:
-        n_most = self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
+        n_most = self._longest_prompt
         examples = tokenized(engine, prompts, n_most)
         if len(examples) < len(prompts):
             left_out = len(prompts) - len(examples)
@@ -262,9 +274,9 @@ class _Run:
         begun_with = {
             "init": None if s.init is None else identity(s.init), "kind": file.kind, "layers": file.config.n_layer,
             "block": file.block, "only": s.only, "rank": s.rank, "goal": s.goal, "weights": s.weights, "rate": s.rate,
-            "batch": s.batch, "micro": s.micro, "head_rows": s.head_rows, "seed": s.seed,
+            "batch": s.batch, "head_rows": s.head_rows, "seed": s.seed,
         }  # fmt: skip
-        if s.feed_forward is not None and self.init is None:  # folders of earlier versions say nothing of it
+        if s.feed_forward is not None and (self.init is None or self.init.n_ff_before):  # else the drafter says it
             begun_with["feed_forward"] = s.feed_forward
         workspace.begin("fit", begun_with)
         what = f"a {file.config.kind.name} drafter of {file.config.n_layer} layers"
@@ -278,7 +290,7 @@ class _Run:
         state = workspace.state
         state.setdefault("evaluations", [])
         if not state["evaluations"]:
-            state["checks"] = {path.name: [None, None] for path in s.checks}
+            state["checks"] = {}
             with workspace.timed("measure"), fit.parked():
                 self._measure_init(state)
         run_fit(fit, workspace, s, self._fit_seconds, self.watcher, self._evaluate)
@@ -313,15 +325,18 @@ class _Run:
         with self._measuring_engine(drafter, warmup=True) as engine:
             runs, served = measure_alone(engine, held_out, budget), measure_served(engine, held_out, budget)
         evaluation = Evaluation.of(runs, 0.0, 0, self._minutes())
-        checked = {path.name: [self._check_al(drafter, path), None] for path in self.settings.checks}
+        checked = {str(path.resolve()): [self._check_al(drafter, path), None] for path in self.settings.checks}
         self._count_measured((1 + SERVED_RUNS) * len(held_out))
         state["checks"], state["before"] = checked, vars(served)
         state["evaluations"].append(evaluation.to_json())
         self.watcher.note(f"AL of the drafter to go on from: {evaluation.al:.2f} with {budget} nodes")
 
     def _check_al(self, drafter: Path, path: Path) -> float:
-        prompts = [Example("", prompt, []) for prompt in read_prompts(path)]
-        return Evaluation.of(self._alone(drafter, prompts), 0, 0, 0).al
+        with self._measuring_engine(drafter, warmup=False) as engine:
+            prompts = tokenized(engine, read_prompts(path), self.settings.length, "--check")
+            runs = measure_alone(engine, prompts, self.settings.budget)
+        self._count_measured(len(runs))
+        return acceptance_length(runs)
 
     def _alone(self, drafter: Path, examples: Sequence[Example]) -> list[Run]:
         with self._measuring_engine(drafter, warmup=False) as engine:
@@ -344,19 +359,23 @@ class _Run:
         begin = time.monotonic()
         candidate = workspace.folder / "candidate.gguf"
         values = {name: value.numpy() for name, value in fit.network.numbers().items()}
-        fit.file.write(candidate, values, s.outtype, self._history(fit, None), _quantizer(s.outtype))
+        self._write(candidate, fit, values, None)
         with fit.parked():
             runs = self._alone(candidate, self.examples.held_out)
         evaluation = Evaluation.of(runs, share, fit.step, self._minutes())
         best = max((e["al"] for e in self._own_evaluations()), default=0.0)
         if evaluation.al > best or not workspace.best.exists():
-            fit.file.write(workspace.best, values, s.outtype, self._history(fit, evaluation), _quantizer(s.outtype))
+            self._write(workspace.best, fit, values, evaluation)
             if s.hf:
                 fit.file.write_checkpoint(workspace.folder / "best-hf", values)
         candidate.unlink()
         state["evaluations"].append(evaluation.to_json())
         workspace.add_seconds("measure", time.monotonic() - begin)
         self.watcher.note(f"AL on held-out prompts after {fit.step} steps: {evaluation.al:.2f}")
+
+    def _write(self, path: Path, fit: Fit, values: Values, evaluation: Evaluation | None) -> None:
+        s, history = self.settings, self._history(fit, evaluation)
+        fit.file.write(path, values, s.outtype, history, _quantizer(s.outtype, s.fc_type), fc_type=s.fc_type)
 
     def _fit_seconds(self) -> float | None:
         """What the whole run's minutes leave for the fit; None: there is no such bound."""
@@ -407,6 +426,7 @@ class _Run:
             "temperatures": list(s.temperatures),
             "kind": fit.file.kind,
             "only": s.only,
+            "feed_forward": fit.file.config.n_ff,
             "goal": s.goal,
             "weights": s.weights,
             "rate": fit.rate,
@@ -425,7 +445,7 @@ class _Run:
         with workspace.timed("measure"), fit.parked():
             chosen, served = self._choose_head(file, fit.token_counts)
             for path in s.checks:
-                state["checks"].setdefault(path.name, [None, None])[1] = self._check_al(chosen, path)
+                state["checks"].setdefault(str(path.resolve()), [None, None])[1] = self._check_al(chosen, path)
         workspace.save()
         check_gguf(chosen)
         with whole_file(s.output) as out, chosen.open("rb") as written:
@@ -439,7 +459,7 @@ class _Run:
             evaluations=[Evaluation(**{**e, "depths": tuple(e["depths"])}) for e in state["evaluations"]],
             before=Served(**state["before"]) if state.get("before") else None,
             after=served,
-            checks={name: (pair[0], pair[1]) for name, pair in state["checks"].items()},
+            checks={_check_name(path, s.checks): tuple(state["checks"][str(path.resolve())]) for path in s.checks},
             course=vars(fit.course),
             history=self._history(fit, None),
             seconds={**state["seconds"], "fit": fit.seconds},
@@ -493,8 +513,13 @@ class _Run:
         return path
 
 
-def _quantizer(outtype: str) -> RowQuantizer | None:
-    if not find_outtype(outtype).needs_ggml:
+def _check_name(path: Path, paths: Sequence[Path]) -> str:
+    """A file's name, or its path where another one has the same name."""
+    return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
+
+
+def _quantizer(outtype: str, fc_type: str | None) -> RowQuantizer | None:
+    if not find_outtype(outtype, fc_type).needs_ggml:
         return None
     from dflash_local.native import quantize_rows
 

@@ -24,7 +24,7 @@ from dflash_local.words import file_size_text
 STAGES = ("answer", "tap", "fit")
 _FORMAT = 1
 _KEPT_EVERY = 60.0  # seconds after which the time of a stage is written down, so that a kill loses less
-_DROPPED = {"texts"}  # settings that earlier versions kept of a stage, and that may change
+_DROPPED = {"texts", "micro"}  # settings that earlier versions kept of a stage, and that may change
 
 
 class Workspace:

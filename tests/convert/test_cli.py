@@ -80,7 +80,10 @@ def test_a_gguf_of_another_dialect(
     assert main(["convert", "their-dflash.gguf", "--target", str(target)]) == 0
     assert "already" in capsys.readouterr().out
     assert not Path("their-dflash-dflash.gguf").exists()
-    for flags in (["--outtype", "q8_0"], ["--outtype", "f16"], ["--draft-vocab", "8"], ["--corpus", "text"]):
+    for flags in (
+        ["--outtype", "q8_0"], ["--outtype", "f16"], ["--fc-type", "q8_0"], ["--draft-vocab", "8"],
+        ["--corpus", "text"],
+    ):  # fmt: skip
         assert main([*command, *flags]) == 1
         assert f"{flags[0]} is for checkpoints: a GGUF keeps its weights" in capsys.readouterr().err
     with pytest.raises(SystemExit):

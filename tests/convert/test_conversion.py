@@ -247,6 +247,16 @@ def test_outtypes(tmp_path: Path, target: Path, outtype: str, tolerance: float) 
     assert written["output_norm.weight"][0] == written["blk.0.ffn_conv_base"][0] == "F32"
 
 
+def test_what_fuses_the_taps_has_a_type_of_its_own(tmp_path: Path, target: Path) -> None:
+    written = samples.read_tensors(converted(tmp_path, target, samples.config(), outtype="f16", fc_type="q8_0"))
+    assert (written["fc.weight"][0], written["blk.0.ffn_up.weight"][0]) == ("Q8_0", "F16")
+    fc = samples.tensors(samples.CONFIG)["fc.weight"]
+    np.testing.assert_allclose(dequantize(written["fc.weight"][1], GGMLQuantizationType.Q8_0), fc, atol=0.04)
+    with pytest.raises(ConvertError, match="fc cannot be 'f16'") as caught:
+        converted(tmp_path, target, samples.config(), fc_type="f16")
+    assert caught.value.field == "fc_type"
+
+
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
 @pytest.mark.parametrize("outtype", ["f32", "bf16", "f16", "q8_0"])
 def test_what_fuses_the_taps_is_never_float16(tmp_path: Path, target: Path, dtype: str, outtype: str) -> None:

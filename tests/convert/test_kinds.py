@@ -68,6 +68,8 @@ def test_shares_of_taps_stay_float32(tmp_path: Path, target: Path) -> None:
     written = samples.read_tensors(converted(tmp_path, target, DFLARE, dflare_tensors(), outtype="q8_0"))
     assert written["layer_fusion.weight"][0] == "F32"
     assert written["blk.0.attn_k_ctx.weight"][0] == "Q8_0"
+    with pytest.raises(ConvertError, match="a DFlare drafter has no fc to be q8_0"):
+        converted(tmp_path, target, DFLARE, dflare_tensors(), fc_type="q8_0")
 
 
 def test_interleaved_rotation_of_context_keys(tmp_path: Path, target: Path) -> None:

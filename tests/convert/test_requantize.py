@@ -63,6 +63,23 @@ def test_type_of_a_tensor(outtype: str, name: str, columns: int, kind: str) -> N
     assert find_outtype(outtype).of(TensorSpec(name, (4, columns))).name == kind
 
 
+@pytest.mark.parametrize(
+    ("fc_type", "columns", "kind"),
+    [
+        (None, 512, "BF16"),
+        ("f32", 512, "F32"),
+        ("q8_0", 512, "Q8_0"),
+        ("q4_k", 512, "Q4_K"),
+        ("q4_k", 96, "Q5_0"),
+        ("q4_k", 40, "BF16"),
+    ],
+)
+def test_type_of_the_fusion(fc_type: str | None, columns: int, kind: str) -> None:
+    fc = TensorSpec("fc.weight", (4, columns), wide=True)
+    assert find_outtype("q8_0", fc_type).of(fc, "BF16").name == kind
+    assert find_outtype("q8_0", fc_type).needs_ggml == (fc_type == "q4_k")
+
+
 @pytest.mark.parametrize("outtype", ["q4_0", "q4_k", "q2_k", "iq4_nl"])
 def test_converting_and_requantizing_give_the_same_file(
     tmp_path: Path, target: Path, checkpoint: Path, outtype: str
@@ -78,6 +95,14 @@ def test_converting_and_requantizing_give_the_same_file(
     keys = samples.read_keys(tmp_path / "again.gguf")
     assert keys == samples.read_keys(tmp_path / "direct.gguf")
     assert keys["general.file_type"] == TYPES[outtype].file_type
+
+
+def test_what_is_quantized_is_not_quantized_again(tmp_path: Path, target: Path, checkpoint: Path) -> None:
+    """All types would be the same file, by other names."""
+    convert(checkpoint, target, tmp_path / "q8_0.gguf", outtype="q8_0")
+    with pytest.raises(ConvertError, match=r"q8_0\.gguf is quantized already: '.*' is Q8_0"):
+        requantize(tmp_path / "q8_0.gguf", tmp_path / "again.gguf", find_outtype("bf16"))
+    requantize(tmp_path / "q8_0.gguf", tmp_path / "again.gguf", None)
 
 
 def answers(drafter: Path | None) -> list[Completion]:

@@ -71,6 +71,30 @@ def test_folder_comes_back(name: str, pocket: dict[str, Path], target_f32: Path,
         np.testing.assert_allclose(again.values[source], values, atol=1e-6, rtol=1 / 128)
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_units_that_write_nothing_are_cut_first(name: str, pocket: dict[str, Path], tmp_path: Path) -> None:
+    """Units that do not gate, read or write: without them the drafter is what it was, and loads."""
+    target = Target.read(pocket["target"])
+    file = DrafterFile.read(pocket[name], target, tmp_path)
+    n_ff, places = file.config.n_ff, np.random.default_rng(1)
+    wide = dict(file.values)
+    for layer in range(file.config.n_layer):
+        at = np.sort(places.integers(0, n_ff, 33))
+        for number, part in enumerate(("gate", "up", "down")):
+            units = places.standard_normal((33, file.config.n_embd))
+            units[number::3] = 0  # each unit has zeros in one of its matrices
+            source, is_down = f"layers.{layer}.mlp.{part}_proj.weight", part == "down"
+            wide[source] = np.insert(wide[source], at, units.T if is_down else units, int(is_down))
+    narrow = replace(file, values=wide).narrowed(n_ff, target)
+    for source, values in file.values.items():
+        np.testing.assert_array_equal(narrow.values[source], values)
+    narrower = file.narrowed(n_ff - 32, target)
+    narrower.write(tmp_path / "narrower.gguf", narrower.values, "f16", {})
+    assert read_metadata(tmp_path / "narrower.gguf")["dflash.feed_forward_length"].data == n_ff - 32
+    with engine_f32(pocket["target"], tmp_path / "narrower.gguf", n_ctx=128) as engine:
+        assert engine.generate(TOKENS, max_tokens=8, temperature=0).tokens
+
+
 @pytest.mark.parametrize("kind", ["dflash", "dflash2", "dspark"])
 def test_new_drafter_loads(kind: str, pocket: dict[str, Path], tmp_path: Path) -> None:
     """A drafter that knows nothing has the shape of its target and runs."""

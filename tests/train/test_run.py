@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +25,7 @@ import torch
 
 from dflash_local import Engine
 from dflash_local.cli import main
-from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.native import check_gguf
 from dflash_local.train.drafter_file import HISTORY
@@ -205,6 +207,67 @@ def test_more_later(settings: Make, tmp_path: Path) -> None:
     assert result.evaluations[-1].step == result.history["steps"] > 2 * first.history["steps"]
     again = settings(epochs=1.6, data=asked.data, evaluations=0)
     assert train(again, Watcher()).evaluations[-1].step > result.history["steps"]
+
+
+def test_what_there_is_time_for_is_of_all_kinds(settings: Make, tmp_path: Path) -> None:
+    """Prompts of all files and all temperatures are among the first answers; each prompt has each temperature once."""
+    files = (tmp_path / "a.txt", tmp_path / "b.txt")
+    for file in files:
+        file.write_text("".join(f"What is {n} plus {n + len(file.name)}? ({file.stem})\n" for n in range(12)))
+    asked = settings(data=files, temperatures=(0.0, 0.7), n_predict=8, slots=1)
+    train(asked, Watcher())
+    texts = list(read_texts(asked.work / "answers.jsonl"))
+    with Engine(asked.model, n_ctx=256, n_threads=1, warmup=False) as engine:
+        first = [engine.detokenize(text.prompt) for text in texts[:8]]
+    assert len({"(a)" in text for text in first}) == len({text.temperature for text in texts[:8]}) == 2
+    of: dict[str, list[float]] = {}
+    for text in texts:
+        of.setdefault(text.key, []).append(text.temperature)
+    assert all(sorted(found) == [0.0, 0.7] for found in of.values())
+
+
+def test_a_folder_that_holds_the_run_gives_no_answers_of_its_own(settings: Make, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(settings().data[0], data / "prompts.jsonl")
+    asked = settings(data=(data,), work=data / "run", output=data / "new.gguf")
+    train(asked, Watcher())
+    listener = Listener()
+    train(asked, listener)
+    assert not listener.work and len(list(read_texts(asked.work / "answers.jsonl"))) == N_LEARNED
+
+
+def test_the_gpus_memory_is_told_and_less_is_taken(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflash_local.train.fitting import Fit
+
+    def full(self: Fit, done: float) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit, "advance", full)
+        with pytest.raises(DFlashError, match="the fit needs more memory than the GPU has") as caught:
+            train(settings(batch=64), Watcher())
+    assert caught.value.hint and caught.value.hint.startswith("--micro N")
+    assert train(settings(batch=64, micro=1), Watcher()).history["steps"] > 0
+
+
+def test_time_alone_bounds_a_fit_with_minutes(settings: Make) -> None:
+    assert settings(epochs=None).n_epochs == 4
+    assert settings(epochs=None, minutes=5.0).n_epochs == math.inf
+    assert settings(epochs=2.0, minutes=5.0).n_epochs == 2
+
+
+def test_prompts_to_check_are_read_first_and_fit(settings: Make, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"cannot read .*none\.txt"):
+        train(settings(checks=(tmp_path / "none.txt",)), Watcher())
+    others = [tmp_path / name / "same.txt" for name in "ab"]
+    for path, text in zip(others, ("What is 3 + 4?\n" + 900 * "long ", "What is 3 + 5?\n"), strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
+    result = train(settings(checks=tuple(others)), Watcher())
+    assert [*result.checks] == [str(path) for path in others]  # they have one name
+    assert all(before and after for before, after in result.checks.values())
+    assert train(settings(), Watcher()).checks == {}
 
 
 def test_all_measurements_are_counted(settings: Make) -> None:
@@ -391,11 +454,26 @@ def test_from_nothing(kind: str, settings: Make) -> None:
             train(replace(asked, feed_forward=width), Watcher())
 
 
+def test_a_drafter_becomes_narrower(settings: Make, tmp_path: Path) -> None:
+    """It goes on from the units that write most, and the result and its folder have that many."""
+    asked = settings(feed_forward=64, hf=tmp_path / "folder", fc_type="q4_0")
+    result = train(asked, Watcher())
+    metadata, tensors = read_model(asked.output)
+    assert metadata["dflash.feed_forward_length"].data == 64 and tensors["fc.weight"].type.name == "Q4_0"
+    assert json.loads((tmp_path / "folder" / "config.json").read_text())["intermediate_size"] == 64
+    check_drafter(asked)
+    assert result.best.al > 1.2
+    with pytest.raises(RequestError, match="begun with --feed-forward 64, and now it is nothing"):
+        train(replace(asked, feed_forward=None, hf=None), Watcher())
+
+
 def test_disagreeing_flags(settings: Make) -> None:
     with pytest.raises(RequestError, match="--layers 4 disagrees"):
         train(settings(layers=4), Watcher())
-    with pytest.raises(RequestError, match="--feed-forward 96 disagrees"):
-        train(settings(feed_forward=96), Watcher())
+    with pytest.raises(RequestError, match="--feed-forward 8192 disagrees"):
+        train(settings(feed_forward=8192), Watcher())
+    with pytest.raises(RequestError, match="is the drafter to go on from"):
+        train(settings(output=settings().init), Watcher())
     with pytest.raises(RequestError, match="--only"):
         settings(init=None, only="fc")
     with pytest.raises(RequestError, match="--epochs"):

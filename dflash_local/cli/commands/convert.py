@@ -15,7 +15,7 @@ from dflash_local.cli.flags.named_models import local_header, local_target
 from dflash_local.cli.flags.values import count, numbers
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
-from dflash_local.convert import OUTTYPES
+from dflash_local.convert import FC_TYPES, OUTTYPES
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class ConvertFlags(HubFlags):
         metavar="OUT",
     )
     outtype: str | None = flag("--outtype", f"type of the matrices (default: {_OUTTYPE})", choices=OUTTYPES)
+    fc_type: str | None = flag(
+        "--fc-type",
+        "type of the projection that reads the hidden states (default: bf16, or f32 as the matrices)",
+        choices=FC_TYPES,
+    )
     target_layer_ids: tuple[int, ...] | None = flag(
         "--target-layer-ids",
         "the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names none",
@@ -105,14 +110,16 @@ def _convert_checkpoint(args: ConvertFlags) -> int:
         raise RequestError("--draft-vocab and --corpus need each other", param="--draft-vocab")
     outtype = args.outtype or _OUTTYPE
     ggml: RowQuantizer | None = None
-    if find_outtype(outtype).needs_ggml:
+    if find_outtype(outtype, args.fc_type).needs_ggml:
         from dflash_local.native import quantize_rows
 
         ggml = quantize_rows
     output = args.output or Path(f"{args.drafter.resolve().name}-{outtype}.gguf")
     with Progress(quiet=args.quiet) as progress, _target(args) as target:
         head = _head(target, args.corpus, args.draft_vocab) if args.corpus and args.draft_vocab else None
-        conversion = convert(args.drafter, target, output, outtype=outtype, ggml=ggml, progress=progress)
+        conversion = convert(
+            args.drafter, target, output, outtype=outtype, fc_type=args.fc_type, ggml=ggml, progress=progress
+        )
         if head:
             conversion = _reduced(conversion, head)
     _print(conversion, outtype)
@@ -159,12 +166,14 @@ def _reduced(conversion: Conversion, head: ReducedHead) -> Conversion:
 def _rewrite_gguf(args: ConvertFlags) -> int:
     from dflash_local.convert.relabel import relabel
 
-    for name, value in (("--outtype", args.outtype), ("--draft-vocab", args.draft_vocab), ("--corpus", args.corpus)):
-        if value is not None:
+    for name in ("outtype", "fc_type", "draft_vocab", "corpus"):
+        if getattr(args, name) is not None:
+            flag_name = "--" + name.replace("_", "-")
             raise RequestError(
-                f"{name} is for checkpoints: a GGUF keeps its weights as they are",
-                param=name,
-                hint="leave it out, and use 'dflash-local quantize' afterwards",
+                f"{flag_name} is for checkpoints: a GGUF keeps its weights as they are",
+                param=flag_name,
+                hint="leave it out, and "
+                + ("convert the checkpoint" if name == "fc_type" else "use 'dflash-local quantize' afterwards"),
             )
     with local_header(args.target, args) as target:
         relabelling = relabel(args.drafter, target, args.target_layer_ids, non_causal=args.non_causal)

@@ -71,11 +71,15 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: QuantizeFlags) -> int:
+    from dflash_local.convert.gguf_parts import part_paths
+    from dflash_local.convert.writer import check_output
     from dflash_local.trials import recommended, run_trials, table
 
     if args.draft_vocabs and not args.corpus:
         raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
     target = local_target(args.target, args)
+    if args.output:
+        check_output(args.output, (*part_paths(target), args.drafter))
     prompts, sampling = prompts_of(args), steady_sampling(args)
 
     def load(drafter: Path | None) -> Engine:
