@@ -60,6 +60,16 @@ class HTTPError(DFlashError):
         self.type = type or _TYPES.get(status, "invalid_request_error")
 
 
+class Cancelled(HTTPError):
+    """An answer was cancelled by the name of its stream (`recordings/`), or because its client left."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "the request was cancelled", code="cancelled")
+
+
+CANCELLED = Cancelled()
+
+
 class ClientLeft(HTTPError):
     """The client no longer waits for the answer."""
 

@@ -11,11 +11,12 @@ from contextlib import aclosing, asynccontextmanager
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dflash_local.errors import DFlashError
+from dflash_local.errors import DFlashError, again
 from dflash_local.generation import Chunk, Completion, Generation
 from dflash_local.server.connected import beside, disconnected
 from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.formats.reply import Body, Reply
+from dflash_local.server.http_errors import CANCELLED, Cancelled
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ async def merged(generations: Sequence[Generation]) -> AsyncGenerator[tuple[int,
 async def events(
     reply: Reply, generations: Sequence[Generation], n_prompts: int, *, include_usage: bool
 ) -> AsyncGenerator[list[Body], None]:
-    """The stream's events, those of one pass together."""
+    """The stream's events, those of one pass together. Raises Cancelled."""
     begun: set[int] = set()
     completions: dict[int, Completion] = {}
     async with aclosing(merged(generations)) as items:
@@ -85,6 +86,8 @@ async def events(
                 bodies = chunk_bodies(reply, index, item, is_first=is_first)
                 if item.progress is None:
                     begun.add(index)
+            elif item.finish_reason == "cancelled":  # what there is must not look like a whole answer
+                raise again(CANCELLED)
             else:
                 completions[index] = item
                 bodies = [*(reply.begin(index) if is_first else ()), *reply.end(index, item)]
@@ -140,6 +143,8 @@ class EventStream(Response):
                 try:
                     async for bodies in stream:
                         await self._send(send, self._frames(bodies))
+                except Cancelled as error:
+                    await self._send(send, self._frames(self._reply.failure(error)))
                 except Exception as error:
                     log.error("a stream failed: %s", error, exc_info=not isinstance(error, DFlashError))
                     await self._send(send, self._frames(self._reply.failure(error)))

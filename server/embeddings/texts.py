@@ -32,11 +32,17 @@ def _text(item: Any, name: str, param: str) -> Text:
         return item
     if isinstance(item, list) and item and all(type(part) is int or isinstance(part, str) for part in item):
         return item
+    if isinstance(item, dict) and (key := _other_key(item, "role", "content", "prompt_string", "multimodal_data")):
+        raise RequestError(f"{name}.{key:.40} is not known here", param=param, hint="leave it out")
     if isinstance(item, dict) and "content" in item:
         return _content(item["content"], f"{name}.content", param)
     if isinstance(item, dict) and "prompt_string" in item and not item.get("multimodal_data"):
         return _text(item["prompt_string"], f"{name}.prompt_string", param)
     raise RequestError(f"{name} must be {SHAPES}", param=param)
+
+
+def _other_key(item: dict[str, Any], *known: str) -> str | None:
+    return next((str(key) for key in item if key not in known), None)
 
 
 def _content(parts: Any, name: str, param: str) -> str:
@@ -48,5 +54,7 @@ def _content(parts: Any, name: str, param: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind != "text" or not isinstance(part.get("text"), str):
             raise RequestError(f"{name}[{index}] must be of type text: this model reads nothing else", param=param)
+        if key := _other_key(part, "type", "text"):
+            raise RequestError(f"{name}[{index}].{key:.40} is not known here", param=param, hint="leave it out")
         texts.append(part["text"])
     return "".join(texts)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from dflash_local.errors import RequestError
-from dflash_local.server.fields.fields import Fields, Mapped, Policy
+from dflash_local.server.fields.fields import Fields, Mapped, Part, Policy
 from dflash_local.server.fields.generation_fields import VerboseFields
 from dflash_local.server.fields.probs import ChatProbFields
 
@@ -161,11 +161,11 @@ def _thinking(value: Any) -> Mapping[str, Any]:
         raise RequestError(f"thinking must be an object whose type is enabled or disabled, got {value!r:.80}")
     read = ("type", "budget_tokens") if value["type"] == "enabled" else ("type",)
     rest = {f".{name}": inner for name, inner in value.items() if name not in read}
-    chosen: dict[str, Any] = (
-        {} if value["type"] in ("adaptive", "auto") else {"enable_thinking": value["type"] == "enabled"}
-    )
-    if value["type"] == "enabled" and value.get("budget_tokens") is not None:
-        chosen["reasoning_budget_tokens"] = value["budget_tokens"]
+    chosen: dict[str, Part] = {}
+    if value["type"] in ("enabled", "disabled"):
+        chosen["enable_thinking"] = Part("type", value["type"] == "enabled")
+    if value["type"] == "enabled":
+        chosen["reasoning_budget_tokens"] = Part("budget_tokens", value.get("budget_tokens"))
     return {**rest, **chosen}
 
 
@@ -173,4 +173,4 @@ def _reasoning(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise RequestError(f"reasoning must be an object, got {value!r:.80}")
     names = {"effort": "reasoning_effort", "max_tokens": "reasoning_budget_tokens", "enabled": "enable_thinking"}
-    return {names.get(name, f".{name}"): inner for name, inner in value.items()}
+    return {names.get(name, f".{name}"): Part(name, inner) for name, inner in value.items()}

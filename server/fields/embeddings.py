@@ -97,6 +97,14 @@ class RerankRequest(Fields):
         """Whether the body is in the terms of text-embeddings-inference."""
         return self.documents is None and self.texts is not None
 
+    def idle(self) -> list[str]:
+        """Fields that were sent and change nothing."""
+        of_tei, others = ("texts", "return_text"), ("return_documents",)
+        names = [name for name in (others if self.is_tei else of_tei) if getattr(self, name)]
+        given = (self.texts if self.is_tei else self.documents) or []
+        keys = {key for item in given if isinstance(item, dict) for key in item if key != "text"}
+        return names + [f"{'texts' if self.is_tei else 'documents'}[].{key}" for key in sorted(keys)]
+
     def pairs(self) -> tuple[str, list[str]]:
         """The query and the documents.
 

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, get_origin
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from typing_extensions import Self
@@ -24,11 +24,18 @@ MAX_LOGGED = 256  # different names that the log ever shows
 Kind = Literal["read", "mapped", "harmless", "refused"]
 
 
+class Part(NamedTuple):
+    """A value that `Mapped.to` took from a key of an object: clients know it by the names of both."""
+
+    key: str
+    value: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Mapped:
     """A field that stands for others: `to` makes them from its value, under any of their names; `help` says which.
 
-    A name that begins with a dot is an unknown part of the value.
+    A value may be a `Part`. A name that begins with a dot is an unknown part of the value.
     """
 
     help: str
@@ -192,9 +199,12 @@ class _Reader:
     def read(self, body: Mapping[str, Any], mapped_from: str | None = None) -> None:
         rules = self._model.RULES
         for name, value in body.items():
+            sent = mapped_from or name
+            if isinstance(value, Part):
+                sent, value = f"{sent}.{value.key}", value.value
             if value is None:
                 continue
-            rule, sent = rules.get(name), mapped_from or name
+            rule = rules.get(name)
             if rule is not None and value in self._model.POLICY.nothing.get(rule.target or name, ()):
                 continue
             if rule is None or (mapped_from and rule.mapped):
@@ -205,7 +215,8 @@ class _Reader:
                 try:
                     self.read(rule.mapped.to(value), sent)
                 except RequestError as error:
-                    raise error.at(sent, error.message) from None
+                    is_part = (error.param or "").startswith(f"{sent}.")
+                    raise (error if is_part else error.at(sent, error.message)) from None
             elif rule.refused is not None and value not in rule.refused.unless:
                 raise RequestError(f"{sent}: {rule.refused.why}", param=sent)
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.derived import OptionFields, SamplingFields
-from dflash_local.server.fields.fields import Fields, Mapped, Policy, Refused
+from dflash_local.server.fields.fields import Fields, Mapped, Part, Policy, Refused
 from dflash_local.server.fields.prediction import Prediction
 
 MAX_CHOICES = 128
@@ -70,7 +70,7 @@ class GenerationFields(OptionFields, SamplingFields):
                 "vLLM's: its json, choice and grammar", lambda value: _structured("structured_outputs", value)
             ),
             "format": Mapped('Ollama\'s: "json" or a JSON schema', lambda value: _ollama_format("format", value)),
-            "options": Mapped("Ollama's: fields of this body", lambda value: _object("options", value)),
+            "options": Mapped("Ollama's: fields of this body", lambda value: _options(value)),
         },
         harmless={
             "user": "users are not distinguished",
@@ -126,6 +126,10 @@ def _object(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _options(value: Any) -> Mapping[str, Part]:
+    return {name: Part(name, inner) for name, inner in _object("options", value).items()}
+
+
 def _schema(name: str, value: Any) -> Any:
     """A JSON schema, which vLLM takes as text too."""
     if isinstance(value, str):
@@ -146,17 +150,19 @@ def _choice(name: str, value: Any) -> Mapping[str, Any]:
 
 def _structured(name: str, value: Any) -> Mapping[str, Any]:
     fields: dict[str, Any] = {}
-    for key, inner in _object(name, value).items():
-        if inner is None or inner is False or inner in ("", []):
-            continue
+    items = _object(name, value).items()
+    given = {key: inner for key, inner in items if not (inner is None or inner is False or inner in ("", []))}
+    if len(forms := [key for key in given if key in ("json", "json_object", "choice", "grammar")]) > 1:
+        raise RequestError(f"{name} asks for {forms[0]} and {forms[1]}: leave one out", param=f"{name}.{forms[1]}")
+    for key, inner in given.items():
         if key == "json":
-            fields["json_schema"] = _schema(f"{name}.json", inner)
+            fields["json_schema"] = Part(key, _schema(f"{name}.json", inner))
         elif key == "json_object":
-            fields["json_schema"] = {"type": "object"}
+            fields["json_schema"] = Part(key, {"type": "object"})
         elif key == "choice":
-            fields |= _choice(f"{name}.choice", inner)
+            fields["grammar"] = Part(key, _choice(f"{name}.choice", inner)["grammar"])
         elif key == "grammar":
-            fields["grammar"] = inner
+            fields["grammar"] = Part(key, inner)
         elif key in ("regex", "structural_tag", "whitespace_pattern"):
             raise RequestError(f"{name}.{key} is not supported: use json, choice or grammar", param=name)
         else:

@@ -198,12 +198,15 @@ def _read_assistant_block(block: Item, transcript: Transcript) -> None:
     if kind == "thinking":
         if thoughts := block.text("thinking") or unseal(block.text("signature")):
             transcript.think(thoughts)
+        elif block.text("signature"):
+            block.ignore("thinking")  # Anthropic's, of which only the signature was shown
         block.finish("signature", "cache_control")
     elif kind == "redacted_thinking":
         if thoughts := unseal(block.text("data")):
             transcript.think(thoughts)
         else:
             block.ignore("redacted_thinking")  # Anthropic encrypted it
+        block.finish("cache_control")
     elif kind == "tool_use":
         transcript.call(block.need("id", str), block.need("name", str), block.get("input", dict) or {})
         block.finish("cache_control", "caller", "toolset_name")
@@ -261,7 +264,7 @@ def _joined(block: Item, *parts: str) -> str:
 _READERS: dict[str, Callable[[Item], str]] = {
     "text": lambda block: _joined(block, block.need("text", str)),
     "search_result": _search_result,
-    "tool_reference": lambda block: block.need("tool_name", str),  # it was found; all tools are in the prompt anyway
+    "tool_reference": lambda block: _joined(block, block.need("tool_name", str)),  # all tools are in the prompt anyway
     "compaction": _summary,  # of what came before
     "document": _document,
 }
@@ -374,6 +377,7 @@ def _tools(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
         chosen["tool_choice"] = {"type": "function", "function": {"name": choice.name or ""}}
     else:
         chosen["tool_choice"] = {"any": "required"}.get(choice.type, choice.type)
+        ignored += ["tool_choice.name"] * (choice.name is not None)
     if choice.disable_parallel_tool_use is not None:
         chosen["parallel_tool_calls"] = not choice.disable_parallel_tool_use
     return chosen

@@ -211,7 +211,8 @@ class OllamaChatRequest(OllamaFields):
             chat["tools"] = _tools(self.tools)
         choice: Any = self.tool_choice
         if isinstance(choice, Mapping) and "name" in choice:  # as OpenAI's responses have it
-            choice = {"type": "function", "function": {"name": choice["name"]}}
+            rest = {key: value for key, value in choice.items() if key != "name"}
+            choice = {"type": "function", "function": {"name": choice["name"]}, **rest}
         if choice is not None:
             chat["tool_choice"] = choice
         return self._become(ChatRequest, chat, strict=strict)
@@ -342,7 +343,7 @@ def _conversation(messages: Any) -> list[Any]:
         if not isinstance(message, Mapping):
             raise RequestError(f"messages[{place}] must be an object, got {message!r:.80}", param=f"messages[{place}]")
         message = {"content": "", **{name: value for name, value in message.items() if value is not None}}
-        if "tool_name" in message:
+        if message.get("role") == "tool" and "name" not in message and "tool_name" in message:
             message["name"] = message.pop("tool_name")
         if isinstance(calls := message.get("tool_calls"), list):
             message["tool_calls"] = [_call(call, f"call_{place}_{index}") for index, call in enumerate(calls)]

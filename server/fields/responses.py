@@ -242,13 +242,19 @@ def _read_message(item: Item, transcript: Transcript) -> None:
 
 
 def _read_reasoning(item: Item, transcript: Transcript) -> None:
-    thoughts = "".join(part.text("text") for part in item.items("content"))
+    thoughts = "".join(map(_thought, item.items("content")))
     thoughts = thoughts or unseal(item.text("encrypted_content")) or ""
     if thoughts:
         transcript.think(thoughts)
-    elif item.text("encrypted_content"):
+    elif item.text("encrypted_content") or bool(item.get("summary", list)):
         item.ignore("reasoning")  # another server's
     item.finish("id", "summary", "status", "encrypted_content", "internal_chat_message_metadata_passthrough")
+
+
+def _thought(part: Item) -> str:
+    text = part.text("text")
+    part.finish("type")
+    return text
 
 
 def _text(part: Item) -> str:
@@ -378,8 +384,9 @@ def _choice(choice: Any, names: set[str], ignored: list[str]) -> tuple[Any, set[
     item = Item(choice, "tool_choice", ignored)
     kind = item.need("type", str)
     if kind == "allowed_tools":
-        allowed = {_chosen(tool, names) for tool in item.items("tools")}
-        return item.text("mode") or "auto", allowed
+        allowed, mode = {_chosen(tool, names) for tool in item.items("tools")}, item.text("mode") or "auto"
+        item.finish()
+        return mode, allowed
     return {"type": "function", "function": {"name": _chosen(item, names)}}, None
 
 
@@ -389,6 +396,7 @@ def _chosen(item: Item, names: set[str]) -> str:
     name = ToolName(item.need("name", str), item.get("namespace", str)).chat
     if name not in names:
         raise item.refusal("name", f"{name!r:.80} is not among the tools")
+    item.finish()
     return name
 
 

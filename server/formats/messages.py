@@ -22,7 +22,6 @@ class MessagesReply(Reply):
     Args:
         n_prompt: tokens of the prompt, for the stream's first event.
         stops: the client's stop sequences, without the template's own.
-        max_tokens: what the client allowed.
         count: tokens of an answer up to the end of a part of its text.
         hide_thoughts: a block of thoughts is empty except for its signature, which brings them back.
     """
@@ -37,13 +36,12 @@ class MessagesReply(Reply):
         *,
         n_prompt: int,
         stops: Sequence[str],
-        max_tokens: int,
         count: Callable[[str, Completion], int],
         hide_thoughts: bool,
     ) -> None:
         super().__init__(model)
         self._parser = parser
-        self._n_prompt, self._stops, self._max_tokens, self._hide = n_prompt, stops, max_tokens, hide_thoughts
+        self._n_prompt, self._stops, self._hide = n_prompt, stops, hide_thoughts
         self._count = count
         self._n_blocks = 0
         self._open = ""  # the kind of the last block, while it may grow
@@ -198,8 +196,7 @@ class MessagesReply(Reply):
         if chat.finish_reason == "tool_calls":
             return "tool_use", None
         if chat.finish_reason == "length":
-            full = self._max_tokens < 0 or len(completion.tokens) < self._max_tokens
-            return ("model_context_window_exceeded" if full else "max_tokens"), None
+            return ("model_context_window_exceeded" if completion.truncated else "max_tokens"), None
         if completion.stopped_by in self._stops:
             return "stop_sequence", completion.stopped_by
         return "end_turn", None

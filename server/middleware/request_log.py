@@ -51,6 +51,7 @@ class RequestLog(HTTPMiddleware):
             level = logging.DEBUG if polled else logging.INFO
             if log.isEnabledFor(level):
                 log.log(level, "%s", _line(scope, status, time.monotonic() - began))
+            scope["state"].pop("generations", None)  # a connection that waits for its next request keeps the scope
 
 
 def _line(scope: Scope, status: int, seconds: float) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.http_errors import HTTPError, error_response
+from dflash_local.server.http_errors import CANCELLED, OLLAMA, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
+from dflash_local.server.route_path import route_path
 
-CANCELLED = HTTPError(400, f"the request was cancelled by its {HEADER}", code="cancelled")
+_LONG = 1 << 16  # bytes of a body that are not read on the event loop
 
 
 class Recorder(HTTPMiddleware):
@@ -24,7 +26,7 @@ class Recorder(HTTPMiddleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = Headers(scope=scope).get(HEADER) if scope["method"] == "POST" else None
-        if not name:
+        if not name or route_path(scope).startswith(OLLAMA):  # whose streams are none of events
             await self._app(scope, receive, send)
             return
         request = _Recorded(name, self._recordings, receive, send)
@@ -58,9 +60,10 @@ class _Recorded:
         if message["type"] == "http.request":
             self._body.append(message.get("body", b""))
             if not message.get("more_body"):
-                if _streams(b"".join(self._body)):
-                    self._recording = self._recordings.begin(self._name)
+                body = b"".join(self._body)
                 self._body.clear()
+                if await asyncio.to_thread(_streams, body) if len(body) > _LONG else _streams(body):
+                    self._recording = self._recordings.begin(self._name)
         return message
 
     async def send(self, message: Message) -> None:
@@ -77,7 +80,7 @@ class _Recorded:
             kind = Headers(raw=message["headers"]).get("content-type", "")
             if kind.startswith("text/event-stream"):
                 recording.begin()
-        elif recording.began and message.get("body"):
+        elif recording.began and message.get("body") and not recording.cancelled.is_set():
             recording.append(message["body"])
 
     def close(self) -> None:

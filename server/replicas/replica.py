@@ -57,11 +57,14 @@ class Replica:
         task.add_done_callback(lambda _task: sent.put_nowait(None))
         try:
             while (message := await sent.get()) is not None:
-                messages = [message]
-                while not sent.empty() and (more := sent.get_nowait()) is not None:
-                    messages.append(more)
+                messages, ended = [message], False
+                while not (ended or sent.empty()):
+                    if (more := sent.get_nowait()) is None:
+                        ended = True
+                    else:
+                        messages.append(more)
                 yield messages
-                if _is_last(messages[-1]):
+                if ended or _is_last(messages[-1]):
                     break
             if task.done():
                 task.result()

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from dflash_local.errors import DFlashError
 from dflash_local.server.connected import beside, while_connected
 from dflash_local.server.encoding import encode
+from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.formats.events import EVENTS, NDJSON, STREAM_HEADERS, STREAMS
 from dflash_local.server.formats.ollama import empty_part
 from dflash_local.server.http_errors import OLLAMA, ClientLeft, api_at
@@ -98,6 +99,8 @@ class Forwarded(Response):
         if self._begun and response.status_code != 200:
             await self._end(scope, send, await response.aread())
             return
+        if self._begun and (names := response.headers.get(IGNORED)) and not route_path(scope).startswith(OLLAMA):
+            await self._send(send, f": {IGNORED}: {names}\n\n".encode())  # the headers are sent
         if not self._begun:
             self._begun = True
             headers = [(name.lower(), value) for name, value in response.headers.raw]

@@ -58,6 +58,7 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
         """Scores of documents for a query, best first."""
         reranker = service.reranker
         query, documents = body.pairs()
+        body.ignore(body.idle(), strict=service.settings.strict_fields)
         answer = await while_connected(request.receive, reranker.rerank(query, documents))
         return JSON(ranking(answer, body, documents, body.model or reranker.options.name))
 

@@ -39,7 +39,6 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
                 parsers[0],
                 n_prompt=generations[0].request.n_prompt,
                 stops=fields.options["stop"],
-                max_tokens=fields.options["max_tokens"],
                 count=partial(service.engine.tokens_through, generation=generations[0]),
                 hide_thoughts=body.hides_thoughts,
             )

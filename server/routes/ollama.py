@@ -137,9 +137,12 @@ class Ollama:
     async def _without_prompt(
         self, request: Request, body: OllamaChatRequest | OllamaGenerateRequest, clock: Clock
     ) -> Response:
-        """Nothing to answer: the model is to be loaded, which it is by now, or to be freed."""
+        """Nothing to answer: the model is to be loaded, which it is by now, or to be freed. Nothing else has an
+        effect."""
         convert = body.completion if isinstance(body, OllamaGenerateRequest) and body.is_plain else body.chat
         await self._read(convert)  # for its refusals
+        idle = [name for name in body.given() if name not in ("model", "stream", "keep_alive", "prompt", "messages")]
+        body.ignore(idle, strict=self._service.settings.strict_fields)
         if body.unloads and not self._service.life.sleep.soon():
             raise not_supported("the model stays loaded: start the server with --sleep-idle-seconds to let it sleep")
         reason = "unload" if body.unloads else "load"

@@ -94,6 +94,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.remove(self)
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn does not after a reset, and its timer holds the last answer
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -5,7 +5,7 @@ what its requests say.
 
 The model's name says how it loads: `broken` ends with an error, `slow` waits for the file `go` beside the socket.
 Bodies may say: `wait` (for this file, before the answer or after the first event), `events` (a stream of so many, one
-each 20 ms), `die` (end at once). Every answer tells what was asked.
+each 20 ms, with what was `ignored`), `die` (end at once). Every answer tells what was asked.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
+        if "ignored" in body:
+            self.send_header("X-DFlash-Ignored", body["ignored"])
         self.end_headers()
         try:
             for number in range(body["events"]):

@@ -275,6 +275,14 @@ def test_rerank_shapes(server: Live) -> None:
         assert all(item["document"]["text"] == documents[item["index"]] for item in answer["results"])
     assert server.http.post("/rerank", json={**body, "documents": [{"text": "the dog"}]}).status_code == 200
     assert len(server.http.post("/rerank", json={**body, "top_n": 99}).json()["results"]) == 3
+    both = {**body, "documents": [{"text": "a", "title": "b"}], "texts": ["c"], "return_text": True}
+    lost = server.http.post("/rerank", json=both)
+    assert lost.headers["X-DFlash-Ignored"] == "texts, return_text, documents[].title"
+    part = {"content": [{"type": "text", "text": "a cat", "novel": 1}]}
+    refused = server.http.post("/v1/embeddings", json={"input": part})
+    assert (refused.status_code, refused.json()["error"]["message"].partition(" (")[0]) == (
+        400, "input.content[0].novel is not known here",
+    )  # fmt: skip
     tei = server.http.post("/rerank", json={"query": "cat", "texts": documents, "return_text": True}).json()
     assert [item["text"] for item in tei] == [documents[item["index"]] for item in tei]
     scores = [item["score"] for item in tei]

@@ -111,7 +111,12 @@ def test_other_names_mean_the_same(sent: dict[str, Any], read: dict[str, Any]) -
         ({"max_tokens": 5, "n_predict": 9}, ["max_tokens"]),
         ({"n_predict": 9, "max_tokens": 5}, ["max_tokens"]),
         ({"repetition_penalty": 2, "repeat_penalty": 1.5}, ["repetition_penalty"]),
-        ({"options": {"top_k": 1}, "top_k": 2}, ["options"]),
+        ({"options": {"top_k": 1}, "top_k": 2}, ["options.top_k"]),
+        ({"reasoning": {"effort": "low", "max_tokens": 9}, "thinking_budget_tokens": 8}, ["reasoning.max_tokens"]),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 9}, "reasoning_budget_tokens": 8},
+            ["thinking.budget_tokens"],
+        ),
     ],
 )
 def test_what_changes_nothing_is_told(sent: dict[str, Any], ignored: list[str]) -> None:
@@ -169,7 +174,13 @@ def test_what_cannot_be_granted_is_refused(sent: dict[str, Any]) -> None:
         ({"chat_template_kwargs": 3}, "chat_template_kwargs", "chat_template_kwargs must be an object, got 3"),
         ({"stream_options": {"include_usage": "x"}}, "stream_options.include_usage",
          "stream_options.include_usage must be true or false, got 'x'"),
-        ({"options": {"num_predict": "x"}}, "options", "options must be an integer, got 'x'"),
+        ({"options": {"num_predict": "x"}}, "options.num_predict", "options.num_predict must be an integer, got 'x'"),
+        ({"reasoning": {"effort": 5}}, "reasoning.effort", "reasoning.effort must be a string, got 5"),
+        ({"structured_outputs": {"json": {"type": "object"}, "json_object": True}}, "structured_outputs.json_object",
+         "structured_outputs asks for json and json_object: leave one out"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json",
+         "structured_outputs.json is not valid JSON: Expecting property name enclosed in double quotes: line 1 column 2"
+         " (char 1)"),
     ],
 )  # fmt: skip
 def test_a_wrong_type_is_told_under_the_name_that_was_sent(sent: dict[str, Any], param: str, text: str) -> None:

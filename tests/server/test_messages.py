@@ -303,7 +303,8 @@ def test_what_another_server_did_is_named() -> None:
             {
                 "role": "assistant",
                 "content": [
-                    {"type": "redacted_thinking", "data": "secret"},
+                    {"type": "redacted_thinking", "data": "secret", "novel": 1},
+                    {"type": "thinking", "thinking": "", "signature": "theirs"},
                     {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
                     {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
                     {"type": "text", "text": "found", "citations": [{}], "surprise": 1},
@@ -311,6 +312,7 @@ def test_what_another_server_did_is_named() -> None:
             },
         ],
         tools=[{"type": "web_search_20250305", "name": "web_search"}, {**TOOL, "strict": True, "novel": 1}],
+        tool_choice={"type": "any", "name": "f"},
         context_management={
             "edits": [{"type": "clear_thinking_20251015", "keep": "all"}, {"type": "clear_tool_uses_20250919"}]
         },
@@ -318,9 +320,10 @@ def test_what_another_server_did_is_named() -> None:
     assert chat["messages"][1] == {"role": "assistant", "content": "found"}
     assert [tool["function"]["name"] for tool in chat["tools"]] == ["f"]
     assert chat["ignored"] == [
-        "messages.content.redacted_thinking", "messages.content.server_tool_use",
-        "messages.content.web_search_tool_result", "messages.content.surprise", "tools.web_search_20250305",
-        "tools.novel", "context_management.edits.clear_tool_uses_20250919",
+        "messages.content.redacted_thinking", "messages.content.novel", "messages.content.thinking",
+        "messages.content.server_tool_use", "messages.content.web_search_tool_result", "messages.content.surprise",
+        "tools.web_search_20250305", "tools.novel", "tool_choice.name",
+        "context_management.edits.clear_tool_uses_20250919",
     ]  # fmt: skip
 
 

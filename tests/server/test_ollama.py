@@ -141,6 +141,24 @@ def test_results_without_ids_belong_to_calls_by_name(server: Live, native: FakeN
     assert seen[0]["chat_template_kwargs"] == {"reasoning_effort": "low"}
 
 
+def test_a_tools_name_belongs_to_its_result(server: Live, native: FakeNative, monkeypatch: Any) -> None:
+    """Elsewhere it stays what it is, and libdflash tells that it is lost, as it does of parts of a choice."""
+    seen = looked_at(native, monkeypatch)
+    messages = [{**HI[0], "tool_name": "g"}, {"role": "tool", "name": "f", "tool_name": "g", "content": "1"}]
+    tools = [{"function": {"name": "g", "parameters": {"type": "object"}}}]
+    choice = {"type": "function", "name": "g", "mood": 1}
+    post(server, "/api/chat", {"messages": messages, "tools": tools, "tool_choice": choice, "stream": False})
+    assert [(sent.get("name"), sent.get("tool_name")) for sent in seen[0]["messages"]] == [(None, "g"), ("f", "g")]
+    assert seen[0]["tool_choice"] == {"type": "function", "function": {"name": "g"}, "mood": 1}
+
+
+def test_what_is_asked_of_a_model_that_is_only_loaded_is_told(server: Live) -> None:
+    body = {"model": "fake", "stream": False}
+    load = server.http.post("/api/generate", json={**body, "prompt": "", "system": "be", "keep_alive": 5})
+    assert (load.json()["done_reason"], load.headers["X-DFlash-Ignored"]) == ("load", "system")
+    assert "X-DFlash-Ignored" not in server.http.post("/api/generate", json=body).headers
+
+
 def test_log_probabilities(server: Live) -> None:
     body = {"model": "fake", "messages": HI, "logprobs": True, "top_logprobs": 2}
     whole = post(server, "/api/chat", {**body, "stream": False})["logprobs"]

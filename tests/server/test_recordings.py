@@ -98,7 +98,32 @@ def test_it_is_cancelled_by_its_name(server: Live, gate: threading.Semaphore) ->
     assert left.wait(PATIENCE)
     _ends_with_the_step(server, gate)
     assert kept(server, "stop").status_code == 404
+    assert _last_event(sock)["error"]["code"] == "cancelled"
+
+
+def test_its_readers_are_told_that_it_was_cancelled(server: Live, gate: threading.Semaphore) -> None:
+    sock = _ask(server, "read")
+    gate.release(2)
+    wait_until(lambda: bool(looked_up(server, "read")) and looked_up(server, "read")[0]["total_bytes"] > 0)
+    with server.http.stream("GET", "/v1/stream", params={"conv_id": "read"}) as reader:
+        parts = reader.iter_text()
+        first = next(parts)
+        server.http.delete("/v1/stream", params={"conv_id": "read"})
+        gate.release(1000)
+        *_, last = (first + "".join(parts)).strip().split("\n\n")
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "cancelled"
     sock.close()
+
+
+def test_ollamas_streams_end_with_their_client(server: Live, gate: threading.Semaphore) -> None:
+    """They are no events, and nothing could read them again."""
+    left = cancels(server)
+    sock = raw_request(server, "POST", "/api/chat", {"model": "fake", **BODY}, {"X-Conversation-Id": "ollama"})
+    wait_until(lambda: _busy(server) == 1)
+    assert looked_up(server, "ollama") == []
+    sock.close()
+    assert left.wait(PATIENCE)
+    _ends_with_the_step(server, gate)
 
 
 def test_a_new_one_of_the_same_name_takes_its_place(server: Live, gate: threading.Semaphore) -> None:
@@ -220,6 +245,15 @@ def _finished(recordings: Recordings, name: str) -> weakref.ref[Recording]:
 def _ask(server: Live, name: str) -> socket.socket:
     """A stream with a name, on a connection of its own."""
     return raw_request(server, "POST", CHAT, BODY, {"X-Conversation-Id": name})
+
+
+def _last_event(sock: socket.socket) -> Any:
+    """Of a stream that ends, before `[DONE]`."""
+    data = b""
+    while not data.endswith(b"0\r\n\r\n"):
+        data += sock.recv(1 << 16)
+    sock.close()
+    return json.loads(b"{" + data.rpartition(b"data: {")[2].partition(b"\n")[0])
 
 
 def _busy(server: Live) -> int:

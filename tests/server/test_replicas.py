@@ -161,6 +161,30 @@ def test_an_answer_through_a_replica() -> None:
     asyncio.run(run())
 
 
+def test_an_app_that_fails_in_its_answer_ends_it() -> None:
+    """Whatever it had sent at once; the error is told, and nobody waits."""
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("broken")
+
+    async def run() -> None:
+        one = await replica()
+        one._app = broken  # type: ignore[assignment]
+        sent: list[Message] = []
+
+        async def listen() -> None:
+            async for messages in one.answer(Asked({"type": "http"}, b"", (), "")):
+                sent.extend(messages)
+
+        with pytest.raises(RuntimeError, match="broken"):
+            await asyncio.wait_for(listen(), PATIENCE)
+        assert [message["type"] for message in sent] == ["http.response.start"]
+        await one.close()
+
+    asyncio.run(run())
+
+
 def test_a_client_that_leaves_ends_its_request() -> None:
     async def run() -> None:
         one = await replica()

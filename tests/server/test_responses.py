@@ -256,6 +256,8 @@ def test_thoughts() -> None:
     assert thoughts(encrypted_content=seal("b")) == ("b", [])
     assert thoughts(encrypted_content="gAAAA") == (None, ["input.reasoning"])
     assert thoughts(encrypted_content="") == (None, [])
+    assert thoughts(summary=[{"type": "summary_text", "text": "in short"}]) == (None, ["input.reasoning"])
+    assert thoughts(content=[{"type": "reasoning_text", "text": "a", "novel": 1}]) == ("a", ["input.content.novel"])
     assert thoughts(encrypted_content="dflash1.\xff") == (None, ["input.reasoning"])
 
 
