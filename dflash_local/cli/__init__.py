@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -75,7 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0 success, 1 failure (the error is on stderr), 130 interrupted. Usage
     errors exit with 2."""
     set_up_console()
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()  # while a closed pipe can still be told from a fault
+    except BrokenPipeError:
+        return _reader_left()
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
         if not argv:
             greet()
@@ -89,6 +100,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _reader_left() -> int:
+    """Whoever read our output wants no more of it: end as a program does that SIGPIPE ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at its end
+    return 128 + 13
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dflash_local.cli.parser_actions import actions_by_name, commands_of
+from dflash_local.cli.typed_path import exists
 from dflash_local.errors import DFlashError
 
 
@@ -50,7 +51,7 @@ class CommandParser(argparse.ArgumentParser):
             return ""
         if text.endswith(".gguf"):
             return f"-m {text}"
-        return f"-hf {text}" if text.count("/") == 1 and not Path(text).exists() else ""
+        return f"-hf {text}" if text.count("/") == 1 and not exists(Path(text)) else ""
 
     def _advice(self, message: str) -> str:
         """Advice for an error message of argparse."""

@@ -17,6 +17,7 @@ from dflash_local.cli.commands import bench, launch
 from dflash_local.cli.flags.command_line import SECRETS
 from dflash_local.cli.parser_actions import actions_by_name, commands_of
 from dflash_local.engine import Engine
+from dflash_local.errors import RequestError
 from dflash_local.report.bench_record import Record
 from dflash_local.report.report_page import report_page
 from tests.cli.terminal import Terminal
@@ -128,9 +129,25 @@ def test_where_no_report_can_be_is_said_at_once(
     argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "load_engine", lambda args, models: pytest.fail("it was loaded"))
-    for place in (tmp_path, tmp_path / "none" / "speed.html"):
-        assert cli.main([*argv, "--report", str(place)]) == 1
-        assert f"cannot write {place}" in capsys.readouterr().err
+    for flag in ("--report", "-o", "--trace"):
+        for place in (tmp_path, tmp_path / "none" / "speed.html"):
+            assert cli.main([*argv, flag, str(place)]) == 1
+            assert f"cannot write {place}" in capsys.readouterr().err
+    monkeypatch.setattr(bench, "take_models", lambda args: pytest.fail("a model was downloaded"))
+    assert cli.main([*argv, "-p", "none.txt"]) == 1
+    assert "cannot read none.txt" in capsys.readouterr().err
+
+
+def test_what_is_measured_is_shown_if_it_cannot_be_kept(
+    argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, text: str, param: str) -> None:
+        raise RequestError("the disk is full", param=param)
+
+    monkeypatch.setattr(bench, "write_text", full)
+    assert cli.main([*argv, "-o", str(tmp_path / "speed.md")]) == 1
+    output = capsys.readouterr()
+    assert "| tok/s |" in output.out and "the disk is full" in output.err
 
 
 def test_beginnings() -> None:

@@ -211,6 +211,8 @@ def test_paths_as_they_are_typed_or_dropped(
         ("/image 'open.png", ALL, "error: 'open.png cannot be opened"),
         ("{folder}/house.png", ALL, "to show a file to the model: /image PATH or /audio PATH"),
         ("/nothing", ALL, "there is no /nothing"),
+        ("/" + 300 * "x", ALL, "there is no /xxx"),
+        ("/image file://[x", ALL, "error: [x cannot be opened"),
     ],
 )
 def test_files_that_are_refused(
@@ -223,7 +225,7 @@ def test_files_that_are_refused(
 ) -> None:
     echo, _ = talk(monkeypatch, f"{command.format(folder=folder)}\nhello", abilities)
     told = capsys.readouterr().err
-    assert why in told and len(told.split("\n", 1)[0]) < 160
+    assert why in told and len(told.split("\n", 1)[0]) < max(160, len(command) + 60)
     assert echo.asked[0][0] == [{"role": "user", "content": "hello"}]
 
 
@@ -272,6 +274,37 @@ def test_no_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert "-m TARGET.gguf" in capsys.readouterr().err
 
 
+def test_a_servers_own_defaults_stay_unless_others_are_typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is typed is sent, even if it is our own default; flags of a model that is loaded here are refused."""
+    asked: list[dict[str, Any]] = []
+
+    def loop(chat: Chat) -> int:
+        asked.append(chat.settings)
+        return 0
+
+    monkeypatch.setattr(Chat, "loop", loop)
+    for flags in ([], ["--temp", "0.8", "--top-k", "40"], ["-n", "-1"]):
+        assert cli.main(["chat", "--url", "http://x", *flags]) == 0
+    assert asked == [{}, {"temperature": 0.8, "top_k": 40}, {"max_tokens": -1}]
+    for flags in (["-m", "T.gguf"], ["-c", "8192"], ["--draft", "off"]):
+        assert cli.main(["chat", "--url", "http://x", *flags]) == 1
+        assert f"error: {flags[0]} is for a model that is loaded here, not at --url" in capsys.readouterr().err
+    assert cli.main(["chat", "--api-key", "k", "-m", "T.gguf"]) == 1
+    assert "error: --api-key is for a running server" in capsys.readouterr().err
+
+
+def test_prompts_stay_out_of_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody types, and the answers go elsewhere."""
+    typed = io.StringIO("one\n")
+    monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", typed)
+    assert Chat(Echo(), {}).loop() == 0
+    output = capsys.readouterr()
+    assert output.out == "one!\n" and output.err.count("> ") == 2
+
+
 def test_pipe(pocket: dict[str, Path]) -> None:
     command = [
         sys.executable,
@@ -286,14 +319,13 @@ def test_pipe(pocket: dict[str, Path]) -> None:
     options = ["-c", "1024", "-t", "1", "--no-warmup", "--temp", "0"]
     done = subprocess.run(
         command + options,
-        input="What is the capital of France?",
+        input=b"What is the capital of France?\n\xff\n",  # the second line is no UTF-8
         capture_output=True,
-        text=True,
         timeout=60,
         check=True,
     )
-    assert "Paris" in done.stdout
-    assert " tok/s, AL " in done.stderr
+    assert b"Paris" in done.stdout
+    assert done.stderr.count(b" tok/s, AL ") == 2
 
 
 def test_terminal(pocket: dict[str, Path]) -> None:

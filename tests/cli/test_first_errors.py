@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,8 +142,17 @@ def test_paths(tmp_path: Path) -> None:
     check_model_file(str(model), "-m")
     assert f"-m {model}" in check(tmp_path, "-m")
     assert f"did you mean -m {model}?" in check(tmp_path / "Modell-Q8_0.gguf", "-m")
+    assert "ls -l" in check(tmp_path / (300 * "x"), "-m")  # a name that is too long
+    assert "ls -l" in check(tmp_path / "a\0b", "-m")
     model.write_text("version https://git-lfs.github.com/spec/v1\n")
     assert "git lfs pull" in check(model, "-m")
+
+
+def test_whoever_reads_our_output_may_leave() -> None:
+    for line in ("pairs --json", "serve --help"):
+        command = f"{shlex.quote(sys.executable)} -m dflash_local.cli {line} | true; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+        assert done.stderr == b"" and done.returncode == (141 if "pairs" in line else 0)  # argparse hides it
 
 
 def test_help_and_usage_are_argparse_s() -> None:

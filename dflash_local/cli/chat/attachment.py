@@ -59,7 +59,14 @@ def paths_of(text: str) -> list[Path]:
         )
     except ValueError:  # a quote is left open
         words = [text]
-    return [Path(url2pathname(urlsplit(word).path)) if word.startswith("file://") else Path(word) for word in words]
+    return [_path(word) for word in words]
+
+
+def _path(word: str) -> Path:
+    if word.startswith("file://"):
+        with suppress(ValueError):  # it is no URL after all
+            return Path(url2pathname(urlsplit(word).path))
+    return Path(word)
 
 
 def _exists(text: str) -> bool:

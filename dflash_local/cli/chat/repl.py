@@ -13,6 +13,7 @@ from dflash_local.cli.chat.attachment import Attachment, paths_of
 from dflash_local.cli.chat.backends import Backend, Message
 from dflash_local.cli.terminal.answer_view import AnswerView
 from dflash_local.cli.terminal.notes import aside, error_text
+from dflash_local.cli.typed_path import is_file
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.media.medium import Kind
 
@@ -51,7 +52,7 @@ class Chat:
     def obey(self, command: str, rest: str) -> None:
         if command in COMMANDS:
             COMMANDS[command].run(self, rest)
-        elif any(path.is_file() for path in paths_of(f"{command} {rest}")):
+        elif any(map(is_file, paths_of(f"{command} {rest}"))):
             aside("to show a file to the model: /image PATH or /audio PATH")
         else:
             aside(f"there is no {command}; /help shows the commands")
@@ -208,10 +209,10 @@ def lines() -> Iterator[str]:
     begun: list[str] = []
     while True:
         try:
-            line = input(("... " if begun else "> ") if interactive else "")
+            line = _asked("... " if begun else "> ") if interactive else input()
         except EOFError:
             if interactive:
-                print()
+                print(file=None if sys.stdout.isatty() else sys.stderr)
             if begun:
                 yield "\n".join(begun)
             return
@@ -224,6 +225,14 @@ def lines() -> Iterator[str]:
             continue
         yield "\n".join([*begun, line.rstrip()])
         begun.clear()
+
+
+def _asked(prompt: str) -> str:
+    """A typed line. The prompt is no part of what goes into a file or a pipe."""
+    if sys.stdout.isatty():
+        return input(prompt)
+    print(prompt, end="", file=sys.stderr, flush=True)
+    return input()
 
 
 def _enable_line_editing() -> None:

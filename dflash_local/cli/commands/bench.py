@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Results, measure
@@ -20,11 +21,13 @@ from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampl
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count, write_text
 from dflash_local.cli.terminal.bench_progress import watching
+from dflash_local.cli.typed_path import is_file, is_folder
 from dflash_local.engine_options import DEFAULTS, OPTIONS
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
+    from dflash_local.sampling import SamplingParams
 
 # Options that are passed on to upstream's server if they differ from the default.
 _SHARED = (
@@ -121,31 +124,36 @@ def _upstream_flags(args: BenchFlags, target: str, engine: Engine) -> list[str]:
 def run(args: BenchFlags) -> int:
     if args.record:
         return _report_of(args.record, args.report)
-    _check_writable(args.report, "--report")
+    for path, flag_name in ((args.output, "-o"), (args.report, "--report"), (args.trace, "--trace")):
+        _check_writable(path, flag_name)
+    prompts, sampling = prompts_of(args), steady_sampling(args)
     models = take_models(args)
-    results = _measure(args, models)
+    results = _measure(args, models, prompts, sampling)
     results.environment.update(
         target_file=Path(models.target).name,
         drafter_file="" if results.environment["drafter"] == "none" else Path(models.drafter or "").name,
         command=_command(args.line.words),
     )
+    text = FORMATS[args.format](results)
+    try:
+        if args.output:
+            write_text(args.output, text, "-o")
+        else:
+            sys.stdout.write(text)
+    except RequestError:  # the disk is full by now, and minutes were measured
+        sys.stdout.write(text)
+        raise
     if args.report:
         _write_report(results.to_json(), "the record", args.report)
-    text = FORMATS[args.format](results)
-    if args.output:
-        write_text(args.output, text, "-o")
-    else:
-        sys.stdout.write(text)
     return 0
 
 
-def _measure(args: BenchFlags, models: Models) -> Results:
+def _measure(args: BenchFlags, models: Models, prompts: Sequence[dict[str, Any]], sampling: SamplingParams) -> Results:
     drafter = Path(models.drafter) if models.drafter else None
     baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
     for baseline in baselines:
         check(baseline, Path(models.target))
     program = _upstream_program() if baselines else Path()
-    prompts, sampling = prompts_of(args), steady_sampling(args)
     try:
         trace = args.trace.open("w", encoding="utf-8") if args.trace else None
     except OSError as error:
@@ -191,10 +199,15 @@ def _write_report(data: str | bytes, source: str, path: Path) -> None:
 
 def _check_writable(path: Path | None, flag: str) -> None:
     """Called before minutes of measuring. Raises RequestError."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if is_folder(path) or not is_folder(folder):
         raise RequestError(
-            f"cannot write {path}: {'it is a folder' if path.is_dir() else 'no such folder'}", param=flag
+            f"cannot write {path}: {'it is a folder' if is_folder(path) else 'no such folder'}", param=flag
         )
+    if not os.access(path if is_file(path) else folder, os.W_OK):
+        raise RequestError(f"cannot write {path}: you may not", param=flag, hint=f"name another file: {flag} FILE")
 
 
 def _command(arguments: Sequence[str]) -> str:

@@ -19,6 +19,9 @@ from dflash_local.errors import RequestError
 _DESCRIPTION = "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target)."
 
 
+_OF_SERVERS = frozenset({"url", "api_key", "system", "predict", "show"})
+
+
 class ChatFlags(ModelFlags, SamplingFlags):
     url: str | None = flag(
         "--url", "talk to a running server, such as http://127.0.0.1:8080, instead of loading a model", metavar="URL"
@@ -53,10 +56,25 @@ def run(args: ChatFlags) -> int:
     """Chat until /exit or the end of input."""
     settings = json.loads(args.sampling_params().to_json()) | {"max_tokens": args.predict}
     if args.url:
+        _refuse_idle(args)
+        # The server has defaults of its own: what was given is sent, even if it is ours.
+        settings = {name: value for name, value in args.sampling.items() if value is not None}
+        if "predict" in args.typed:
+            settings["max_tokens"] = args.predict
         return Chat(ServerBackend(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
+    if args.api_key:
+        raise RequestError("--api-key is for a running server", param="--api-key", hint="leave it out, or give --url")
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
     models = take_models(args)
     aside("loading ...")
     with load_engine(args, models) as engine:
         return Chat(EngineBackend(engine), settings, args.system, args.show == "drafts").loop()
+
+
+def _refuse_idle(args: ChatFlags) -> None:
+    """Raise RequestError if flags were typed that a running server cannot follow."""
+    names = [name for name in args.typed if name not in _OF_SERVERS and not name.startswith("sampling_")]
+    if names:
+        word = args.typed[names[0]][0].partition("=")[0]
+        raise RequestError(f"{word} is for a model that is loaded here, not at --url", param=word, hint="leave it out")

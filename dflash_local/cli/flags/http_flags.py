@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.flag import Flags, flag
-from dflash_local.cli.flags.values import count, json_object, read_text
+from dflash_local.cli.flags.values import amount, count, json_object, read_text
+from dflash_local.cli.typed_path import is_folder
 from dflash_local.errors import RequestError
 from dflash_local.media.media_hosts import MediaHosts
 from dflash_local.server_address import is_loopback
@@ -247,6 +248,7 @@ class LimitFlags(Flags, title="limits"):
     drain_timeout: float = flag(
         "--drain-timeout",
         "time for running requests to finish after SIGTERM (default: 60)",
+        type=amount(),
         default=60.0,
         metavar="SECONDS",
     )
@@ -354,7 +356,7 @@ def _warn_if_open(exposed: list[str], origins: tuple[str, ...]) -> None:
 
 
 def _folder(path: Path | None, param: str, purpose: str) -> Path | None:
-    if path is not None and not path.is_dir():
+    if path is not None and not is_folder(path):
         raise RequestError(f"{path} is no folder", param=param, hint=f"give {param} the folder {purpose}")
     return path
 

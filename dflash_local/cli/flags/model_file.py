@@ -7,6 +7,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
+from dflash_local.cli.typed_path import is_folder
 from dflash_local.convert.gguf_parts import MAGIC
 from dflash_local.errors import ModelError
 
@@ -18,15 +19,16 @@ def check_model_file(text: str, flag: str) -> None:
     """Raise ModelError, with a command to try next, unless `text`, given with `flag`, is a file that starts like a
     GGUF. The engine checks its contents."""
     path = Path(text)
-    if path.is_dir():
-        raise ModelError(f"{text} is a folder, {flag} takes a .gguf file", hint=_in_folder(path, flag))
-    if not path.exists():
-        raise ModelError(f"{text}: no such file", hint=_missing(path, flag))
     try:
         with path.open("rb") as file:
             start = file.read(len(MAGIC))
-    except OSError as error:
-        raise ModelError(f"{text} cannot be read: {error.strerror}", hint="check who may read it: ls -l") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelError(f"{text}: no such file", hint=_missing(path, flag)) from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        if is_folder(path):
+            raise ModelError(f"{text} is a folder, {flag} takes a .gguf file", hint=_in_folder(path, flag)) from None
+        why = getattr(error, "strerror", None) or error
+        raise ModelError(f"{text} cannot be read: {why}", hint="check who may read it: ls -l") from None
     if start != MAGIC:
         hint = HERE
         if path.suffix in (".safetensors", ".bin", ".pt"):

@@ -14,7 +14,7 @@ from dflash_local.server_address import server_address, shown_address
 
 # Flags of `serve` that also say which key a running server wants, and where it is, unless --url does.
 _KEY = frozenset({"api_key", "api_key_file"})
-_ADDRESS = frozenset({"host", "port", "api_prefix", "ssl_key_file", "ssl_cert_file"})
+_ADDRESS = frozenset({"host", "port", "api_prefix", "ssl_key_file", "ssl_cert_file", "ollama"})
 
 
 class LaunchFlags(ServeFlags):

@@ -17,6 +17,7 @@ from dflash_local.cli.flags.named_models import Models, names_downloads, take_mo
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import AppFlags
 from dflash_local.cli.serving.early_load import EarlyLoad
+from dflash_local.cli.typed_path import is_file
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _settings_come_first(args: AppFlags) -> bool:
     """Whether the target is not there as a file, or another model may be downloaded or rewritten: first it should be
     known that the other flags are right."""
     others = args.embedding_model or args.rerank_model or (args.drafter and args.auto_convert)
-    return bool(names_downloads(args) or others or not (args.model and Path(args.model).is_file()))
+    return bool(names_downloads(args) or others or not (args.model and is_file(Path(args.model))))
 
 
 def check_flags(args: AppFlags) -> None:

@@ -7,8 +7,10 @@ import sys
 
 
 def set_up_console() -> None:
-    """On Windows: UTF-8 for pipes instead of the local code page, and escape sequences for colours, which are off in
-    older consoles."""
+    """Input that is no UTF-8 is read as far as it is. On Windows: UTF-8 for pipes instead of the local code page, and
+    escape sequences for colours, which are off in older consoles."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     platform: str = sys.platform  # so that type checkers see the code below on all systems
     if platform != "win32":
         return
@@ -16,5 +18,5 @@ def set_up_console() -> None:
 
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=None if stream is sys.stdin else stream.errors)
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
     just_fix_windows_console()

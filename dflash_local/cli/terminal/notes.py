@@ -11,7 +11,7 @@ _PICTURES: dict[int, int | None] = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
     0x0D: None,
     0x7F: 0x2421,
-    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), 0xFFFD),  # bytes of file names that are no UTF-8
 }
 
 
