@@ -384,11 +384,18 @@ class _Turn:
 
     def upstreams(self, server: UpstreamServer) -> Iterator[Run]:
         """The answers of upstream's server, after one as a warm-up."""
-        asked = [(prompt, json.loads(p.to_json())) for prompt, p in zip(self.prompts, self.sampling, strict=True)]
+        asked = [(prompt, _spelled_out(p)) for prompt, p in zip(self.prompts, self.sampling, strict=True)]
         with server:
             server.answer(*asked[0], self.n_predict)
             for request in asked:
                 yield Run.of(server.answer(*request, self.n_predict))
+
+
+def _spelled_out(sampling: SamplingParams) -> dict[str, Any]:
+    """All numbers of a request, also our defaults: upstream's server takes others from the model's file."""
+    numbers = {name: value for name, value in sampling.settings().items() if type(value) in (int, float)}
+    del numbers["seed"]
+    return numbers | dict(json.loads(sampling.to_json()))
 
 
 class _TurnStats:

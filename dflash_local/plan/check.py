@@ -136,16 +136,22 @@ def _host_room(options: EngineOptions) -> int:
 
 
 def _refuse_host(plan: MemoryPlan) -> None:
-    """Refuse only the impossible: weights of mapped files do not count, because the system can drop them."""
-    options = plan.options
-    room = _host_room(options)
+    if why := host_shortage(plan):
+        raise RequestError(f"n_ctx {plan.n_ctx} cannot fit: {why}", param="n_ctx", hint=host_hint(plan))
+
+
+def host_shortage(plan: MemoryPlan) -> str | None:
+    """One sentence if the host lacks memory. Only for the impossible: weights of mapped files do not count, because the
+    system can drop them."""
+    room = _host_room(plan.options)
     if not room or plan.host_need <= room:
-        return
-    raise RequestError(
-        f"n_ctx {plan.n_ctx} cannot fit: the host has {memory_text(room)} of memory, and needs {_parts_of(plan, HOST)}",
-        param="n_ctx",
-        hint=f"-c {_host_context(plan, room)} fits; -ctk q8_0 -ctv q8_0 halves what a token takes",
-    )
+        return None
+    return f"the host has {memory_text(room)} of memory, and needs {_parts_of(plan, HOST)}"
+
+
+def host_hint(plan: MemoryPlan) -> str:
+    """Advice: a context that the host has room for."""
+    return f"-c {_host_context(plan, _host_room(plan.options))} fits; -ctk q8_0 -ctv q8_0 halves what a token takes"
 
 
 def _host_context(plan: MemoryPlan, room: int) -> int:

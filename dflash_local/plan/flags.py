@@ -13,7 +13,7 @@ _PLACES = (
     "override_tensor", "device_draft", "n_gpu_layers_draft", "override_tensor_draft", "kv_offload", "rpc",
     "mmproj_offload", "image_max_tokens", "n_ctx",
     "n_slots", "n_ctx_slot", "n_batch", "n_ubatch", "cache_type_k", "cache_type_v", "cache_type_k_draft",
-    "cache_type_v_draft", "draft_ctx", "draft_vocab", "draft_kind", "swa_full", "flash_attn",
+    "cache_type_v_draft", "draft_ctx", "draft_vocab", "draft_kind", "swa_full", "flash_attn", "fit", "fit_target",
 )  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def flags(options: EngineOptions) -> str:
         if flag is None or (value == DEFAULTS[name] and name != "n_slots"):
             continue
         if flag.metavar or flag.choices:
-            words += [flag.names[0], str(value)]
+            words += [flag.names[0], ("off", "on")[value] if isinstance(value, bool) else str(value)]
         else:
             words.append(flag.names[0] if value else flag.off_names[0])
     if options.share_ctx and options.n_slots > 1:

@@ -81,6 +81,7 @@ def test_measured_in_turns(program: Path, tmp_path: Path, monkeypatch: pytest.Mo
     body = lines[2]["body"]
     assert body["messages"] == prompts[1]["messages"] and body["max_tokens"] == 50 and body["cache_prompt"] is False
     assert (body["temperature"], body["top_k"], body["seed"]) == (0.0, 7, 2)
+    assert (body["top_p"], body["repeat_penalty"]) == (0.95, 1.0)  # ours, whatever the model's file says
 
     slow, fast = report.summaries["upstream"], report.summaries["upstream eagle3, 7 tokens"]
     assert (slow.tokens_per_second, slow.al, slow.ttft_ms) == (20.0, 1.0, 50.0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +16,11 @@ import pytest
 from dflash_local import cli, native
 from dflash_local.bench import beginning
 from dflash_local.cli.commands import bench, launch
+from dflash_local.cli.commands.bench import _upstream_flags as upstream_flags
 from dflash_local.cli.flags.command_line import SECRETS
 from dflash_local.cli.parser_actions import actions_by_name, commands_of
 from dflash_local.engine import Engine
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
 from dflash_local.report.bench_record import Record
 from dflash_local.report.report_page import report_page
@@ -148,6 +152,17 @@ def test_what_is_measured_is_shown_if_it_cannot_be_kept(
     assert cli.main([*argv, "-o", str(tmp_path / "speed.md")]) == 1
     output = capsys.readouterr()
     assert "| tok/s |" in output.out and "the disk is full" in output.err
+
+
+def test_upstream_places_the_model_as_we_do() -> None:
+    """Also where --fit chose: it gets the options of the engine, not those that were typed."""
+    args = cli.parse(["bench", "-m", "t.gguf", "-t", "3", "-c", "4096"])[1]
+    options = EngineOptions(model="t.gguf", device="none", n_cpu_moe=16, kv_offload=False, n_gpu_layers=7)
+    engine: Any = SimpleNamespace(options=options, n_ctx_slot=1024)
+    flags = shlex.join(upstream_flags(args, "t.gguf", engine))
+    assert flags.startswith("-m t.gguf -c 1024 -t 3 ")
+    for words in ("-ngl 7", "-dev none", "-ncmoe 16", "-nkvo"):
+        assert f" {words} " in f"{flags} "
 
 
 def test_beginnings() -> None:

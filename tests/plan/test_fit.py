@@ -186,6 +186,24 @@ def test_command(options: EngineOptions, capsys: pytest.CaptureFixture[str]) -> 
     assert record["slots"]["context_of_each"]["8"] == 4096
     assert main([*argv[:-1], "20M", "-ngl", "99"]) == 1
     assert "it does not fit: CUDA0 has 20 MiB free, and needs " in capsys.readouterr().out
+    assert main([*argv, "-fitt", "256", "-np", "1", "--lookup", "on"]) == 0  # what is given is kept
+    assert capsys.readouterr().out.splitlines()[-1].endswith("-fitt 256")
+    assert main([*argv, "-fit", "off", "-c", "512", "-np", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("-c 512 -np 1 -fit off")
     for wrong in ("24X", "A=1G,A=1G", "CPU=4G"):
         with pytest.raises(SystemExit):
             main([*argv[:-1], wrong])
+
+
+def test_command_for_a_host_that_is_too_small(
+    options: EngineOptions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the engine refuses it."""
+    monkeypatch.setattr(check, "free_swap", lambda: 0)
+    argv = ["plan", "-m", str(options.model), "--device", "none", "-c", "1000000", "--ram", "512M"]
+    assert main(argv) == 1
+    shown = capsys.readouterr().out
+    assert "it does not fit: the host has 512 MiB of memory, and needs " in shown and "\n  fix: -c " in shown
+    assert main([*argv, "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert not record["fits"] and record["shortage"].startswith("the host has 512 MiB")

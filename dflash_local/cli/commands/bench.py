@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 # Options that are passed on to upstream's server if they differ from the default.
 _SHARED = (
     "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "cache_type_k", "cache_type_v",
-    "cache_type_k_draft", "cache_type_v_draft", "tensor_split", "split_mode", "swa_full", "chat_template",
+    "cache_type_k_draft", "cache_type_v_draft", "tensor_split", "split_mode", "swa_full", "chat_template", "device",
+    "device_draft", "override_tensor", "override_tensor_draft", "cpu_moe", "n_cpu_moe", "kv_offload", "rpc",
 )  # fmt: skip
 
 _DESCRIPTION = (
@@ -111,9 +112,13 @@ def _upstream_flags(args: BenchFlags, target: str, engine: Engine) -> list[str]:
     flags = ["-m", target, "-c", str(engine.n_ctx_slot), "-t", str(threads)]
     flags += ["-tb", str(args.n_threads_batch or threads), "-fa", args.flash_attn]
     for name in _SHARED:
-        value, named = args.options[name], OPTIONS[name].flag
-        if named is not None and value != DEFAULTS.get(name):
-            flags += [named.names[0]] if value is True else [named.names[0], str(value)]
+        value, named = getattr(engine.options, name), OPTIONS[name].flag  # with what --fit has chosen
+        if named is None or value == DEFAULTS.get(name):
+            continue
+        if isinstance(value, bool):
+            flags.append((named.names if value else named.off_names)[0])
+        else:
+            flags += [named.names[0], str(value)]
     if args.load_mode != "auto":
         flags += ["--load-mode", args.load_mode]
     if args.chat_template_file:

@@ -73,7 +73,7 @@ def add_parser(commands: Commands) -> None:
 def run(args: PlanFlags) -> int:
     from dflash_local.diagnose.projector import check_options
     from dflash_local.engine_options import EngineOptions
-    from dflash_local.plan.check import hint, shortage, unused
+    from dflash_local.plan.check import hint, host_hint, host_shortage, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of
     from dflash_local.plan.memory_plan import MemoryPlan
     from dflash_local.plan.plan_record import record
@@ -89,10 +89,12 @@ def run(args: PlanFlags) -> int:
     else:
         plan = MemoryPlan.of(options, args.vram)
         fitted = Fitted(plan, margins_of(options.fit_targets, plan.devices))
-    lack = shortage(fitted.plan, {})
+    on_device = shortage(fitted.plan, {})
+    lack = on_device or host_shortage(fitted.plan)
     slots = by_slots(options, args.vram) if args.by_slots else None
     if args.json:
         found = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
+        found["fits"] = found["fits"] and not lack
         print(json.dumps(found, indent=1))
     else:
         print(*table(fitted), "", sep="\n")
@@ -100,6 +102,7 @@ def run(args: PlanFlags) -> int:
         if slots:
             print("", *slot_table(slots), sep="\n")
         if lack:
-            print(f"\nit does not fit: {lack}\n  fix: {hint(options, args.vram)}")
+            fix = hint(options, args.vram) if on_device else host_hint(fitted.plan)
+            print(f"\nit does not fit: {lack}\n  fix: {fix}")
     suggest(models)
     return 1 if lack else 0
