@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 
 from benchmarks import real_models, record
 from benchmarks.http_load import PAGE, Server, run_load
-from benchmarks.systems import common_flags, order, our_server, upstream_server
+from benchmarks.systems import NO_DRAFTER, common_flags, order, our_server, upstream_server
 from dflash_local.build import peer
 
 UPSTREAM, WARM, FIRST = "upstream", "ours, warm", "ours, first"
@@ -48,8 +48,8 @@ def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
     common = common_flags(target, N_CTX, threads)
     return {
         UPSTREAM: upstream_server(bins, common),
-        WARM: our_server(common),
-        FIRST: our_server(common, "--no-cost-cache"),
+        WARM: our_server(common, *NO_DRAFTER),
+        FIRST: our_server(common, *NO_DRAFTER, "--no-cost-cache"),
     }
 
 

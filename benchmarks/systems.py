@@ -44,6 +44,10 @@ def upstream_server(bins: Path, common: Sequence[str], *flags: str) -> list[str]
     return [str(bins / "llama-server"), *common, *flags, "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2"]
 
 
+# A drafter that is listed for the target's name is taken otherwise.
+NO_DRAFTER = ("--draft-kind", "lookup")
+
+
 def our_server(common: Sequence[str], *flags: str) -> list[str]:
     """argv of our server."""
     return [sys.executable, "-m", "dflash_local.cli", "serve", *common, *flags]

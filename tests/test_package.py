@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 import dflash_local
-from dflash_local import errors
+from dflash_local import errors, hub
 from dflash_local.cli import COMMANDS
 from dflash_local.demo.pocket import PAIRS, SHIPPED, bundled_pair
 from dflash_local.engine import Engine
+from dflash_local.hub.registry import targets_with_files
 
+HUB = Path(hub.__file__).parent
 ROOMS = {"dflash_local": "dflash_local", "convert": "dflash_local/convert", "server": "dflash_local/server"}
 
 
@@ -63,9 +65,12 @@ def test_wheel_holds_every_module(wheel: Path, repo: Path) -> None:
                 )
 
 
-def test_wheel_holds_two_pocket_pairs(wheel: Path) -> None:
+def test_wheel_holds_two_pocket_pairs_and_listed_drafters(wheel: Path) -> None:
     """They are most of it; the others are in a checkout, which whoever asks for them is told."""
     names = {name for drafter in SHIPPED for name in (path.name for path in bundled_pair(drafter))}
+    listed = [file.relative_to(HUB) for target in targets_with_files() for file in target.files if HUB in file.parents]
+    assert listed and all((wheel / "dflash_local" / "hub" / file).is_file() for file in listed)
+    names |= {file.name for file in listed}
     assert {path.name for path in (wheel / "dflash_local").rglob("*.gguf")} == names
     code = (
         "from dflash_local.demo.pocket import PAIRS, SHIPPED, bundled_pair\n"
@@ -175,10 +180,11 @@ def test_a_server_of_a_plain_model_imports_little(tmp_path: Path) -> None:
     heavy = "numpy, gguf, yaml, huggingface_hub, dflash_local.convert.gguf_metadata"
     code = (
         "import sys, dflash_local.cli.serving.serve_app\n"
-        "from dflash_local.cli.flags.named_models import Models, suggest\n"
+        "from dflash_local.cli.flags.named_models import suggest, take_models\n"
         "from dflash_local.server.app import create_app\ncreate_app(lambda progress: None)\n"
-        "models = Models('any.gguf', may_suggest=True)\n"
-        "suggest(models, {'arch': 'llama', 'n_embd': 576})\n"
+        "from dflash_local.cli import parse\n"
+        "models = take_models(parse(['serve', '-m', 'any.gguf'])[1], must_exist=False)\n"
+        "suggest(models, {'arch': 'llama', 'n_embd': 960})\n"
         f"print(models.may_suggest, [m for m in '{heavy}'.split(', ') if m in sys.modules])"
     )
     assert python(code, tmp_path) == "False []"

@@ -12,7 +12,7 @@ from dflash_local.diagnose.architectures import ASSISTANTS, NO_LOOKUP, no_drafti
 from dflash_local.hub import registry
 from dflash_local.hub.cache import Cache, cache_root
 from dflash_local.hub.local_models import LocalModel, LocalModels, target_names
-from dflash_local.hub.registry import KnownTarget
+from dflash_local.hub.registry import KnownDrafter, KnownTarget
 
 DFLASH = "dflash"  # architecture of the drafters that run here; ARCH of convert/names.py, which imports numpy
 Way = Literal["drafter", "mtp", "lookup", "none"]  # best first
@@ -69,16 +69,18 @@ class LocalPairs:
             if path := self._local(model, names, _agree):
                 return Drafting("drafter", path.name, ("-md", str(path)), True, n_next)
             known = registry.by_names(self.targets, model.glance.shape, names)
-            drafter = next((one for one in known.drafters if not one.refused), None) if known else None
+            drafter = next(iter(known.usable), None) if known else None
             if drafter:
-                is_here = bool(self._cache.files(drafter.repository, drafter.revision))
-                flags = () if model.is_named else ("-hfd", str(drafter))  # -hf finds it itself
-                return Drafting("drafter", str(drafter), flags, is_here, n_next)
+                flags = () if model.is_named else drafter.flags  # -hf finds it itself
+                return Drafting("drafter", _name(drafter), flags, self._is_here(drafter), n_next)
         if not no_mtp(arch, n_next):
             return Drafting("mtp", "", (), True, n_next)
         if path := self._local(model, names, _has_its_layers):
             return Drafting("mtp", path.name, ("-md", str(path)), True, n_next)
         return Drafting("lookup", next_token_layers=n_next)
+
+    def _is_here(self, drafter: KnownDrafter) -> bool:
+        return not drafter.repository or bool(self._cache.files(drafter.repository, drafter.revision))
 
     def _local(self, model: LocalModel, names: Sequence[str], agree: Callable[[Glance, Glance], bool]) -> Path | None:
         """A drafter on this disk whose header agrees with the model's and whose name contains the model's. `serve`
@@ -90,6 +92,10 @@ class LocalPairs:
             if agree(model.glance, drafter) and any(name in _plain(path.stem) for name in wanted if len(name) > _SHORT)
         ]
         return min(fitting, key=lambda path: (path.parent != model.path.parent, path.name), default=None)
+
+
+def _name(drafter: KnownDrafter) -> str:
+    return drafter.file.name if drafter.file else str(drafter)
 
 
 def _agree(target: Glance, drafter: Glance) -> bool:

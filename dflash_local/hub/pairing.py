@@ -123,19 +123,32 @@ class Pairing:
             return
         self.hub.note(f"{why}: at most prompt lookup will draft" if why else self._no_drafter(self._name))
 
+    def find_file(self, targets: Sequence[registry.KnownTarget], names: Sequence[str]) -> bool:
+        """Choose the first drafter on this disk that fits, of those that are listed for the target with one of these
+        names and this shape; those that do not fit are noted. Raises the errors of `header()`."""
+        known = registry.by_names(targets, _shape(self.header()), names)
+        return known is not None and any(self._try(str(path), partial(self._take_file, path)) for path in known.files)
+
     def _find_dflash(self, name: Name) -> bool:
         for file in selection.drafters(self._listing, self.target.files[0].path, name.tag):
             if self._try(f"{name.repo}/{file.path}", partial(self._take_sidecar, file)):
                 return True
         known = registry.by_name(registry.known_targets(), name.repo)
         for drafter in known.drafters if known else ():
-            if self.hub.offline and not self.hub.cache.files(drafter.repository, drafter.revision):
-                continue
             if drafter.refused:
                 self.hub.note(f"{drafter} cannot be used: {drafter.refused}")
-            elif self._try(str(drafter), partial(self.hub_drafter, Name(drafter.repository, drafter.revision))):
+            elif (take := self._way_to(drafter)) and self._try(str(drafter), take):
                 return True
         return False
+
+    def _way_to(self, drafter: registry.KnownDrafter) -> Callable[[], None] | None:
+        """What takes a drafter of the list; None: it is not in the cache, and nothing is to be downloaded."""
+        if drafter.file:
+            return partial(self._take_file, drafter.file)
+        assert drafter.repository
+        if self.hub.offline and not self.hub.cache.files(drafter.repository, drafter.revision):
+            return None
+        return partial(self.hub_drafter, Name(drafter.repository, drafter.revision))
 
     def _find_layers(self, name: Name) -> bool:
         """MTP layers: the target's own, or those of a file beside it."""
@@ -165,6 +178,17 @@ class Pairing:
         self._check(source)
         self.drafter = source
 
+    def _take_file(self, path: Path) -> None:
+        target = self.header()
+        if not path.is_file():
+            raise HubError("there is no such file")
+        if is_split_off(path, target.arch):
+            raise PairError("it has MTP layers", hint="name it with -md")
+        if relabel(path, target.path).is_needed:
+            raise PairError("it is in another dialect", hint="'dflash-local convert' rewrites it")
+        refuse_misfit(compare_files(target, read_drafter(path, target)))
+        self.drafter = Source(path)
+
     def _check(self, source: Source) -> None:
         """Raise DFlashError unless the drafter can be used and fits the target."""
         target = self.header()
@@ -185,16 +209,15 @@ class Pairing:
     def suggestion(self) -> str | None:
         """One line if a drafter is known for a target of this shape. Raises the errors of `header()`."""
         header = self.header()
-        shape: dict[str, object] = {"architecture": header.arch, "n_embd": header.n_embd, "n_layer": header.n_layer}
-        shape["n_vocab"] = header.n_vocab
-        found = registry.by_shape(registry.known_targets(), shape, partial(_names, header.path))
-        drafters = [next((d for d in known.drafters if not d.refused), None) for known in found]
+        found = registry.by_shape(registry.known_targets(), _shape(header), partial(_names, header.path))
+        drafters = [next(iter(known.usable), None) for known in found]
         usable = [(known.name, drafter) for known, drafter in zip(found, drafters, strict=True) if drafter]
         if not usable:
             return None
         if len(usable) == 1:
-            return f"a drafter is known for {usable[0][0]}: add -hfd {usable[0][1]}"
-        return "drafters are known for models of this shape: " + ", ".join(f"-hfd {d} ({name})" for name, d in usable)
+            return f"a drafter is known for {usable[0][0]}: add {' '.join(usable[0][1].flags)}"
+        flags = ", ".join(f"{' '.join(drafter.flags)} ({name})" for name, drafter in usable)
+        return f"drafters are known for models of this shape: {flags}"
 
     # -- its projector
 
@@ -243,7 +266,7 @@ class Pairing:
         if self.drafter is None:
             return None
         if not self.drafter.is_checkpoint:
-            return self.hub.download(self.drafter.files)[0]
+            return self.drafter.path or self.hub.download(self.drafter.files)[0]
         if path := self._converted():
             return path
         first = self.drafter.files[0]
@@ -286,6 +309,13 @@ def _gguf_hint(listing: Sequence[HubFile]) -> str:
     if not found:
         return "name a repository of GGUF files"
     return f"its GGUFs are {first_names(found, _MOST_LISTED)}"
+
+
+def _shape(header: Target) -> dict[str, object]:
+    """As entries of the list have it."""
+    return {
+        "architecture": header.arch, "n_embd": header.n_embd, "n_layer": header.n_layer, "n_vocab": header.n_vocab,
+    }  # fmt: skip
 
 
 def _names(path: Path) -> list[str]:

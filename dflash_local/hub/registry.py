@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.errors import HubError
-from dflash_local.hub.cache import is_repository
 
 _OURS = Path(__file__).with_name("registry.json")
 # Additions to a model's name by those who quantize it: bartowski's USER_ in front, -GGUF and the like behind.
@@ -25,9 +24,11 @@ _SHAPE = ("architecture", "n_embd", "n_layer", "n_vocab")
 
 @dataclass(frozen=True)
 class KnownDrafter:
-    """A drafter in the list. `refused`: why the engine cannot run it. `unverified`: known by name only."""
+    """A drafter in the list: in `repository`, or the GGUF `file` on this disk. `refused`: why the engine cannot run it.
+    `unverified`: known by name only."""
 
-    repository: str
+    repository: str | None = None
+    file: Path | None = None
     revision: str | None = None
     kind: str = "DFlash"
     format: str = "safetensors"
@@ -37,7 +38,14 @@ class KnownDrafter:
     note: str | None = None
 
     def __str__(self) -> str:
+        if self.repository is None:
+            return str(self.file)
         return self.repository + (f"@{self.revision}" if self.revision else "")
+
+    @property
+    def flags(self) -> tuple[str, str]:
+        """Those with which a command takes it."""
+        return ("-hfd" if self.repository else "-md", str(self))
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,16 @@ class KnownTarget:
         return all(shape.get(key) == value for key, value in self.shape.items())
 
     @property
+    def usable(self) -> list[KnownDrafter]:
+        """Its drafters without those that are refused, and files that are gone."""
+        return [one for one in self.drafters if not one.refused and (one.file is None or one.file.is_file())]
+
+    @property
+    def files(self) -> list[Path]:
+        """Its usable drafters on this disk."""
+        return [drafter.file for drafter in self.usable if drafter.file]
+
+    @property
     def has_shape(self) -> bool:
         return all(key in self.shape for key in ("architecture", "n_embd", "n_layer"))
 
@@ -72,8 +90,13 @@ def user_file() -> Path:
 
 def known_targets() -> list[KnownTarget]:
     """The user's entries, then ours. Raises HubError if the user's file is wrong."""
-    own = user_file()
-    return [*(_read(own) if own.is_file() else ()), *_read(_OURS)]
+    return [_target(path, entry) for path, entry in _entries()]
+
+
+def targets_with_files() -> list[KnownTarget]:
+    """Those for which a drafter on this disk is listed: few, and read sooner than all. Raises HubError if the user's
+    file is wrong."""
+    return [_target(path, entry) for path, entry in _entries() if _names_file(entry)]
 
 
 def by_name(targets: Sequence[KnownTarget], repository: str) -> KnownTarget | None:
@@ -126,7 +149,19 @@ def refusal(targets: Sequence[KnownTarget], repository: str) -> str | None:
     return next((drafter.refused for drafter in drafters if drafter.repository == repository), None)
 
 
-def _read(path: Path) -> list[KnownTarget]:
+def _entries() -> Iterator[tuple[Path, Any]]:
+    """Each with its list, the user's first."""
+    own = user_file()
+    for path in (own, _OURS) if own.is_file() else (_OURS,):
+        yield from ((path, entry) for entry in _read(path))
+
+
+def _names_file(entry: Any) -> bool:
+    drafters = entry.get("drafters") if isinstance(entry, dict) else None
+    return isinstance(drafters, list) and any(isinstance(one, dict) and "file" in one for one in drafters)
+
+
+def _read(path: Path) -> list[Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -135,7 +170,7 @@ def _read(path: Path) -> list[KnownTarget]:
     entries = content.get("targets")
     if not isinstance(entries, list):
         raise _wrong(path, "'targets' must be a list")
-    return [_target(path, entry) for entry in entries]
+    return entries
 
 
 def _target(path: Path, entry: Any) -> KnownTarget:
@@ -160,17 +195,36 @@ def _target(path: Path, entry: Any) -> KnownTarget:
 
 
 def _drafters(path: Path, target: str, entries: Sequence[Any]) -> Iterator[KnownDrafter]:
-    texts, flags = ("repository", "revision", "kind", "format", "refused", "note"), ("gated", "unverified")
+    texts, flags = ("repository", "file", "revision", "kind", "format", "refused", "note"), ("gated", "unverified")
     for entry in entries:
         _known_keys(path, f"a drafter of {target}", entry, {*texts, *flags})
-        if not isinstance(entry.get("repository"), str) or not is_repository(entry["repository"]):
-            raise _wrong(path, f"a drafter of {target} has no 'repository' (USER/NAME)")
+        name, file = entry.get("repository"), _text(path, f"a drafter of {target}", entry, "file")
+        if file is None and not _is_repository(name):
+            raise _wrong(path, f"a drafter of {target} has no 'repository' (USER/NAME), and no 'file' instead")
+        if file and (key := next((key for key in ("repository", "revision", "gated") if entry.get(key)), None)):
+            raise _wrong(path, f"a drafter of {target} has a 'file' and {key!r}, which is for the Hub")
         for key in texts:
-            _text(path, entry["repository"], entry, key)
+            _text(path, name or str(file), entry, key)
         for key in flags:
             if not isinstance(entry.get(key, False), bool):
-                raise _wrong(path, f"{entry['repository']}: {key!r} must be true or false")
-        yield KnownDrafter(**{key: value for key, value in entry.items() if value is not None})
+                raise _wrong(path, f"{name or file}: {key!r} must be true or false")
+        facts = {key: value for key, value in entry.items() if value is not None}
+        if file:
+            facts = {"format": "GGUF", **facts, "file": _file(path, file)}
+        yield KnownDrafter(**facts)
+
+
+def _is_repository(name: Any) -> bool:
+    from dflash_local.hub.cache import is_repository  # takes longer to import than all of this
+
+    return isinstance(name, str) and is_repository(name)
+
+
+def _file(path: Path, file: str) -> Path:
+    try:
+        return path.parent / Path(file).expanduser()
+    except RuntimeError:
+        raise _wrong(path, f"the file {file!r} begins with a user who is not known here") from None
 
 
 def _text(path: Path, name: str, entry: Mapping[str, Any], key: str) -> str | None:

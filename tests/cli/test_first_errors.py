@@ -148,6 +148,29 @@ def test_paths(tmp_path: Path) -> None:
     assert "git lfs pull" in check(model, "-m")
 
 
+@pytest.mark.parametrize(
+    ("line", "idle", "why"),
+    [
+        ("demo --once --port 81", "--port", "--once serves nothing"),
+        ("demo --offline", "--offline", "the pocket pair is here already"),
+        ("pull a/b -hfd c/d --no-drafter", "--no-drafter", "-hfd names one"),
+        ("pull --target t.gguf -hfd c/d -hff x.gguf", "-hff", "--target is on this disk"),
+        ("doctor --shape 8b", "--shape", "it is for --tune"),
+        ("doctor --tune -m t.gguf", "-m", "--tune measures a device's kernels alone"),
+        ("bench -m {model} --baseline-draft 3", "--baseline-draft", "it is for --baseline"),
+        ("bench --from r.json --report r.html -o x", "-o", "--from measures nothing"),
+        ("serve -m {model} -hff x.gguf", "-hff", "it names a file of -hf"),
+        ("serve -m {model} -mm {model} --mmproj-url http://x", "--mmproj-url", "--mmproj names the projector"),
+    ],
+)
+def test_flags_without_effect_are_refused(
+    line: str, idle: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_ARG_PORT", "0")
+    text = failed(capsys, *line.format(model=bundled_pair().target).split())
+    assert f"error: {idle} has no effect: {why}" in text and f"fix: leave {idle} out" in text
+
+
 def test_whoever_reads_our_output_may_leave() -> None:
     for line in ("pairs --json", "serve --help"):
         command = f"{shlex.quote(sys.executable)} -m dflash_local.cli {line} | true; exit ${{PIPESTATUS[0]}}"

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ import pytest
 from dflash_local import cli
 from dflash_local.baseline import free_port
 from dflash_local.cli.commands import demo
+from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.demo import inflate, pocket
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.hub import packaged_models
+from dflash_local.hub import packaged_models, registry
 from tests.hub.packages import Index
 
 
@@ -102,6 +104,50 @@ def test_a_published_model_is_measured_plain_and_with_lookup(capsys: pytest.Capt
     assert [row[0] for row in rows] == ["repeats its prompt", "does not"]
     for _text, plain, lookup, gain, al in rows:
         assert float(gain) == pytest.approx(float(lookup) / float(plain), rel=0.02) and float(al) >= 1.0
+
+
+@pytest.mark.usefixtures("published")
+def test_a_published_model_is_served_with_a_drafter_on_this_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of the user's list, in place of ours."""
+    drafter = bundled_pair().drafter
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    pairs = tmp_path / "config" / "dflash-local" / "pairs.json"
+    pairs.parent.mkdir(parents=True)
+    entry = {"target": "Tiny", "repositories": ["tiny"], "drafters": [{"file": str(drafter)}]}
+    pairs.write_text(json.dumps({"targets": [entry]}))
+    model = replace(packaged_models.MODELS["smollm2"], repo="user/Tiny-GGUF")
+    monkeypatch.setitem(packaged_models.MODELS, "smollm2", model)
+    served: list[list[str]] = []
+
+    def serve(models: list[str], alias: str, args: object) -> int:
+        served.append(models)
+        return 0
+
+    monkeypatch.setattr(demo, "serve", serve)
+    assert cli.main(["demo", "--model", "smollm2"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Tiny with {drafter.stem}, measured now:\n")
+    rows = re.findall(r"^(.*?) +(\d+\.\d) +(\d+\.\d) +(\d+\.\d) +([\d.]+) times plain, ([\d.]+) tokens", out, re.M)
+    assert "   plain  drafter     both " in out and [row[0] for row in rows] == ["repeats its prompt", "does not"]
+    for _text, plain, _drafter, both, gain, al in rows:
+        assert float(gain) == pytest.approx(float(both) / float(plain), rel=0.02) and float(al) >= 1.0
+    assert served[0][2:] == ["-md", str(drafter)]
+
+
+def test_the_drafter_of_smollm2_has_its_shape(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (known,) = registry.targets_with_files()
+    (drafter,) = known.files
+    assert known == registry.by_name(registry.known_targets(), packaged_models.MODELS["smollm2"].repo)
+    assert drafter.stat().st_size <= 8_000_000
+    keys = read_metadata(drafter)
+    assert keys["dflash.embedding_length"].data == known.shape["n_embd"]
+    assert max(keys["dflash.target_layers"].data) < known.shape["n_layer"]
+    assert len(keys["tokenizer.ggml.tokens"].data) == known.shape["n_vocab"]
+    history = json.loads(keys["dflash_local.training"].data)
+    assert history["target"] == "smollm2.gguf" and history["acceptance_length"] > 2
 
 
 @pytest.mark.usefixtures("published")

@@ -16,8 +16,9 @@ from dflash_local.convert.gguf_glance import FIRST_BYTES, MOST_BYTES, Glance, fa
 from dflash_local.convert.gguf_metadata import array, boolean
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.hub.local_models import LocalModels, find_models
-from dflash_local.hub.local_pairs import LocalPairs
+from dflash_local.hub.local_pairs import Drafting, LocalPairs
 from dflash_local.hub.model_programs import System
+from dflash_local.hub.registry import KnownDrafter, KnownTarget
 
 from .fake_programs import PROJECTOR, gguf, header, hub_model, jan_model, ollama_model, qwen3
 
@@ -495,6 +496,21 @@ def test_a_drafter_on_this_disk(home: Path) -> None:
     assert len(found.models) == 1
     draft = drafting(found)
     assert (draft.drafter, draft.flags, draft.is_here) == (own.name, ("-md", str(own)), True)
+
+
+def test_a_listed_file_on_this_disk(home: Path, tmp_path: Path) -> None:
+    """It has its flag; one that is gone is passed over."""
+    gguf(home / ".cache/gpt4all/Qwen3-8B-Q4_K_M.gguf", qwen3(), 1 << 22)
+    gone, here = (KnownDrafter(file=tmp_path / name) for name in ("gone.gguf", "here.gguf"))
+    (tmp_path / "here.gguf").touch()
+
+    def drafted(*drafters: KnownDrafter) -> Drafting:
+        found = found_in(home)
+        return LocalPairs([KnownTarget("Q", ("qwen3-8b",), {}, drafters)]).drafting(found.models[0])
+
+    draft = drafted(gone, here)
+    assert (draft.drafter, draft.flags, draft.is_here) == ("here.gguf", ("-md", str(here)), True)
+    assert drafted(gone).way == "lookup"
 
 
 def test_lookup_or_nothing(home: Path) -> None:

@@ -175,6 +175,79 @@ def test_a_sidecar_comes_before_the_list(
     assert drafter and Path(drafter).name == "Pocket-DSpark.F16.gguf"
 
 
+def test_a_drafter_of_the_list_on_this_disk(
+    endpoint: StandIn, target: bytes, pocket: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is taken where it is, also offline; one that is gone, or of another model, is passed over."""
+    here = shutil.copy(pocket["dflash"], tmp_path / "here.gguf")
+    files = [{"file": str(path)} for path in (tmp_path / "gone.gguf", pocket["hybrid-dflash"], here)]
+    shape = {"architecture": "qwen3", "n_embd": 256, "n_layer": 6, "n_vocab": 1699}
+    register(tmp_path, *files, shape=shape)
+    for flags in ((), ("--offline",)):
+        assert taken("-hf", TARGET, *flags)[1] == str(here)
+        notes = capsys.readouterr().err
+        assert f"{tmp_path / 'gone.gguf'} cannot be used: there is no such file" in notes
+        assert f"{pocket['hybrid-dflash']} cannot be used: " in notes and f"note: drafter: {here}\n" in notes
+    register(tmp_path, files[2], shape=shape)
+    assert main(["pull", TARGET]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"drafter: {here}"
+
+
+def test_a_local_file_takes_the_drafter_that_is_listed_for_its_name(
+    pocket: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another name one line tells of it."""
+    monkeypatch.setattr("socket.socket", None)
+    shape = {"architecture": "qwen3", "n_embd": 256, "n_layer": 6, "n_vocab": 1699}
+    here, other = str(pocket["dflash"]), str(pocket["hybrid-dflash"])
+    register(tmp_path, {"repository": DRAFTER}, {"file": here}, shape=shape)
+    named, finetune, broken = (str(tmp_path / f"{name}.gguf") for name in ("Pocket-Q8_0", "My-Pocket", "Pocket"))
+    for path in (named, finetune):
+        shutil.copy(pocket["target"], path)
+    Path(broken).write_bytes(b"GGUF")
+    assert taken("-m", named) == (named, here)
+    assert capsys.readouterr().err == f"note: drafter: {here}\n"
+    models = take_models(args_of("-m", named, "--draft-kind", "dflash"))
+    suggest(models)
+    assert models.drafter == here
+    capsys.readouterr()
+    for flags in (("--draft", "off"), ("--draft-kind", "lookup"), ("--draft-kind", "mtp")):
+        assert taken("-m", named, *flags)[1] is None
+    assert taken("-m", named, "-md", other)[1] == other
+    assert taken("-m", broken)[1] is None
+    gone = args_of("-m", str(tmp_path / "gone" / "Pocket.gguf"))
+    assert take_models(gone, must_exist=False).drafter is None
+    assert capsys.readouterr().err == ""
+    register(tmp_path, {"file": here}, shape=shape)
+    models = take_models(args_of("-m", finetune))
+    suggest(models)
+    assert models.drafter is None
+    assert capsys.readouterr().err == f"note: a drafter is known for Pocket: add -md {here}\n"
+
+
+def test_a_listed_file_that_does_not_fit_is_noted_once(
+    pocket: dict[str, Path], untrained_mtp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model runs without it, as it does with a list that is wrong."""
+    named = str(shutil.copy(pocket["target"], tmp_path / "Pocket-Q8_0.gguf"))
+
+    def noted(*files: Path, **facts: Any) -> str:
+        register(tmp_path, *({"file": str(file)} for file in files), **facts)
+        models = take_models(args_of("-m", named))
+        suggest(models)
+        assert models.drafter is None
+        return str(capsys.readouterr().err)
+
+    other, theirs = pocket["hybrid-dflash"], write_dialect(tmp_path / "theirs.gguf", "B", pocket["dflash"])
+    assert noted(other).startswith(f"note: {other} cannot be used: ") and noted(other).count("note: ") == 1
+    assert f"{theirs} cannot be used: it is in another dialect (fix: 'dflash-local convert' rewrites it)" in noted(
+        theirs
+    )
+    assert noted(tmp_path / "gone.gguf") == ""
+    assert noted(pocket["dflash"], shape={"architecture": "qwen3", "n_embd": 128}) == ""
+    assert "pairs.json: Pocket: 'n_embd' must be of type int" in noted(other, shape={"n_embd": "256"})
+
+
 def test_next_token_layers_come_after_dflash_drafters(
     endpoint: StandIn, pocket: dict[str, Path], untrained_mtp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

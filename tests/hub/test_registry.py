@@ -76,9 +76,9 @@ def test_every_target_can_be_used_or_says_why_not() -> None:
     for target in registry.known_targets():
         assert target.drafters or target.none, target.name
         for drafter in target.drafters:
-            assert drafter.repository.count("/") == 1
+            assert drafter.file.is_file() if drafter.file else str(drafter.repository).count("/") == 1
             assert drafter.refused is None or len(drafter.refused) > 10
-        names = [drafter.repository for drafter in target.drafters]
+        names = [str(drafter) for drafter in target.drafters]
         assert len(names) == len(set(names))
 
 
@@ -98,6 +98,7 @@ def shape(architecture: str, n_embd: int, n_layer: int, n_vocab: int = 1) -> dic
         (shape("qwen3moe", 2048, 48), ["mine"], ["Qwen3-Coder-30B-A3B"]),
         (shape("minimax-m2", 3072, 62, 200064), ["MiniMax-M2.7-Q4_K_M-00001-of-00003"], ["MiniMax-M2.7"]),
         (shape("qwen3", 256, 6, 1699), ["pocket-target"], []),
+        (shape("llama", 576, 30, 49152), ["SmolLM2-135M-Instruct.Q4_1"], ["SmolLM2-135M-Instruct"]),
     ],
 )
 def test_local_files_are_known_by_shape(wanted: dict[str, Any], names: list[str], expected: list[str]) -> None:
@@ -127,6 +128,23 @@ def test_a_users_file_comes_first(user_file: Path) -> None:
     assert known("unsloth/Qwen3-4B-GGUF")
 
 
+def test_a_file_of_the_users_list(user_file: Path) -> None:
+    """It is named from the list's folder, or from the root or the user's home."""
+    files = ["mine/a.gguf", "/models/b.gguf", "~/c.gguf"]
+    user_file.write_text(json.dumps({"targets": [GOOD | {"drafters": [{"file": file} for file in files]}]}))
+    found = known("me/T-GGUF")
+    assert found
+    paths = [drafter.file for drafter in found.drafters]
+    assert paths == [user_file.parent / "mine" / "a.gguf", Path("/models/b.gguf"), Path.home() / "c.gguf"]
+    assert found.drafters[1].flags == ("-md", "/models/b.gguf") and found.drafters[1].format == "GGUF"
+    assert not found.files and not found.usable
+    for target in registry.targets_with_files():
+        assert target.name != "T" or target == found
+    (user_file.parent / "mine").mkdir()
+    (user_file.parent / "mine" / "a.gguf").touch()
+    assert found.files == [paths[0]] and found.usable == [found.drafters[0]]
+
+
 GOOD = {"target": "T", "repositories": ["t"], "drafters": []}
 
 
@@ -143,6 +161,13 @@ GOOD = {"target": "T", "repositories": ["t"], "drafters": []}
         ({"targets": [GOOD | {"shape": {"n_embd": "4096"}}]}, "T: 'n_embd' must be of type int"),
         ({"targets": [GOOD | {"shape": {"width": 1}}]}, "the shape of T has the unknown key 'width'"),
         ({"targets": [GOOD | {"drafters": [{"repository": "x"}]}]}, "has no 'repository'"),
+        (
+            {"targets": [GOOD | {"drafters": [{"repository": "a/b", "file": "c"}]}]},
+            "a 'file' and 'repository', which is for",
+        ),
+        ({"targets": [GOOD | {"drafters": [{"file": "c", "revision": "v1"}]}]}, "and 'revision', which is for the Hub"),
+        ({"targets": [GOOD | {"drafters": [{"file": "~nobody-here/c"}]}]}, "a user who is not known here"),
+        ({"targets": [GOOD | {"drafters": [{"file": 1}]}]}, "a drafter of T: 'file' must be a text"),
         ({"targets": [GOOD | {"drafters": [{"repository": "a/b", "kind": 2}]}]}, "a/b: 'kind' must be a text"),
         ({"targets": [GOOD | {"drafters": [{"repository": "a/b", "gated": "no"}]}]}, "'gated' must be true or false"),
         ({"targets": [GOOD | {"drafters": ["a/b"]}]}, "a drafter of T must be an object"),
@@ -184,7 +209,7 @@ def test_pairs_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("any.gguf", {"architecture": "qwen3", "n_embd": 4096}, True),
         ("any.gguf", {"architecture": "qwen3", "n_embd": 4095}, False),
-        ("any.gguf", {"architecture": "llama", "n_embd": 576}, False),
+        ("any.gguf", {"architecture": "llama", "n_embd": 960}, False),
         ("any.gguf", {"architecture": "qwen3moe", "n_embd": 2048}, True),  # no width is listed
         ("any.gguf", {"architecture": "new", "n_embd": 5120}, True),  # no architecture is listed
         ("folder/GLM-5.3-Q4_K_M.gguf", {"architecture": "new", "n_embd": 1}, True),  # neither, but the name

@@ -15,6 +15,7 @@ from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.command_line import CommandLine, shown_words
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import Appended, Flags, add_flags, flag
+from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
 from dflash_local.cli.flags.named_models import Models, take_models
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
@@ -128,7 +129,11 @@ def _upstream_flags(args: BenchFlags, target: str, engine: Engine) -> list[str]:
 
 def run(args: BenchFlags) -> int:
     if args.record:
+        others = [name for name in args.typed if name not in ("record", "report", "quiet")]
+        refuse_idle(args.typed, others, "--from measures nothing, and makes a --report alone")
         return _report_of(args.record, args.report)
+    if not args.baseline:
+        refuse_idle(args.typed, ["baseline_lengths"], "it is for --baseline")
     for path, flag_name in ((args.output, "-o"), (args.report, "--report"), (args.trace, "--trace")):
         _check_writable(path, flag_name)
     prompts, sampling = prompts_of(args), steady_sampling(args)

@@ -9,6 +9,7 @@ from dflash_local.cli.chat.repl import HELP, Chat
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import load_engine
 from dflash_local.cli.flags.flag import add_flags, flag
+from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
 from dflash_local.cli.flags.named_models import NO_MODEL, take_models
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
@@ -56,25 +57,17 @@ def run(args: ChatFlags) -> int:
     """Chat until /exit or the end of input."""
     settings = json.loads(args.sampling_params().to_json()) | {"max_tokens": args.predict}
     if args.url:
-        _refuse_idle(args)
+        others = [name for name in args.typed if name not in _OF_SERVERS and not name.startswith("sampling_")]
+        refuse_idle(args.typed, others, "the model is loaded where --url is")
         # The server has defaults of its own: what was given is sent, even if it is ours.
         settings = {name: value for name, value in args.sampling.items() if value is not None}
         if "predict" in args.typed:
             settings["max_tokens"] = args.predict
         return Chat(ServerBackend(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
-    if args.api_key:
-        raise RequestError("--api-key is for a running server", param="--api-key", hint="leave it out, or give --url")
+    refuse_idle(args.typed, ["api_key"], "it is for the server of --url")
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
     models = take_models(args)
     aside("loading ...")
     with load_engine(args, models) as engine:
         return Chat(EngineBackend(engine), settings, args.system, args.show == "drafts").loop()
-
-
-def _refuse_idle(args: ChatFlags) -> None:
-    """Raise RequestError if flags were typed that a running server cannot follow."""
-    names = [name for name in args.typed if name not in _OF_SERVERS and not name.startswith("sampling_")]
-    if names:
-        word = args.typed[names[0]][0].partition("=")[0]
-        raise RequestError(f"{word} is for a model that is loaded here, not at --url", param=word, hint="leave it out")

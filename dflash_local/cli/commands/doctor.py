@@ -11,6 +11,7 @@ from typing import Any
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.flag import Flags, add_flags, flag
+from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
 from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.cli.flags.values import write_text
@@ -77,7 +78,10 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: DoctorFlags) -> int:
     if args.tune:
+        others = ("model", "drafter", "hf_repo", "hf_repo_draft", "report")
+        refuse_idle(args.typed, others, "--tune measures a device's kernels alone")
         return tune(args)
+    refuse_idle(args.typed, ("types", "shape"), "it is for --tune")
     from dflash_local.diagnose.build import look_at_build, look_at_library
     from dflash_local.diagnose.models import look_at_models
     from dflash_local.engine_options import EngineOptions

@@ -65,7 +65,7 @@ def _undrafted(target: KnownTarget, drafted: frozenset[str]) -> str | None:
 
 
 def _words(drafter: KnownDrafter) -> Iterator[str]:
-    yield f"{drafter!s:<56}"
+    yield f"{drafter.file.name if drafter.file else str(drafter):<56}"
     yield f"{drafter.kind:<9}"
     if drafter.refused:
         yield f"refused: {drafter.refused}"
@@ -81,5 +81,5 @@ def _entry(target: KnownTarget, drafted: frozenset[str]) -> dict[str, object]:
         "shape": target.shape,
         "refused": _undrafted(target, drafted),
         "none": target.none,
-        "drafters": [asdict(drafter) for drafter in target.drafters],
+        "drafters": [{**asdict(one), "file": one.file and str(one.file)} for one in target.drafters],
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import add_flags, argument, flag
+from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_flags import HubFlags
 from dflash_local.cli.flags.named_models import hub_of
 from dflash_local.convert import OUTTYPES
@@ -28,6 +30,7 @@ examples:
 
 
 class PullFlags(HubFlags):
+    typed: Mapping[str, tuple[str, ...]]
     name: str | None = argument(
         "the target (default: Q4_K_M, then Q8_0)", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]"
     )
@@ -69,6 +72,10 @@ def run(args: PullFlags) -> int:
         raise RequestError("name one target", hint="give USER/NAME[:QUANT], or --target TARGET.gguf and -hfd USER/NAME")
     if args.target and not args.drafter:
         raise RequestError("--target is on this disk, and no drafter is named", hint="give -hfd USER/NAME")
+    if args.target:
+        refuse_idle(args.typed, ["hf_file"], "--target is on this disk")
+    if args.drafter:
+        refuse_idle(args.typed, ["no_drafter"], "-hfd names one")
     with hub_of(args.offline, args.hf_token) as hub, Pairing(hub, args.outtype) as pairing:
         if args.target:
             pairing.local_target(args.target)

@@ -192,6 +192,10 @@ def chat_template(args: EngineFlags) -> str | None:
         RequestError: the file cannot be read, or is not a template that llama.cpp can parse.
     """
     flag, source = "--chat-template", args.chat_template
+    if args.chat_template_file and source is not None:
+        raise RequestError(
+            "--chat-template and --chat-template-file both give the template", param=flag, hint="give one of them"
+        )
     if args.chat_template_file:
         flag = "--chat-template-file"
         source = read_text(args.chat_template_file, flag)

@@ -363,6 +363,8 @@ def _folder(path: Path | None, param: str, purpose: str) -> Path | None:
 
 def _ui_settings(args: HttpFlags) -> dict[str, Any]:
     text, param = args.ui_config, "--ui-config"
+    if args.ui_config_file and text:
+        raise RequestError("--ui-config and --ui-config-file both give the page's settings", param=param)
     if args.ui_config_file:
         text, param = read_text(args.ui_config_file, "--ui-config-file"), "--ui-config-file"
     return json_object(text, param) if text else {}

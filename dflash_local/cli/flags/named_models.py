@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.flags.model_flags import HubFlags, ModelFlags
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
-from dflash_local.errors import DFlashError, HubError, RequestError
+from dflash_local.cli.typed_path import exists, is_file
+from dflash_local.errors import DFlashError, HubError, ModelError, RequestError
 
 if TYPE_CHECKING:
     from dflash_local.hub.client import Hub
@@ -26,7 +28,7 @@ class Models:
     """The files of a target, its drafter and its projector.
 
     Attributes:
-        name: what the target is called, if that is another than its file.
+        name: what the target is called, if that is another than its file; `names`: all that it is called.
         auto_convert: whether the drafter may be in another dialect, which is then rewritten.
         may_suggest: whether `suggest` may still tell of a drafter.
     """
@@ -35,6 +37,7 @@ class Models:
     drafter: str | None = None
     projector: str | None = None
     name: str | None = None
+    names: Sequence[str] = ()
     auto_convert: bool = False
     may_suggest: bool = False
 
@@ -42,7 +45,8 @@ class Models:
 def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = True) -> Models:
     """The models that the flags name: one on this disk that -m names, those of -hf and -hfd, which are downloaded, and,
     if it `writes` text, the drafter of a target given by -hf, converted if necessary, and the projector that it came
-    with. A drafter from the Hub may be in another dialect. `suggest` tells of a drafter that is known for a local file.
+    with. A drafter from the Hub may be in another dialect. With a local file goes the drafter on this disk that is
+    listed for its name; `suggest` tells of others that are known for it.
 
     Raises:
         RequestError: no target is named, or several are.
@@ -50,7 +54,8 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = Tru
         DFlashError: a model cannot be fetched, or a named drafter does not fit.
     """
     repo = target_repository(args)
-    models = Models("", args.drafter, args.mmproj, repo, args.auto_convert) if repo else _named_here(args)
+    models = Models("", args.drafter, args.mmproj, repo) if repo else _named_here(args)
+    models.auto_convert = args.auto_convert
     drafter_repo = _unless_typed(args, "hf_repo_draft", "drafter")
     if must_exist:
         files = (
@@ -66,6 +71,12 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = Tru
     models.may_suggest = find_drafter and not (repo or drafter_repo)
     if repo or drafter_repo:
         _fetch(models, args, repo, drafter_repo, find_drafter=find_drafter, find_projector=writes and args.mmproj_auto)
+    elif find_drafter and args.drafting["draft_kind"] != "mtp":
+        _take_listed(models)
+    if not repo:
+        refuse_idle(args.typed, ["hf_file"], "it names a file of -hf")
+    if args.mmproj:
+        refuse_idle(args.typed, ["mmproj_url"], "--mmproj names the projector")
     if args.mmproj_url and not args.mmproj:
         from dflash_local.hub.url_file import fetch_url
 
@@ -77,14 +88,14 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = Tru
 def _named_here(args: ModelFlags) -> Models:
     """The file of -m, and its name and projector if it is named as `dflash-local models` lists it. Raises RequestError
     if it could be several."""
-    from dflash_local.hub.local_models import find_models
+    from dflash_local.hub.local_models import find_models, target_names
 
     text = args.model or ""
-    models, path = Models(text, args.drafter, args.mmproj, None, args.auto_convert), Path(text)
-    if path.suffix == ".gguf" or path.is_absolute() or path.exists() or not (model := find_models().named(text)):
+    models, path = Models(text, args.drafter, args.mmproj, names=(Path(text).stem,)), Path(text)
+    if path.suffix == ".gguf" or path.is_absolute() or exists(path) or not (model := find_models().named(text)):
         return models
     note(f"model: {model.name}, {model.path} ({model.program})")
-    models.target, models.name = str(model.path), model.name
+    models.target, models.name, models.names = str(model.path), model.name, target_names(model)
     if model.projector and args.mmproj_auto and not (args.mmproj or args.mmproj_url):
         from dflash_local.diagnose.projector import fitting
 
@@ -149,6 +160,29 @@ def _fetch(
             note(f"drafter: {pairing.drafter}")
 
 
+def _take_listed(models: Models) -> None:
+    """Take the drafter on this disk that the list has for a target of these names, if it fits."""
+    from dflash_local.hub import registry
+
+    try:
+        targets = registry.targets_with_files()
+    except HubError as error:
+        note(f"{error.message} ({error.hint})")
+        models.may_suggest = False
+        return
+    known = [registry.by_file_name(targets, name) for name in models.names]
+    if not any(target and target.files for target in known) or not is_file(Path(models.target)):
+        return
+    from dflash_local.hub.pairing import Pairing
+
+    with suppress(ModelError), hub_of(offline=True) as hub, Pairing(hub) as pairing:  # the engine reports what is wrong
+        pairing.local_target(Path(models.target))
+        models.may_suggest = False
+        if pairing.find_file(targets, models.names):
+            models.drafter = str(pairing.drafter)
+            note(f"drafter: {pairing.drafter}")
+
+
 def suggest(models: Models, facts: Mapping[str, Any] | None = None) -> None:
     """Note the drafter that is known for the target, once, if it is a local file without one.
 
@@ -204,7 +238,7 @@ def _name(text: str) -> Name | None:
     from dflash_local.hub.selection import Name
 
     try:
-        return None if Path(text).exists() else Name.parse(text)
+        return None if text.endswith(".gguf") or exists(Path(text)) else Name.parse(text)
     except HubError:
         return None
 
