@@ -43,7 +43,8 @@ void earlier_answers::find(
     const auto     held   = [&](int32_t place) { return m.tokens[place % n_kept_]; };
     m.chains.find(text, next, oldest, held, [&](int32_t place, int32_t n_matched) {
         found.begin(quote_source::answers, n_matched);
-        for (int32_t i = place + 1; i <= place + length && i < m.n_added && held(i) != NO_TOKEN; ++i) {
+        // up to the answer's end, or a row of a medium, which is no token
+        for (int32_t i = place + 1; i <= place + length && i < m.n_added && held(i) >= 0; ++i) {
             found.push(held(i));
         }
     });

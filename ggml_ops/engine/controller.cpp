@@ -265,20 +265,33 @@ reason controller::reason_of(const slot & s, const pass_record & next) const {
     return reason_ == reason::fixed ? reason::pays : reason_;   // the others' budget is fixed
 }
 
-// Cuts trees with a fixed budget, the last ones first, so that every other slot has room for its anchor. Returns how
-// many nodes they keep.
+// Nodes that each of these trees keeps if all together may have max_nodes: the largest are cut, and no anchor.
+static std::vector<int32_t> fair_sizes(const std::vector<slot *> & slots, int32_t max_nodes) {
+    const auto nodes_up_to = [&](int32_t level) {
+        return std::accumulate(slots.begin(), slots.end(), 0,
+            [&](int32_t n, const slot * s) { return n + std::min(s->drafts.tree.size(), level); });
+    };
+    int32_t level = DFLASH_MAX_NODES;
+    while (level > 1 && nodes_up_to(level) > max_nodes) {
+        --level;
+    }
+    int32_t              n_left = std::max(0, max_nodes - nodes_up_to(level));
+    std::vector<int32_t> sizes;
+    for (const slot * s : slots) {
+        const bool takes_one = n_left > 0 && s->drafts.tree.size() > level;
+        n_left -= takes_one;
+        sizes.push_back(std::min(s->drafts.tree.size(), level) + takes_one);
+    }
+    return sizes;
+}
+
+// Cuts trees with a fixed budget, so that every other slot has room for its anchor. Returns how many nodes they keep.
 static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
-    int32_t n_nodes = 0;
-    for (const slot * s : fixed) {
-        n_nodes += s->drafts.tree.size();
+    const std::vector<int32_t> sizes = fair_sizes(fixed, max_nodes);
+    for (size_t i = 0; i < fixed.size(); ++i) {
+        fixed[i]->drafts.tree.nodes.resize(sizes[i]);
     }
-    for (auto it = fixed.rbegin(); n_nodes > max_nodes && it != fixed.rend(); ++it) {
-        std::vector<node> & nodes = (*it)->drafts.tree.nodes;
-        const int32_t       n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);
-        nodes.resize(nodes.size() - n_cut);
-        n_nodes -= n_cut;
-    }
-    return n_nodes;
+    return std::accumulate(sizes.begin(), sizes.end(), 0);
 }
 
 // Of the draft nodes.
@@ -342,19 +355,17 @@ double controller::choose_nodes(std::vector<slot> & slots, const pass_record & n
 }
 
 void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
-    int32_t n_nodes = 0;
-    for (const slot & s : slots) {
-        n_nodes += s.writing() ? s.drafts.tree.size() : 0;
-    }
-    for (auto s = slots.rbegin(); n_nodes > room && s != slots.rend(); ++s) {
-        tree & t = s->drafts.tree;
-        if (s->writing() && t.size() > 1) {
-            n_nodes -= t.size() - 1;
-            // a drawn chain stays whole or goes
-            const int32_t n_left = s->request.block_accept ? 1 : 1 + std::max(0, room - n_nodes);
-            t.nodes.resize(n_left);
-            n_nodes += n_left - 1;
+    std::vector<slot *> writing;
+    for (slot & s : slots) {
+        if (s.writing()) {
+            writing.push_back(&s);
         }
+    }
+    const std::vector<int32_t> sizes = fair_sizes(writing, room);
+    for (size_t i = 0; i < writing.size(); ++i) {
+        tree &     t    = writing[i]->drafts.tree;
+        const bool goes = writing[i]->request.block_accept && sizes[i] < t.size();   // a drawn chain stays whole
+        t.nodes.resize(goes ? 1 : sizes[i]);
     }
 }
 
@@ -445,7 +456,9 @@ int32_t controller::choose_window(slot & s, int32_t drafter, int32_t n_ctx) {
     if (!drafters_[drafter].windows) {
         return draft_window::ALL;
     }
-    const int32_t window = s.learned.drafters[drafter].window.choose(std::min(s.n_past(), n_ctx));
+    draft_window & windows = s.learned.drafters[drafter].window;
+    // A trial that a quotation hides would not be observed.
+    const int32_t window = s.drafts.quoted.empty() ? windows.choose(std::min(s.n_past(), n_ctx)) : windows.usual();
     ++counts_.windows[window == draft_window::ALL ? 0 : window];
     return window;
 }

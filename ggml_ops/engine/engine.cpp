@@ -57,6 +57,7 @@ engine::engine(const dflash_engine_params & params, dflash_progress_callback pro
         slots_[i].held = &cache_.at((int32_t) i);
     }
     controller_.costs().verify.set_padded(target_.pads_passes());
+    target_.reserve_outputs();
     models_.rpc().blame([&] { warm_up(target_.params(), cost_cache_, target_, drafts_, controller_.costs()); });
     for (const slot & s : slots_) {
         cache_.forget(s.id);
@@ -128,7 +129,7 @@ bool engine::end_reasoning(int32_t id) {
     }
     request &    r = s.request;
     llama_tokens generated;
-    if (s.writing()) {
+    if (s.state == DFLASH_WRITING) {   // set aside or not
         generated.assign(tokens.begin() + (ptrdiff_t) r.prompt.size(), tokens.end());
         generated.push_back(s.drafts.anchor);
     }

@@ -87,6 +87,15 @@ std::map<ggml_backend_buffer_type_t, size_t> access_tapes(const llama_context * 
 
 void access_reserve(llama_context * ctx) { ctx->sched_reserve(); }
 
+// llama_context::output_reserve is private; an explicit instantiation may name it.
+static uint32_t reserve_outputs(llama_context & ctx, int32_t n);
+template <auto reserve> struct output_reserver {
+    friend uint32_t reserve_outputs(llama_context & ctx, int32_t n) { return (ctx.*reserve)(n); }
+};
+template struct output_reserver<&llama_context::output_reserve>;
+
+bool access_reserve_outputs(llama_context * ctx, int32_t n) { return reserve_outputs(*ctx, n) >= (uint32_t) n; }
+
 std::string access_arch(const llama_model * model) { return model->arch_name(); }
 
 std::vector<cell_table> access_cells(const llama_context * ctx) {

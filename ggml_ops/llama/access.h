@@ -64,6 +64,8 @@ LLAMA_API state_bytes access_state_bytes(const llama_context * ctx);
 LLAMA_API std::map<ggml_backend_buffer_type_t, size_t> access_tapes(const llama_context * ctx);
 // Allocates the memory of passes again, if their outputs have changed since the context was created.
 LLAMA_API void access_reserve(llama_context * ctx);
+// Takes the host's memory for n rows of outputs. False: there is none.
+LLAMA_API bool access_reserve_outputs(llama_context * ctx, int32_t n);
 LLAMA_API std::string access_arch(const llama_model * model);
 // Whether the model's graph falls back to dense attention if sequences share one KV cache, because its sparse attention
 // finds blocks of cells by their positions.

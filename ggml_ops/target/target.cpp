@@ -174,6 +174,12 @@ size_t target::output_bytes() const {
     return floats * sizeof(float);
 }
 
+void target::reserve_outputs() {
+    if (!access_reserve_outputs(ctx_.get(), limits_.n_outputs)) {
+        throw status_error(DFLASH_ERROR_MEMORY, "no memory for the logits of a pass: lower -np");
+    }
+}
+
 // ---- taps ----
 
 tap_store * target::create_tap_store(const drafter_model & drafter) {

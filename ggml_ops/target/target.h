@@ -47,6 +47,9 @@ class target {
     bool pads_passes() const;
     // Bytes on the host for what the largest pass leaves there.
     size_t output_bytes() const;
+    // Takes that memory for the widest pass, so that it does not grow while passes become wider. Throws if there is
+    // none.
+    void reserve_outputs();
 
     // ---- taps ----
 

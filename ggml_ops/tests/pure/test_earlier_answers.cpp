@@ -47,6 +47,14 @@ static void owners() {
     CHECK(none.size() == 0 && found_by(none, 1, { 1, 2 }, 3).empty());
 }
 
+// Rows of an image end what is quoted: they have negative numbers.
+static void media() {
+    earlier_answers answers(1000);
+    answers.add(0, { 1, 2, 3, 4, -7, -7, 5, 6 }, 6);
+    CHECK((found_by(answers, 0, { 1, 2 }, 3) == std::vector<tokens>{ { 4 } }));
+    CHECK((found_by(answers, 0, { 2, 3 }, 4) == std::vector<tokens>{ {} }));
+}
+
 // Only the last tokens of a prompt are kept.
 static void prompts() {
     earlier_answers answers(1000);
@@ -98,6 +106,7 @@ static void the_oldest_go_first() {
 
 int main() {
     owners();
+    media();
     prompts();
     the_oldest_go_first();
     return TEST_RESULT;
