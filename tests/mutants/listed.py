@@ -140,13 +140,10 @@ ENGINE = [
         ),
         ("const int32_t n_cells = limits_.n_ctx_slot - s.n_past();", "const int32_t n_cells = limits_.n_ctx_slot;"),
         (
-            "n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);",
-            "n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size());",
+            "while (level > 1 && nodes_up_to(level) > max_nodes) {",
+            "while (level > 0 && nodes_up_to(level) > max_nodes) {",
         ),
-        (
-            "const int32_t n_left = s->request.block_accept ? 1 : 1 + std::max(0, room - n_nodes);",
-            "const int32_t n_left = 1 + std::max(0, room - n_nodes);",
-        ),
+        ("t.nodes.resize(goes ? 1 : sizes[i]);", "t.nodes.resize(sizes[i]);"),
         tests=("native controller",),
     ),
 ]
@@ -227,6 +224,11 @@ DRAFT = [
         ("other.source == n.source && other.token != n.token", "other.token != n.token"),
         ("at = quoted.after(at, tokens[i]);", "at = before.first;"),
         tests=("native quotation",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/earlier_answers.cpp",
+        ("i < m.n_added && held(i) >= 0; ++i) {", "i < m.n_added && held(i) != NO_TOKEN; ++i) {"),
+        tests=("native earlier_answers",),
     ),
     *mutants_of(
         "ggml_ops/draft/corpus.cpp",
