@@ -226,11 +226,6 @@ DRAFT = [
         tests=("native quotation",),
     ),
     *mutants_of(
-        "ggml_ops/draft/earlier_answers.cpp",
-        ("i < m.n_added && held(i) >= 0; ++i) {", "i < m.n_added && held(i) != NO_TOKEN; ++i) {"),
-        tests=("native earlier_answers",),
-    ),
-    *mutants_of(
         "ggml_ops/draft/corpus.cpp",
         ("k < size() && tokens_[k] != NO_TOKEN; ++k)", "k < size(); ++k)"),
         ("longest = most > MIN_MATCH ? agreeing(last, most) : all;", "longest = all;"),
@@ -240,6 +235,7 @@ DRAFT = [
         "ggml_ops/draft/earlier_answers.cpp",
         ("oldest = std::max(0, m.n_added - n_kept_);", "oldest = 0;"),
         ("memory & m = of_owner_[owner];", "memory & m = of_owner_[0];"),
+        ("i < m.n_added && held(i) >= 0; ++i) {", "i < m.n_added && held(i) != NO_TOKEN; ++i) {"),
         tests=("native earlier_answers",),
     ),
     *mutants_of(
