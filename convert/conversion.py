@@ -64,10 +64,8 @@ def convert(
     """
     chosen = find_outtype(outtype, fc_type)
     if chosen.needs_ggml and ggml is None:
-        raise ConvertError(
-            f"{' and '.join(filter(None, (outtype, fc_type)))}: ggml itself must quantize", field="outtype",
-            hint="give ggml=native.quantize_rows",
-        )  # fmt: skip
+        types = " and ".join(filter(None, (outtype, fc_type)))
+        raise ConvertError(f"{types}: quantized by ggml", field="outtype", hint="give ggml=native.quantize_rows")
     checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
     check_output(path, [*part_paths(model.path), *(tensor.path for tensor in checkpoint.tensors.values())])
     checkpoint, config, specs = _understand(checkpoint, model)

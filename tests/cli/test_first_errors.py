@@ -160,7 +160,6 @@ def test_paths(tmp_path: Path) -> None:
         ("bench -m {model} --baseline-draft 3", "--baseline-draft", "it is for --baseline"),
         ("bench --from r.json --report r.html -o x", "-o", "--from measures nothing"),
         ("serve -m {model} -hff x.gguf", "-hff", "it names a file of -hf"),
-        ("serve -m {model} -mm {model} --mmproj-url http://x", "--mmproj-url", "--mmproj names the projector"),
     ],
 )
 def test_flags_without_effect_are_refused(

@@ -75,8 +75,6 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = Tru
         _take_listed(models)
     if not repo:
         refuse_idle(args.typed, ["hf_file"], "it names a file of -hf")
-    if args.mmproj:
-        refuse_idle(args.typed, ["mmproj_url"], "--mmproj names the projector")
     if args.mmproj_url and not args.mmproj:
         from dflash_local.hub.url_file import fetch_url
 
