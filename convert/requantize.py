@@ -75,8 +75,13 @@ def requantize(
     return write_drafter(output, metadata, outputs, progress)
 
 
+def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether its type follows `outtype`."""
+    return len(shape) == 2 and name.endswith(".weight") and name not in _KEPT
+
+
 def _is_quantized(tensor: StoredGgufTensor) -> bool:
-    return len(tensor.shape) == 2 and tensor.name not in _KEPT and tensor.type not in _FLOATS | {Type.I64}
+    return _is_matrix(tensor.name, tensor.shape) and tensor.type not in _FLOATS
 
 
 @dataclass(frozen=True)
@@ -137,8 +142,7 @@ def _target_projection(target: Path) -> StoredGgufTensor:
 
 def _output_tensor(name: str, rows: _Rows, outtype: Outtype | None, ggml: RowQuantizer | None) -> OutputTensor:
     kind = rows.type
-    is_matrix = len(rows.shape) == 2 and name.endswith(".weight") and name not in _KEPT
-    if outtype and is_matrix and rows.type in _FLOATS:
+    if outtype and _is_matrix(name, rows.shape) and rows.type in _FLOATS:
         kind = outtype.of(TensorSpec(name, rows.shape))
     if kind == rows.type:
         return OutputTensor(name, rows.shape, kind, rows.chunks)

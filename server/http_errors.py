@@ -67,9 +67,6 @@ class Cancelled(HTTPError):
         super().__init__(400, "the request was cancelled", code="cancelled")
 
 
-CANCELLED = Cancelled()
-
-
 class ClientLeft(HTTPError):
     """The client no longer waits for the answer."""
 

@@ -11,12 +11,12 @@ from contextlib import aclosing, asynccontextmanager
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dflash_local.errors import DFlashError, again
+from dflash_local.errors import DFlashError
 from dflash_local.generation import Chunk, Completion, Generation
 from dflash_local.server.connected import beside, disconnected
 from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.formats.reply import Body, Reply
-from dflash_local.server.http_errors import CANCELLED, Cancelled
+from dflash_local.server.http_errors import Cancelled
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ async def events(
                 if item.progress is None:
                     begun.add(index)
             elif item.finish_reason == "cancelled":  # what there is must not look like a whole answer
-                raise again(CANCELLED)
+                raise Cancelled
             else:
                 completions[index] = item
                 bodies = [*(reply.begin(index) if is_first else ()), *reply.end(index, item)]

@@ -72,7 +72,7 @@ class LocalPairs:
             drafter = next(iter(known.usable), None) if known else None
             if drafter:
                 flags = () if model.is_named else drafter.flags  # -hf finds it itself
-                return Drafting("drafter", _name(drafter), flags, self._is_here(drafter), n_next)
+                return Drafting("drafter", drafter.shown, flags, self._is_here(drafter), n_next)
         if not no_mtp(arch, n_next):
             return Drafting("mtp", "", (), True, n_next)
         if path := self._local(model, names, _has_its_layers):
@@ -92,10 +92,6 @@ class LocalPairs:
             if agree(model.glance, drafter) and any(name in _plain(path.stem) for name in wanted if len(name) > _SHORT)
         ]
         return min(fitting, key=lambda path: (path.parent != model.path.parent, path.name), default=None)
-
-
-def _name(drafter: KnownDrafter) -> str:
-    return drafter.file.name if drafter.file else str(drafter)
 
 
 def _agree(target: Glance, drafter: Glance) -> bool:

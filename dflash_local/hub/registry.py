@@ -43,6 +43,11 @@ class KnownDrafter:
         return self.repository + (f"@{self.revision}" if self.revision else "")
 
     @property
+    def shown(self) -> str:
+        """In a table: a file by its name."""
+        return self.file.name if self.file else str(self)
+
+    @property
     def flags(self) -> tuple[str, str]:
         """Those with which a command takes it."""
         return ("-hfd" if self.repository else "-md", str(self))

@@ -8,7 +8,7 @@ import json
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.http_errors import CANCELLED, OLLAMA, error_response
+from dflash_local.server.http_errors import OLLAMA, Cancelled, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
@@ -35,7 +35,7 @@ class Recorder(HTTPMiddleware):
         finally:
             request.close()
         if request.cancelled_early:
-            await error_response(CANCELLED)(scope, receive, send)
+            await error_response(Cancelled())(scope, receive, send)
 
 
 class _Recorded:

@@ -12,7 +12,7 @@ from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON, encode
 from dflash_local.server.fields.streams import StreamsLookup
 from dflash_local.server.formats.events import STREAM_HEADERS
-from dflash_local.server.http_errors import CANCELLED, HTTPError, api_at
+from dflash_local.server.http_errors import Cancelled, HTTPError, api_at
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
 from dflash_local.server.routes.endpoint import add_endpoint, query_number, query_parameter
@@ -80,7 +80,7 @@ async def _rest(recording: Recording, start: int) -> AsyncIterator[bytes]:
         yield LOST.encode()
     if recording.cancelled.is_set():
         api = api_at("/v1/chat/completions")  # whichever it was: the event is the last one
-        yield api.last_event(encode(api.error(CANCELLED)[1]))
+        yield api.last_event(encode(api.error(Cancelled())[1]))
 
 
 def _name(request: Request) -> str:

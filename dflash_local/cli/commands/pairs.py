@@ -65,7 +65,7 @@ def _undrafted(target: KnownTarget, drafted: frozenset[str]) -> str | None:
 
 
 def _words(drafter: KnownDrafter) -> Iterator[str]:
-    yield f"{drafter.file.name if drafter.file else str(drafter):<56}"
+    yield f"{drafter.shown:<56}"
     yield f"{drafter.kind:<9}"
     if drafter.refused:
         yield f"refused: {drafter.refused}"
