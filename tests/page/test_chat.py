@@ -571,6 +571,115 @@ def test_enter_during_an_answer_does_nothing(tab: Tab, served: Served) -> None:
     tab.sees("You said: wait")
 
 
+def test_stop_does_not_send_what_is_being_written(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.page.fill("#message", "and then")
+    tab.button("Stop").click()
+    expect(tab.answers()).to_contain_text("Stopped.")
+    expect(tab.button("Send")).to_be_enabled()
+    expect(tab.page.locator("#message")).to_have_value("and then")
+    assert len(tab.asked) == 1
+
+
+def test_what_is_being_written_outlives_a_reload(tab: Tab, served: Served) -> None:
+    tab.page.fill("#message", "a long thought")
+    tab.page.reload()
+    expect(tab.page.locator("#message")).to_have_value("a long thought")
+    expect(tab.button("Send")).to_be_enabled()
+    tab.page.locator("#message").press("Enter")
+    tab.sees("You said: a long thought")
+    tab.page.reload()
+    expect(tab.page.locator("#message")).to_have_value("")
+
+
+COMPOSING = """(area, key) => area.dispatchEvent(
+  new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...%s }))"""
+
+
+@pytest.mark.parametrize("how", ["{ isComposing: true }", "{ keyCode: 229 }"])
+def test_keys_of_an_input_method_are_its_own(tab: Tab, served: Served, how: str) -> None:
+    tab.ask("hello")
+    tab.done()
+    tab.page.fill("#message", "にほ")
+    tab.page.locator("#message").evaluate(COMPOSING % how, "Enter")
+    expect(tab.page.locator("#message")).to_have_value("にほ")
+    tab.button("Edit question").click()
+    editor = tab.page.get_by_label("Edited question")
+    for key in ("Escape", "Enter"):
+        editor.evaluate(COMPOSING % how, key)
+        expect(editor).to_be_visible()
+    tab.page.locator(".conversations li").first.hover()
+    tab.button("Rename hello").click()
+    title = tab.page.get_by_label("Title", exact=True)
+    for key in ("Escape", "Enter"):
+        title.evaluate(COMPOSING % how, key)
+        expect(title).to_be_visible()
+    assert len(tab.asked) == 1
+
+
+def test_option_types_letters_on_a_mac(open_tab: OpenTab, served: Served) -> None:
+    mac = "Object.defineProperty(navigator, 'platform', { get: () => 'MacIntel' });"
+    tab = open_tab(served.url, init=mac)
+    tab.ask("hello")
+    tab.done()
+    tab.page.locator("#message").press("Alt+n")
+    expect(tab.page.locator(".question")).to_have_count(1)
+    tab.page.locator("#message").press("Control+Alt+n")
+    expect(tab.page.locator(".welcome h1")).to_be_visible()
+
+
+def test_facts_that_were_refused_can_be_asked_again(open_tab: OpenTab) -> None:
+    with serve(Settings(api_keys=("schlüssel",))) as served:
+        tab = open_tab(served.url)
+        tab.expected = ("401",)
+        tab.page.keyboard.press("Escape")
+        expect(tab.page.locator(".absence")).to_contain_text("API key")
+        tab.button("Try again").click()
+        tab.page.locator("dialog input").fill("schlüssel")
+        tab.page.keyboard.press("Enter")
+        tab.ask("hello")
+        assert tab.done() == "You said: hello"
+
+
+def test_a_full_storage_does_not_part_an_answer_from_its_question(tab: Tab, served: Served) -> None:
+    tab.page.evaluate("""() => {
+      const put = IDBObjectStore.prototype.put;
+      IDBObjectStore.prototype.put = function (value) {
+        if (this.name === "turns" && value.role === "user" && !window.hasRoom) throw new Error("it is full");
+        return put.call(this, value);
+      };
+    }""")
+    served.pace.hold()
+    tab.ask("hello")
+    expect(tab.page.locator(".trouble")).to_have_text("The last change was not kept: it is full")
+    tab.page.evaluate("window.hasRoom = true")
+    served.pace.free()
+    tab.done()
+    expect(tab.page.locator(".trouble")).to_have_count(0)
+    tab.page.reload()
+    expect(tab.page.locator(".question .bubble")).to_have_text("hello")
+    assert tab.done() == "You said: hello"
+
+
+def test_a_full_browser_memory_keeps_no_older_value(open_tab: OpenTab, served: Served) -> None:
+    full = """const set = Storage.prototype.setItem;
+      Storage.prototype.setItem = function (name, value) {
+        if (value.length > 20) throw new Error("it is full");
+        set.call(this, name, value);
+      };"""
+    tab = open_tab(served.url, init=full)
+    for count, system in enumerate(("Be brief", "Be as long as you ever can"), 1):
+        tab.button("Settings").click()
+        tab.page.locator("#set-system").fill(system)
+        tab.page.keyboard.press("Escape")
+        tab.ask("hello")
+        tab.done(count)
+        assert tab.asked[-1]["messages"][0]["content"] == system
+
+
 def test_stopping_while_the_model_thinks_keeps_the_turn(tab: Tab, served: Served) -> None:
     served.pace.hold()
     tab.ask("think")

@@ -486,6 +486,24 @@ def test_a_picture_that_the_browser_lost(seeing: Tab, tmp_path: Path) -> None:
     assert len(seeing.asked) == 1
 
 
+def test_a_picture_that_does_not_fit_the_storage_leaves_its_text(seeing: Tab, tmp_path: Path) -> None:
+    seeing.page.evaluate("""() => {
+      const put = IDBObjectStore.prototype.put;
+      IDBObjectStore.prototype.put = function (value) {
+        if (this.name === "media") throw new Error("it is full");
+        return put.call(this, value);
+      };
+    }""")
+    attach(seeing, saved(scene(), tmp_path / "house.png"))
+    seeing.ask("one")
+    expect(seeing.page.locator(".trouble")).to_have_text("The last change was kept without its files: it is full")
+    seeing.done()
+    is_shown(seeing, seeing.page.locator(".question .picture img"))
+    seeing.page.reload()
+    expect(seeing.page.locator(".question .bubble")).to_have_text("one")
+    expect(seeing.page.locator(".question .lost")).to_have_text("house.png is not kept in this browser.")
+
+
 def test_without_a_database_pictures_stay_as_long_as_the_page(
     open_tab: OpenTab, sighted: Served, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import "./styles/page.css";
 import { render } from "preact";
 import { library, resumeAll } from "./chat/chat";
 import { fetchRest, firstPaint } from "./later";
-import { recall, remember } from "./memory";
+import { browserMemory } from "./memory";
 import { keepForLater } from "./offline";
 import { facts, learnFacts } from "./server/facts";
 import { applyTheme } from "./settings/settings";
@@ -21,9 +21,9 @@ async function start(): Promise<void> {
   render(<App />, document.body);
   void goOn();
   await loaded;
-  library.shown.value = library.get(recall(SHOWN) ?? "") ?? null;
+  library.shown.value = library.get(browserMemory.recall(SHOWN) ?? "") ?? null;
   library.shown.subscribe(() => {
-    remember(SHOWN, library.shown.value?.record.id ?? null);
+    browserMemory.remember(SHOWN, library.shown.value?.record.id ?? null);
     show("chat"); // a chosen conversation is meant to be seen
   });
   library.isLoaded.value = true;

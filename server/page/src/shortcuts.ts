@@ -15,14 +15,17 @@ interface Shortcut {
   what: string;
 }
 
+const isMac = /Mac|iP/.test(navigator.platform);
+const ALT = isMac ? "Ctrl ⌥" : "Alt";
+
 /** What the help dialog lists. */
 export const SHORTCUTS: Shortcut[] = [
   { keys: "Enter", what: "send the message" },
   { keys: "Shift Enter", what: "a new line" },
   { keys: "Escape", what: "stop the answer" },
   { keys: "↑", what: "edit the last question, from an empty message" },
-  { keys: "Alt N", what: "a new chat" },
-  { keys: "Alt M", what: "this machine" },
+  { keys: `${ALT} N`, what: "a new chat" },
+  { keys: `${ALT} M`, what: "this machine" },
   { keys: "Ctrl K", what: "search the conversations" },
   { keys: "Ctrl ,", what: "settings" },
   { keys: "Ctrl /", what: "this list" },
@@ -30,10 +33,12 @@ export const SHORTCUTS: Shortcut[] = [
 
 /** Do what a key press asks for. */
 export function onKeyDown(event: KeyboardEvent, deeds: Deeds): void {
-  if (event.isComposing || document.querySelector("dialog[open]")) return;
+  if (isConverting(event) || document.querySelector("dialog[open]")) return;
   const control = event.ctrlKey || event.metaKey;
-  if (event.altKey && event.code === "KeyN") deeds.newChat();
-  else if (event.altKey && event.code === "KeyM") deeds.machine();
+  // On a Mac Option alone types letters (ñ); elsewhere Ctrl Alt is AltGr, and does.
+  const alt = event.altKey && event.ctrlKey === isMac;
+  if (alt && event.code === "KeyN") deeds.newChat();
+  else if (alt && event.code === "KeyM") deeds.machine();
   else if (control && event.key === "k") deeds.search();
   else if (control && event.key === ",") deeds.settings();
   else if (control && event.key === "/") deeds.help();
@@ -42,6 +47,11 @@ export function onKeyDown(event: KeyboardEvent, deeds: Deeds): void {
   } else if (event.key === "ArrowUp" && isEmptyMessage(event.target)) deeds.editLast();
   else return;
   event.preventDefault();
+}
+
+/** Whether a key belongs to an input method (Japanese, say). Safari ends a conversion with a key of code 229. */
+export function isConverting(event: KeyboardEvent): boolean {
+  return event.isComposing || event.keyCode === 229;
 }
 
 function isEmptyMessage(target: EventTarget | null): boolean {

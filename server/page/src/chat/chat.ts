@@ -60,8 +60,9 @@ export function runningIn(conversation: Conversation | null): Answer | null {
 }
 
 export async function remove(conversation: Conversation): Promise<void> {
+  const removed = library.remove(conversation); // first: an answer that ends now is not kept again
   for (const turn of conversation.turns.values()) running.value.get(turn.id)?.stop();
-  await library.remove(conversation);
+  await removed;
 }
 
 /** Go on with what was being written when the page was left. */

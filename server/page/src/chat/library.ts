@@ -6,7 +6,7 @@ import { Passes } from "../drafts/passes";
 import { Conversation, type ConversationRecord } from "./conversation";
 import { type Database, openDatabase } from "./database";
 import { Media, unnamed } from "./media";
-import { type Medium, newId, type Turn } from "./turn";
+import { isMedium, type Medium, newId, type Turn } from "./turn";
 
 export class Library {
   /** Newest first. */
@@ -18,6 +18,8 @@ export class Library {
   readonly trouble = new Cell("");
   #database: Database | null = null;
   #media = new Media();
+  /** Turns that could not be written: they are with the next change. */
+  #owed = new Set<Turn>();
   /** Of the turns that were opened. */
   #passes = new Map<string, Promise<Passes>>();
 
@@ -43,10 +45,15 @@ export class Library {
     ]);
     const byId = new Map(records.map((record) => [record.id, new Conversation(record)]));
     const belonging = turns.filter((turn) => byId.has(turn.conversation));
+    const orphans = turns.filter((turn) => !byId.has(turn.conversation));
     for (const turn of belonging) byId.get(turn.conversation)!.turns.set(turn.id, turn);
     this.conversations.value = [...byId.values()].sort(newestFirst);
-    await Promise.all([...unnamed(keys, belonging).map((key) => media.delete(key)), transaction.done]);
-    return turns;
+    const gone = [
+      ...unnamed(keys, belonging).map((key) => media.delete(key)),
+      ...orphans.map(({ id }) => transaction.objectStore("turns").delete(id)),
+    ];
+    await Promise.all([...gone, transaction.done]);
+    return belonging;
   }
 
   get(id: string): Conversation | undefined {
@@ -141,30 +148,53 @@ export class Library {
     return this.conversations.value.filter((conversation) => conversation.matches(words));
   }
 
-  /** Keep all or nothing. A turn is kept with its media, and with its passes: the place from which its stream is read
-   * again must fit both. */
+  /** Keep these and what is owed, if need be without media: a full storage must not part an answer from its question. */
   async #write(records: ConversationRecord[], turns: Turn[]): Promise<void> {
+    const owed = [...this.#owed].filter((turn) => this.get(turn.conversation));
+    const all = new Set([...owed, ...turns]);
+    const theirs = new Set([...owed.map((turn) => this.get(turn.conversation)!.record), ...records]);
+    const why = await this.#keep((database) => this.#put(database, [...theirs], [...all], true));
+    if (!why) return;
+    if (await this.#keep((database) => this.#put(database, [...theirs], [...all], false))) {
+      all.forEach((turn) => this.#owed.add(turn));
+    } else if ([...all].some(({ files }) => files.some(isMedium))) {
+      this.trouble.value = `The last change was kept without its files: ${why}`;
+    }
+  }
+
+  /** Put all or nothing. A turn is put with its passes: the place from which its stream is read again must fit both. */
+  async #put(database: Database, records: ConversationRecord[], turns: Turn[], hasMedia: boolean): Promise<void> {
     const passes = await Promise.all(turns.map((turn) => this.#passes.get(turn.id)));
-    await this.#keep(async (database) => {
-      const transaction = database.transaction(["conversations", "turns", "passes", "media"], "readwrite");
+    const unkept = passes.map((one) => one?.unkept ?? 0);
+    const transaction = database.transaction(["conversations", "turns", "passes", "media"], "readwrite");
+    try {
       const written = [
         ...records.map((record) => transaction.objectStore("conversations").put(record)),
         ...turns.map((turn) => transaction.objectStore("turns").put(turn)),
         ...turns.flatMap((turn, index) => (passes[index] ? keepPasses(transaction, turn.id, passes[index]) : [])),
-        ...turns.flatMap((turn) => this.#media.keep(transaction, turn)),
+        ...(hasMedia ? turns.flatMap((turn) => this.#media.keep(transaction, turn)) : []),
       ];
       transaction.commit(); // it ends, even if the page is left now
       await Promise.all([...written, transaction.done]);
-      for (const turn of turns) this.#media.release(turn);
-    });
+    } catch (error) {
+      passes.forEach((one, index) => one && (one.unkept = Math.min(one.unkept, unkept[index]!)));
+      throw error;
+    }
+    turns.forEach((turn) => this.#owed.delete(turn));
+    if (hasMedia) turns.forEach((turn) => this.#media.release(turn));
   }
 
-  async #keep(write: (database: Database) => Promise<unknown>): Promise<void> {
-    if (!this.#database) return;
+  /** Why it could not be written; empty: it was, or nothing is kept at all. */
+  async #keep(write: (database: Database) => Promise<unknown>): Promise<string> {
+    if (!this.#database) return "";
     try {
       await write(this.#database);
+      this.trouble.value = "";
+      return "";
     } catch (error) {
-      this.trouble.value = `The last change was not kept: ${error instanceof Error ? error.message : error}`;
+      const why = error instanceof Error ? error.message : String(error);
+      this.trouble.value = `The last change was not kept: ${why}`;
+      return why;
     }
   }
 }

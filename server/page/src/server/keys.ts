@@ -1,7 +1,7 @@
 // The API key, and the dialog that asks for it.
 
 import { Cell } from "../cell";
-import { recall, remember } from "../memory";
+import { browserMemory } from "../memory";
 
 const NAME = "key";
 
@@ -11,11 +11,11 @@ export const asking = new Cell<((key: string | null) => void) | null>(null);
 let answer: Promise<string | null> | null = null;
 
 export function key(): string {
-  return recall(NAME) ?? "";
+  return browserMemory.recall(NAME) ?? "";
 }
 
 export function setKey(value: string): void {
-  remember(NAME, value || null);
+  browserMemory.remember(NAME, value || null);
 }
 
 /** Ask once, however many requests were refused meanwhile. */

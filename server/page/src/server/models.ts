@@ -2,7 +2,7 @@
 // no list.
 
 import { Cell } from "../cell";
-import { recall, remember } from "../memory";
+import { browserMemory } from "../memory";
 import type { RouterModel, RouterModels } from "./answers";
 import { getJson } from "./requests";
 
@@ -14,14 +14,14 @@ export const chosen = new Cell("");
 export async function learnModels(): Promise<void> {
   const { data } = await getJson<RouterModels>("v1/models");
   const names = data.map((model) => model.id);
-  const last = recall(NAME) ?? "";
+  const last = browserMemory.recall(NAME) ?? "";
   chosen.value = names.includes(last) ? last : (names[0] ?? "");
   models.value = names;
 }
 
 export function choose(name: string): void {
   chosen.value = name;
-  remember(NAME, name);
+  browserMemory.remember(NAME, name);
 }
 
 /** Looking at a model must not load it. */

@@ -44,7 +44,8 @@ export function post(path: string, body: unknown, init: RequestInit = {}): Promi
 }
 
 function headersWith(shown: string): Record<string, string> {
-  return shown ? { Authorization: `Bearer ${shown}` } : {};
+  const bytes = new TextEncoder().encode(shown); // a header has only Latin letters: the server reads UTF-8
+  return shown ? { Authorization: `Bearer ${String.fromCharCode(...bytes)}` } : {};
 }
 
 async function refusal(response: Response): Promise<Refusal> {

@@ -1,7 +1,7 @@
 // Settings: what requests say beyond the conversation. What is not set is the server's own default.
 
 import { Cell } from "../cell";
-import { recall, remember } from "../memory";
+import { browserMemory } from "../memory";
 
 export interface Group {
   title: string;
@@ -58,9 +58,9 @@ export const SWITCHES = ["draft", "budget", "lookup"];
 
 /** The fields that the user has set. */
 export const values = new Cell<Values>(recalledValues());
-export const theme = new Cell<Theme>((recall(THEME) as Theme | null) ?? "auto");
+export const theme = new Cell<Theme>((browserMemory.recall(THEME) as Theme | null) ?? "auto");
 /** Whether requests ask for what the passes did. */
-export const showsDrafts = new Cell(recall(DRAFTS) === "shown");
+export const showsDrafts = new Cell(browserMemory.recall(DRAFTS) === "shown");
 
 export function chosenFields(): Values {
   return { ...values.value };
@@ -70,30 +70,30 @@ export function chosenFields(): Values {
 export function setField(name: string, value: unknown): void {
   const { [name]: _, ...others } = values.value;
   values.value = value === undefined ? others : { ...others, [name]: value };
-  remember(FIELDS, JSON.stringify(values.value));
+  browserMemory.remember(FIELDS, JSON.stringify(values.value));
 }
 
 export function resetFields(): void {
   values.value = {};
-  remember(FIELDS, null);
+  browserMemory.remember(FIELDS, null);
 }
 
 export function systemMessage(): string {
-  return recall(SYSTEM) ?? "";
+  return browserMemory.recall(SYSTEM) ?? "";
 }
 
 export function setSystemMessage(text: string): void {
-  remember(SYSTEM, text.trim() ? text : null);
+  browserMemory.remember(SYSTEM, text.trim() ? text : null);
 }
 
 export function setShowsDrafts(shown: boolean): void {
   showsDrafts.value = shown;
-  remember(DRAFTS, shown ? "shown" : null);
+  browserMemory.remember(DRAFTS, shown ? "shown" : null);
 }
 
 export function setTheme(chosen: Theme): void {
   theme.value = chosen;
-  remember(THEME, chosen);
+  browserMemory.remember(THEME, chosen);
   applyTheme();
 }
 
@@ -109,7 +109,7 @@ export function applyTheme(): void {
 function recalledValues(): Values {
   try {
     const known = new Set(GROUPS.flatMap((group) => group.names));
-    const kept = Object.entries(JSON.parse(recall(FIELDS) ?? "{}") as Values);
+    const kept = Object.entries(JSON.parse(browserMemory.recall(FIELDS) ?? "{}") as Values);
     return Object.fromEntries(kept.filter(([name]) => known.has(name)));
   } catch {
     return {};

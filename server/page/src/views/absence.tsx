@@ -1,4 +1,4 @@
-// Says that the server is away, or that it came back with another page.
+// Says that the server is away, came back with another page, or refuses to say what it serves.
 
 import { useCell } from "../cell";
 import { facts } from "../server/facts";
@@ -15,6 +15,13 @@ function Told() {
       <>
         The server is back, with another version of this page.{" "}
         <button type="button" onClick={() => location.reload()}>Load it</button>
+      </>
+    );
+  }
+  if (known.state === "failed") {
+    return (
+      <>
+        {known.message} <button type="button" onClick={() => location.reload()}>Try again</button>
       </>
     );
   }

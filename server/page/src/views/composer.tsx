@@ -3,19 +3,23 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useCell } from "../cell";
 import { library, running, runningIn, send } from "../chat/chat";
+import { tabMemory } from "../memory";
 import { facts } from "../server/facts";
+import { isConverting } from "../shortcuts";
 import { AttachedList, useAttached } from "./attached";
 import { DraftSwitches } from "./drafts/switches";
 import { DropPlace } from "./drop_place";
 import { FileButtons } from "./file_buttons";
 import { IconButton } from "./icon";
 
+const WRITTEN = "written";
+
 export function Composer() {
   const conversation = useCell(library.shown);
   useCell(conversation?.changes);
   useCell(running);
   const isReady = useCell(facts).state === "ready";
-  const [text, setText] = useState("");
+  const [text, setText] = useWritten();
   const attached = useAttached();
   const { files, reading } = attached;
   const area = useRef<HTMLTextAreaElement>(null);
@@ -34,7 +38,7 @@ export function Composer() {
     attached.clear();
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (event.key === "Enter" && !event.shiftKey && !isConverting(event)) submit(event);
   };
 
   return (
@@ -53,16 +57,27 @@ export function Composer() {
           onKeyDown={onKeyDown}
           onPaste={attached.onPaste}
         />
+        {/* Two buttons, by their keys: a click on Stop must not become one on Send. */}
         {answer ? (
-          <IconButton icon="stop" label="Stop" class="send" onClick={() => answer.stop()} />
+          <IconButton key="stop" icon="stop" label="Stop" class="send" onClick={() => answer.stop()} />
         ) : (
-          <IconButton icon="send" label="Send" type="submit" class="send" disabled={!canSend} />
+          <IconButton key="send" icon="send" label="Send" type="submit" class="send" disabled={!canSend} />
         )}
       </div>
       <DraftSwitches />
       <DropPlace onFiles={attached.attach} />
     </form>
   );
+}
+
+/** What is written and not sent yet. It outlives a reload. */
+function useWritten(): [string, (text: string) => void] {
+  const [text, setText] = useState(() => tabMemory.recall(WRITTEN) ?? "");
+  const write = (written: string) => {
+    setText(written);
+    tabMemory.remember(WRITTEN, written || null);
+  };
+  return [text, write];
 }
 
 /** As high as its text; the style sheet bounds it. */

@@ -21,11 +21,13 @@ function useDroppedFiles(onFiles: OnFiles): boolean {
   take.current = onFiles;
   useLayoutEffect(() => {
     const over = (event: DragEvent) => {
+      if (isTextForField(event)) return;
       event.preventDefault();
       setOver(!!event.dataTransfer?.types.includes("Files"));
     };
     const leave = (event: DragEvent) => !event.relatedTarget && setOver(false);
     const drop = (event: DragEvent) => {
+      if (isTextForField(event)) return;
       event.preventDefault();
       setOver(false);
       show("chat");
@@ -39,4 +41,8 @@ function useDroppedFiles(onFiles: OnFiles): boolean {
     return () => listeners.abort();
   }, []);
   return isOver;
+}
+
+function isTextForField({ dataTransfer, target }: DragEvent): boolean {
+  return !dataTransfer?.types.includes("Files") && (target as Element).matches?.("textarea, input");
 }

@@ -5,6 +5,7 @@ import { useCell } from "../cell";
 import { library, remove, running } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
 import { download, fromJson, toJson } from "../chat/transfer";
+import { isConverting } from "../shortcuts";
 import { show, shownView } from "../shown_view";
 import { Icon, IconButton } from "./icon";
 import { notify } from "./notice";
@@ -88,6 +89,7 @@ function Row({ conversation, onChosen }: { conversation: Conversation; onChosen:
 
 function Renaming({ title, onDone }: { title: string; onDone: (text: string) => void }) {
   const onKeyDown = (event: KeyboardEvent & { currentTarget: HTMLInputElement }) => {
+    if (isConverting(event)) return;
     if (event.key === "Enter") onDone(event.currentTarget.value);
     if (event.key === "Escape") onDone("");
     event.stopPropagation();

@@ -8,6 +8,7 @@ import { canBeProved } from "../chat/trial";
 import { isMedium, isTextFile, type Turn } from "../chat/turn";
 import { copyText } from "../clipboard";
 import { showsDrafts } from "../settings/settings";
+import { isConverting } from "../shortcuts";
 import { AttachedList, useAttached } from "./attached";
 import { DraftPanel } from "./drafts/draft_panel";
 import { type AnswerLook, LookSwitch } from "./drafts/look_switch";
@@ -70,8 +71,9 @@ function Editor({ conversation, turn, onClose }: { conversation: Conversation; t
     void edit(conversation, turn, text.trim(), files);
   };
   const onKeyDown = (event: KeyboardEvent) => {
+    if (isConverting(event)) return;
     if (event.key === "Escape") onClose();
-    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    else if (event.key === "Enter" && !event.shiftKey) submit(event);
     else return;
     event.stopPropagation();
   };

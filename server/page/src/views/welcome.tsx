@@ -8,9 +8,8 @@ import { chosen, models } from "../server/models";
 export function Welcome() {
   const known = useCell(facts);
   const taken = useCell(modalities);
-  if (known.state === "failed") return <p class="error" role="alert">{known.message}</p>;
-  if (known.state === "outdated" || (known.state === "waiting" && known.isAway)) return <Away />;
-  if (known.state === "waiting") return <Loading progress={known.progress} />;
+  if (known.state === "waiting" && !known.isAway) return <Loading progress={known.progress} />;
+  if (known.state !== "ready") return <Away />;
   const { default_generation_settings: defaults, model_alias: model, dflash, role } = known.props;
   if (role === "router") return <Several />;
   if (!defaults) return <p class="welcome">This server has no model to chat with.</p>;
