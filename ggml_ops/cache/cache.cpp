@@ -187,11 +187,11 @@ int32_t cache::cut_back(sequence & s, int32_t n) {
 }
 
 // Lets the target's memory forget what follows the first n tokens. Returns how many stayed, 0: it has to be forgotten.
-// A recurrent memory goes back no further than to the last tree's root, a sliding window not far, either to a
-// checkpoint.
+// A recurrent memory goes back no further than to the last tree's root, and without tapes, whose snapshots are those of
+// the last pass alone, not at all; a sliding window goes back not far; each of them to a checkpoint.
 int32_t cache::go_back(const sequence & s, int32_t n) {
     memory & m = target_memory();
-    if ((m.recurrent() || n >= reach(s)) && m.cut(s.id, s.media.position(n))) {
+    if ((m.recurrent() ? m.tapes() : n >= reach(s)) && m.cut(s.id, s.media.position(n))) {
         return n;
     }
     for (auto c = s.checkpoints.rbegin(); c != s.checkpoints.rend(); ++c) {

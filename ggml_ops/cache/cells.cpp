@@ -75,6 +75,10 @@ bool cache::set_aside(int32_t id) {
     if (!s.is_aside()) {
         return false;
     }
+    if (s.follows()) {   // when it comes back, the one that it follows may be gone
+        s.leader  = {};
+        s.save_at = checkpoint_place(s);
+    }
     target_memory().forget(id);
     ++moved_.set_aside;
     return true;

@@ -238,7 +238,9 @@ static media_head head_of(const slot_medium & m) {
 }
 
 static slot_medium medium_of(const media_head & h) {
-    refuse_file_if(h.token >= -1 || h.n_rows < 1 || h.n_pos < 1 || h.n_pos > h.n_rows, CONTRADICTION);
+    constexpr int32_t MAX = 1 << 24;   // rows of a medium, and media: no sum of them may overflow
+    refuse_file_if(h.token >= -1 || h.token < -MAX || h.n_rows < 1 || h.n_rows > MAX, CONTRADICTION);
+    refuse_file_if(h.n_pos < 1 || h.n_pos > h.n_rows, CONTRADICTION);
     slot_medium m;
     m.token = h.token;
     std::copy(std::begin(h.hash), std::end(h.hash), m.key.hash.begin());

@@ -112,6 +112,7 @@ class engine {
     slot * next_medium();
     void   read_medium(slot & s);
     void   follow(slot & s);
+    void   follow_leaders();
     void   add_trees(const std::vector<int32_t> & sizes);
     void   add_prompts();
     void   add_prompt(slot & s, int32_t n_tree_rows, int32_t n_outputs);

@@ -9,6 +9,13 @@ int32_t media_pass_rows(const pass_limits & limits, const medium & m, int32_t fr
     return m.how.non_causal ? n_left : std::min(n_left, limits.n_prompt_rows);
 }
 
+namespace {
+struct causal_again {   // whatever the pass throws: the next one is text
+    llama_context * context;
+    ~causal_again() { llama_set_causal_attn(context, true); }
+};
+}   // namespace
+
 int process_media(target & target, draft_memories & drafts, int32_t seq, const medium & m, const float * rows,
     int32_t pos, int32_t from, int32_t n) {
     const int32_t n_embd = llama_model_n_embd_inp(target.model());
@@ -21,10 +28,9 @@ int process_media(target & target, draft_memories & drafts, int32_t seq, const m
     }
     target.end_pass();
     drafts.free_tap_cells();
+    const causal_again after{ target.context() };
     llama_set_causal_attn(target.context(), !m.how.non_causal);
-    const int rc = target.process();
-    llama_set_causal_attn(target.context(), true);
-    return rc;
+    return target.process();
 }
 
 }   // namespace dflash

@@ -91,9 +91,17 @@ int32_t engine::begin_step() {
     pass_ = next_;
     for (slot & s : slots_) {
         s.begin_pass();
+    }
+    follow_leaders();
+    const int32_t room = room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
+    follow_leaders();   // one that was ended just now leads nobody
+    return room;
+}
+
+void engine::follow_leaders() {
+    for (slot & s : slots_) {
         follow(s);
     }
-    return room_.claim([this](slot & s, const std::string & why) { end_early(s, why); });
 }
 
 // If this slot waits for another one to read their shared prefix: takes it over once it is there, or stops waiting if
@@ -109,11 +117,7 @@ void engine::follow(slot & s) {
 
 void engine::read_media() {
     if (slot * s = next_medium()) {
-        try {
-            read_medium(*s);
-        } catch (const std::exception & e) {
-            fail(*s, e.what());
-        }
+        read_medium(*s);
     }
 }
 
@@ -149,7 +153,11 @@ void engine::read_medium(slot & s) {
     const int32_t      from = s.n_past() - span.begin, n = media_pass_rows(limits_, m, from);
     const int32_t      pos = s.held->media.position(span.begin);
     const int          rc  = process_media(target_, drafts_, s.id, m, encoder_->rows(m), pos, from, n);
-    fail_if(rc != 0, "a pass over a medium failed (code ", rc, ")");
+    if (rc != 0) {
+        fail(s, "a pass over a medium failed (code " + std::to_string(rc) + ")");
+        target_.end_pass();
+        return;
+    }
     ++totals_.n_passes;
     totals_.n_rows += n;
     decoded_ = false;

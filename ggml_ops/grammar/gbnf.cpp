@@ -260,16 +260,7 @@ class reader {
 class left_edge {
   public:
     explicit left_edge(std::vector<rule> & rules) : rules_(rules), state_(rules.size()) {
-        for (bool changed = true; changed;) {
-            changed = false;
-            for (rule & r : rules_) {
-                const bool empty = std::any_of(r.choices.begin(), r.choices.end(), [&](const sequence & s) {
-                    return std::all_of(s.begin(), s.end(), [&](const item & it) { return may_be_empty(it); });
-                });
-                changed |= empty && !r.empty;
-                r.empty |= empty;
-            }
-        }
+        mark_empty();
         for (size_t i = 0; i < rules_.size(); ++i) {
             if (state_[i].order == 0) {
                 visit(int32_t(i), 0);
@@ -283,6 +274,46 @@ class left_edge {
         bool    open   = false;
         double  visits = 1;   // of a search that does not remember where it has been
     };
+
+    // Marks the rules that may match nothing. It looks at each item twice, as a client may send millions.
+    void mark_empty() {
+        struct place {
+            int32_t rule, choice;
+        };
+        std::vector<std::vector<place>>   places(rules_.size());   // where a rule stands, unless it is optional there
+        std::vector<std::vector<int32_t>> n_needed(rules_.size());   // items of each choice that must match something
+        std::vector<int32_t>              empty;                     // rules whose places have not been looked at yet
+        const auto                        mark = [&](int32_t i) {
+            if (!rules_[i].empty) {
+                rules_[i].empty = true;
+                empty.push_back(i);
+            }
+        };
+        for (int32_t i = 0; i < (int32_t) rules_.size(); ++i) {
+            for (const sequence & s : rules_[i].choices) {
+                int32_t n = 0;
+                for (const item & it : s) {
+                    n += !it.empty;
+                    if (!it.empty && it.rule >= 0) {
+                        places[it.rule].push_back({ i, (int32_t) n_needed[i].size() });
+                    }
+                }
+                n_needed[i].push_back(n);
+                if (n == 0) {
+                    mark(i);
+                }
+            }
+        }
+        while (!empty.empty()) {
+            const int32_t i = empty.back();
+            empty.pop_back();
+            for (const place & p : places[i]) {
+                if (--n_needed[p.rule][p.choice] == 0) {
+                    mark(p.rule);
+                }
+            }
+        }
+    }
 
     bool may_be_empty(const item & it) const { return it.empty || (it.rule >= 0 && rules_[it.rule].empty); }
 

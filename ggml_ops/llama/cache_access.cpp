@@ -50,7 +50,9 @@ std::optional<int32_t> access_held_cells(const llama_context * ctx, const std::v
 
 bool access_share_sequence(llama_context * ctx, int32_t from, int32_t to) {
     const memory_parts parts = parts_of(ctx);
-    if (!parts.kv || parts.kv->get_n_stream() > 1) {
+    // llama.cpp's seq_cp leaves out which snapshot of the state the sequence has gone back to.
+    const bool has_snapshots = parts.states && parts.states->n_rs_seq > 0;
+    if (!parts.kv || parts.kv->get_n_stream() > 1 || has_snapshots) {
         return false;
     }
     if (drops_cells(parts)) {

@@ -153,6 +153,9 @@ class state_walk {
     }
 
     void numbers(ggml_type type, size_t row_size, uint32_t n_rows) {
+        if (row_size == 0) {   // of layers without such a state; llama.cpp compares the size
+            return;
+        }
         require(row_size <= left_ && n_rows <= left_ / row_size, "fewer bytes than it needs");
         aligned_.resize((row_size + sizeof(double) - 1) / sizeof(double));   // aligned like rows in memory
         for (uint32_t i = 0; i < n_rows; ++i) {

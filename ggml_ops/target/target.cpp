@@ -37,6 +37,9 @@ target::target(const dflash_engine_params & params, const model_pair & models) :
     });
 }
 
+// Of a pass: room for the largest tree, and, which llama.cpp asserts, for a row of each sequence, padding's included.
+static uint32_t least_rows(const dflash_engine_params & p) { return std::max<uint32_t>(MIN_ROWS, p.n_slots + 1); }
+
 void target::set_limits() {
     if (params_.flash_attn != 0 &&
         access_needs_streams(models_.target())) {   // a cache and a share of the context each
@@ -51,7 +54,7 @@ void target::set_limits() {
     const int32_t  n_slots = (int32_t) params_.n_slots, block = std::max(1, limits_.max_length);
     const uint32_t n_prompt_rows = std::min(params_.n_batch, params_.n_ubatch);
     limits_.n_prompt_rows        = (int32_t) n_prompt_rows;
-    limits_.n_rows               = (int32_t) std::min(std::max<uint32_t>(n_prompt_rows, MIN_ROWS), params_.n_ctx);
+    limits_.n_rows               = (int32_t) std::min(std::max(n_prompt_rows, least_rows(params_)), params_.n_ctx);
     refuse_if(n_slots > limits_.n_rows, "n_slots is ", n_slots, ", more than rows fit one pass (", limits_.n_rows, ")");
     limits_.n_outputs   = std::min(limits_.n_rows, std::max(DFLASH_MAX_NODES, n_slots * block) + n_slots);
     limits_.n_draft_max = params_.draft_n_max ? std::min(params_.draft_n_max, block - 1) : block - 1;
@@ -63,7 +66,7 @@ static llama_context_params context_params(
     llama_context_params cp  = llama_context_default_params();
     cp.n_ctx                 = p.n_ctx;
     cp.n_batch               = std::max<uint32_t>(p.n_batch, (uint32_t) limits.n_rows);
-    cp.n_ubatch              = std::max<uint32_t>(p.n_ubatch, MIN_ROWS);
+    cp.n_ubatch              = std::max(p.n_ubatch, least_rows(p));
     cp.n_outputs_max         = (uint32_t) limits.n_outputs;
     cp.n_outputs_max_per_seq = 0;
     cp.n_threads             = p.n_threads;

@@ -364,6 +364,25 @@ def test_files_that_lie_about_the_history(make: Make, tmp_path: Path) -> None:
     assert draft_of(tmp_path / "sound")["n_segments"] > 1
 
 
+def test_rows_without_bytes(make: Make, tmp_path: Path) -> None:
+    """Of V, which is transposed without flash attention: the file names the bytes of a row and their number apart."""
+    engine = make("", flash_attn="off")
+    say(engine, words(engine, 90), 12, id_slot=0)
+    engine.save_slot(0, tmp_path / "slot")
+    content = (tmp_path / "slot").read_bytes()[:-8]
+    begin = HEAD.size + 4 * head_from(content)["n_tokens"]
+    n_layer = int(engine.info["target"]["n_layer"])
+    at = content.index(struct.pack("<II", 1, n_layer), begin) + 8
+    n_cells = head_from(content)["n_tokens"]
+    for _ in range(n_layer):  # K
+        at += 12 + n_cells * struct.unpack_from("<Q", content, at + 4)[0]
+    size, row_size = struct.unpack_from("<II", content, at + 4)
+    assert size in (2, 4) and row_size % 16 == 0
+    (tmp_path / "slot").write_bytes(signed(content[: at + 8] + bytes(4) + content[at + 12 :]))
+    with pytest.raises(RequestError, match="the file"):
+        engine.restore_slot(0, tmp_path / "slot")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_many_files_that_lie(make: Make, name: str, tmp_path: Path) -> None:

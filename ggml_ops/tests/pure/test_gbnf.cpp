@@ -99,5 +99,7 @@ int main() {
     CHECK(refused("root ::= (root \"b\")* \"c\"", "left recursion"));
     CHECK(refused(chain(60, "% | %"), "too many ways to begin"));
     CHECK(refused(chain(5000, "% | \"b\""), "too deeply"));
+    std::string empty = chain(200000, "%");
+    CHECK(refused(empty.replace(empty.rfind('x'), 1, ""), "too deeply"));   // at once: all may be empty, as the last is
     return TEST_RESULT;
 }

@@ -125,6 +125,22 @@ static void a_running_one_is_set_aside(pocket_parts & r) {
     clear(r);
 }
 
+// By the time it comes back its leader is gone: it reads its prompt itself.
+static void one_that_waits_is_set_aside(pocket_parts & r) {
+    const tokens first = counted(20, 100), second = after(first, 20);
+    r.cache.begin(0, first, first, true);
+    CHECK(r.cache.begin(1, second, second, true) == 0 && r.cache.at(1).follows());
+    CHECK(r.cache.set_aside(1) && !r.cache.at(1).follows());
+    r.cache.end(0);
+    r.cache.forget(0);
+    CHECK(r.cache.bring_back(1) && r.cache.at(1).reading());
+    r.read(1, second, 0);
+    r.cache.add_prompt(1, (int32_t) second.size());
+    r.cache.end(1);
+    CHECK(run(r, 2, second) == 119);
+    clear(r);
+}
+
 static void a_file_gives_it_back(pocket_parts & r, const std::string & path) {
     const tokens first = counted(20, 60);
     CHECK(status_of([&] { r.cache.save(0, path); }) == DFLASH_ERROR_ARG);   // it holds nothing
@@ -202,6 +218,7 @@ int main(int argc, char ** argv) {
     without_memory_for_a_copy_it_is_read(argv[1]);
     the_oldest_leaves_and_comes_back(r);
     a_running_one_is_set_aside(r);
+    one_that_waits_is_set_aside(r);
     a_file_gives_it_back(r, "test_cache.slot");
     without_a_drafter_nothing_is_kept_of_taps(r);
     taps_wait_and_move(r);
