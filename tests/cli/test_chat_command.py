@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.chat.backends import Change, EngineBackend, Message, ServerBackend
+from dflash_local.cli.chat.backends import Change, EngineBackend, Message, ServerBackend, _changes
 from dflash_local.cli.chat.repl import Chat
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
@@ -46,6 +46,8 @@ class Echo:
             raise DFlashError("no luck")
         yield Change.of({"role": "assistant", "content": None})
         yield Change.of({"reasoning_content": "hm"})
+        if question == "think":
+            raise KeyboardInterrupt
         yield Change.of({"content": question})
         yield Change.of({"content": "!"})
         if question == "stop":
@@ -103,6 +105,36 @@ def test_a_stopped_answer_is_kept_and_a_failed_one_is_not(
     assert [message["content"] for message in echo.asked[-1][0]] == ["stop", "stop!", "hi"]
     assert "error: no luck" in capsys.readouterr().err
     assert talk(monkeypatch, "fail")[1] == 1
+
+
+def test_a_question_stays_whose_answer_was_stopped_in_its_thoughts(monkeypatch: pytest.MonkeyPatch) -> None:
+    echo, _ = talk(monkeypatch, "think\nbriefly")
+    thoughts = {"role": "assistant", "content": "", "reasoning_content": "hm"}
+    assert echo.asked[-1][0] == [{"role": "user", "content": "think"}, thoughts, {"role": "user", "content": "briefly"}]
+
+
+def test_a_command_can_be_stopped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def abilities(_: Echo) -> Abilities:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Echo, "abilities", abilities)
+    echo, status = talk(monkeypatch, "one\n/image a.png\ntwo")
+    assert status == 0 and len(echo.asked[-1][0]) == 3
+    assert "[stopped]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("delta", [{"content": [{"type": "thinking"}]}, {"reasoning_content": 1}])
+def test_texts_of_other_servers_that_are_none(delta: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        Change.of(delta)
+
+
+def test_timings_of_a_server_that_took_no_time() -> None:
+    """llama-server divides by it, and JSON has no infinity."""
+    timings = {"predicted_per_second": None, "predicted_n": 1}
+    event = {"choices": [{"delta": {"content": "hi"}}], "timings": timings}
+    assert [change.timings for change in _changes(event)] == [None]
+    assert [change.timings for change in _changes({"choices": [], "timings": timings | {"predicted_per_second": 3}})]
 
 
 def test_a_server_as_the_other_end() -> None:

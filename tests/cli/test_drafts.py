@@ -140,6 +140,12 @@ def pipe_palette() -> Palette:
         return Palette(file)
 
 
+def test_mtp_layers_draft() -> None:
+    palette = pipe_palette()
+    assert palette.style_of("mtp", 2) == palette.style_of("draft", 2) != ""
+    assert palette.style_of("", 2) == ""
+
+
 def test_figures_line() -> None:
     tally = Tally()
     tally.add(PASS)

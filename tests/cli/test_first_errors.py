@@ -153,6 +153,7 @@ def test_paths(tmp_path: Path) -> None:
     [
         ("demo --once --port 81", "--port", "--once serves nothing"),
         ("demo --offline", "--offline", "the pocket pair is here already"),
+        ("demo --shape pocket --type q8_0", "--type", "the pocket pair is F16, as it was trained"),
         ("pull a/b -hfd c/d --no-drafter", "--no-drafter", "-hfd names one"),
         ("pull --target t.gguf -hfd c/d -hff x.gguf", "-hff", "--target is on this disk"),
         ("doctor --shape 8b", "--shape", "it is for --tune"),

@@ -29,8 +29,11 @@ class Change:
 
     @classmethod
     def of(cls, delta: Mapping[str, Any]) -> Change:
-        """From a delta in OpenAI's shape."""
-        return cls(delta.get("content") or "", delta.get("reasoning_content") or "")
+        """From a delta in OpenAI's shape. Raises TypeError: a text is none."""
+        texts = [delta.get(name) or "" for name in ("content", "reasoning_content")]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError
+        return cls(*texts)
 
 
 class Backend(Protocol):
@@ -100,5 +103,6 @@ def _changes(event: dict[str, Any]) -> Iterator[Change]:
     if one_pass := event.get("dflash", {}).get("pass"):
         yield Change(drafted=one_pass)
     yield from (Change.of(choice["delta"]) for choice in event["choices"])
-    if "timings" in event:
-        yield Change(timings=event["timings"] | event.get("dflash", {}))
+    timings = event.get("timings") or {}
+    if isinstance(timings.get("predicted_per_second"), int | float):  # llama-server's is null after no time
+        yield Change(timings=timings | event.get("dflash", {}))

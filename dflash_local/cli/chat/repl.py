@@ -44,7 +44,10 @@ class Chat:
             if command == "/exit":
                 break
             if line.startswith("/"):
-                self.obey(command, rest.strip())
+                try:
+                    self.obey(command, rest.strip())
+                except KeyboardInterrupt:  # while it waits for a server, say
+                    aside("[stopped]")
             elif line:
                 status = self.answer(line)
         return status
@@ -117,7 +120,7 @@ class Chat:
         messages = [*self.messages, self.question(text)]
         reply: Message = {"role": "assistant", "content": ""}
         timings: Mapping[str, Any] = {}
-        status, ended, view = 0, "", self.view()
+        status, ended, thoughts, view = 0, "", "", self.view()
         asked = self.settings | ({"return_drafts": True} if self.shows_drafts else {})
         changes = self.backend.answer([*system, *messages], asked)
         try:
@@ -126,6 +129,7 @@ class Chat:
                 if change.drafted:
                     view.on_pass(change.drafted)
                 if change.thought:
+                    thoughts += change.thought
                     view.thought(change.thought)
                 if change.content:
                     reply["content"] += change.content
@@ -141,7 +145,9 @@ class Chat:
             aside(ended)
         if timings:
             view.figures(timings)
-        if reply["content"]:  # also of a stopped answer
+        if thoughts and not reply["content"]:  # stopped meanwhile: the question stays
+            reply["reasoning_content"] = thoughts
+        if reply["content"] or thoughts:  # also of a stopped answer
             self.messages = [*messages, reply]
         elif self.attached:
             aside(f"not attached any more: {', '.join(one.name for one in self.attached)}")

@@ -77,6 +77,8 @@ def run(args: DemoFlags) -> int:
         refuse_idle(args.typed, ("host", "port"), "--once serves nothing")
     if not args.model:
         refuse_idle(args.typed, ("yes", "offline"), "the pocket pair is here already")
+    if args.shape == "pocket":
+        refuse_idle(args.typed, ("ftype",), "the pocket pair is F16, as it was trained")
     native.load()  # so that a missing library is reported before the models are made
     if args.model:
         return show_model(args.model, args)

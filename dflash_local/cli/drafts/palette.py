@@ -52,7 +52,7 @@ class Palette:
 
     def style_of(self, by: str, depth: int) -> str:
         """A style of rich; "" for the target's own text."""
-        if by == "draft":
+        if by in ("draft", "mtp"):
             shade = min(max(depth, 1), len(DRAFT)) - 1
             return FEW_DRAFT[2 * shade // len(DRAFT)] if self._few else DRAFT[shade]
         return (FEW_OTHERS if self._few else OTHERS).get(by, "")

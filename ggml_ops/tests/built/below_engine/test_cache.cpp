@@ -127,7 +127,7 @@ static void a_running_one_is_set_aside(pocket_parts & r) {
 
 // By the time it comes back its leader is gone: it reads its prompt itself.
 static void one_that_waits_is_set_aside(pocket_parts & r) {
-    const tokens first = counted(20, 100), second = after(first, 20);
+    const tokens first = counted(130, 100), second = after(first, 20);
     r.cache.begin(0, first, first, true);
     CHECK(r.cache.begin(1, second, second, true) == 0 && r.cache.at(1).follows());
     CHECK(r.cache.set_aside(1) && !r.cache.at(1).follows());
