@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from .strict_json import DuplicateKeyError, strict_json
 from .torch_file import read_torch_file, read_torch_tensors
 
 _CONFIG = "config.json"
+_LARGEST_JSON = 64 << 20  # bytes; an index of 100,000 tensors takes 10 MB
 _WHOLE = "download the whole checkpoint"
 MASK_EMBEDDING = "mask_embedding.pt"
 _PREFIX = "model."  # some checkpoints wrap the drafter once more
@@ -55,7 +57,7 @@ class Checkpoint:
     @classmethod
     def open(cls, directory: Path) -> Checkpoint:
         """Raises ConvertError whose `field` is the file or tensor to blame."""
-        if not directory.is_dir():
+        if not os.path.isdir(directory):  # noqa: PTH112  pathlib fails where it may not look
             raise ConvertError(
                 f"{directory} is not a directory",
                 hint="give the directory that holds config.json and the safetensors files",
@@ -99,7 +101,7 @@ def _mask_embedding(path: Path) -> tuple[int, StoredTensor]:
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        value = strict_json(path.read_bytes())
+        value = strict_json(_small_file(path))
     except FileNotFoundError:
         raise ConvertError(f"{path.parent} has no {path.name}", field=path.name, hint=_WHOLE) from None
     except OSError as error:
@@ -113,6 +115,16 @@ def _json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConvertError(f"{path.name} is not a JSON object", field=path.name, hint="download the file again")
     return value
+
+
+def _small_file(path: Path) -> bytes:
+    """Raises OSError, or ConvertError if it is too large to be a file of settings."""
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_JSON + 1)
+    if len(content) > _LARGEST_JSON:
+        what = f"is larger than {_LARGEST_JSON >> 20} MiB, as no file of settings is"
+        raise ConvertError(f"{path.name} {what}", field=path.name, hint="download the file again")
+    return content
 
 
 def _stored(directory: Path) -> list[StoredTensor]:
@@ -152,7 +164,7 @@ def _indexed(index: Path, form: _Format) -> list[StoredTensor]:
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(form.suffix):
             raise ConvertError(f"{index.name}: {shard!r} is not the name of a shard", field=name)
-        if not (index.parent / shard).is_file():
+        if not os.path.isfile(index.parent / shard):  # noqa: PTH113  pathlib fails if the name is too long
             raise ConvertError(f"shard {shard} is missing", field=shard, hint="download the missing shard")
     tensors = [tensor for shard in sorted(set(weight_map.values())) for tensor in form.read(index.parent / shard)]
     for tensor in tensors:

@@ -86,6 +86,17 @@ def check(directory: Path | str, target: Path | str) -> Config:
     return _understand(Checkpoint.open(Path(directory)), Target.read(Path(target)))[1]
 
 
+def exact_types(directory: Path | str, target: Path | str) -> tuple[str, str | None]:
+    """The `outtype` and `fc_type` with which `convert` loses nothing. Reads only headers. Raises its errors."""
+    checkpoint, _, specs = _understand(Checkpoint.open(Path(directory)), Target.read(Path(target)))
+    found: dict[bool, set[str]] = {False: set(), True: set()}
+    for spec in specs:
+        if spec.source and spec.type is None:
+            found[spec.wide].add(checkpoint.tensors[spec.source].dtype)
+    matrices, fc = ("bf16" if dtypes == {"BF16"} else "f32" for dtypes in found.values())
+    return matrices, fc if found[True] else None
+
+
 def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, Config, list[TensorSpec]]:
     """The checkpoint under the authors' names, its configuration, and the tensors to write."""
     packaging = recognise(checkpoint.config, checkpoint.tensors)

@@ -327,5 +327,6 @@ def _speculative_tokens(keys: Keys) -> int | None:
     """The number of tokens that a block proposes, by the speculators library's key; None without it."""
     settings = keys.find("speculators_config")[1]
     methods = settings.get("proposal_methods") if isinstance(settings, dict) else None
-    tokens = [method.get("speculative_tokens") for method in methods or () if isinstance(method, dict)]
+    listed = methods if isinstance(methods, list) else []
+    tokens = [method.get("speculative_tokens") for method in listed if isinstance(method, dict)]
     return tokens[0] if tokens and type(tokens[0]) is int else None

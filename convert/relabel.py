@@ -119,8 +119,11 @@ class _Reader:
         if self.dialect is dialects.A:
             if self.non_causal:
                 raise ConvertError(
-                    "a file of llama.cpp's dialect says itself whether it is causal", field=f"{ARCH}.attention.causal"
-                )
+                    "a file of llama.cpp's dialect says itself whether it is causal",
+                    field=f"{ARCH}.attention.causal", hint="leave out --non-causal",
+                )  # fmt: skip
+            if target_layer_ids is not None:
+                raise _idle_taps(f"{ARCH}.target_layers")
             return self._mended()
         self._read_keys()
         self._read_tensors()
@@ -291,7 +294,10 @@ class _Reader:
         """Layer inputs. The dialects store ids of layers whose output is tapped, which is the next layer's input."""
         name = "target_layers" if self.dialect.prefix == "dspark." else "target_layer_ids"
         ids, known = self.integers(name), published_taps(self.target, n_taps)
-        if ids is None and self.arch == ARCH and (inputs := self.integers("target_layers")) is not None:
+        inputs = self.integers("target_layers") if ids is None and self.arch == ARCH else None
+        if given is not None and (ids is not None or inputs is not None):
+            raise _idle_taps(self._key(name if inputs is None else "target_layers"))
+        if inputs is not None:
             ids = tuple(i - 1 for i in inputs)
         elif ids is None and given is not None:
             ids = given
@@ -427,6 +433,10 @@ def has_copied_rotation(metadata: Mapping[str, Value], target: Target) -> bool:
     scaling = metadata.get(f"{ARCH}.rope.scaling.type")
     is_default = scaling is None or dialects.as_text(scaling) in ("", "none")
     return is_default and 0 < n_dims.data < length.data and target.arch.startswith("qwen35")
+
+
+def _idle_taps(key: str) -> ConvertError:
+    return ConvertError(f"the file names its taps itself ({key})", field=key, hint="leave out --target-layer-ids")
 
 
 def _sections(n_dims: int) -> Value:

@@ -23,7 +23,8 @@ from .writer import OutputTensor, Progress, write_drafter
 
 OUTPUT, EMBEDDINGS, D2T = "output.weight", "token_embd.weight", "d2t"
 # Matrices that keep their type: `fc` multiplies raw hidden states, the others are tiny.
-_KEPT = {"fc.weight", "layer_fusion.weight", "conf_proj.weight"}
+FUSION = "fc.weight"
+_KEPT = {FUSION, "layer_fusion.weight", "conf_proj.weight"}
 # Tensors with a row for each draft token.
 _DRAFT_TABLES = {OUTPUT, "markov_w2.weight"}
 _FLOATS = {Type.F32, Type.F16, Type.BF16}
@@ -51,13 +52,15 @@ def requantize(
     *,
     ggml: RowQuantizer | None = None,
     head: ReducedHead | None = None,
+    fuses_anew: bool = False,
     progress: Progress | None = None,
 ) -> int:
     """Write the drafter GGUF `source` as `output` and return its tensor data in bytes.
 
     `outtype` is the type of the matrices; None keeps them as they are. With `head`, the drafter's vocabulary is reduced
-    to its tokens. Of a split file, `source` is the first part; `output` is one file, written in full or not at all.
-    Raises ConvertError or ModelError; `field` is the tensor or key to blame.
+    to its tokens. `fuses_anew`: `fc`, too, gets the type that a conversion to `outtype` gives it, which needs a source
+    that was converted by `exact_types`. Of a split file, `source` is the first part; `output` is one file, written in
+    full or not at all. Raises ConvertError or ModelError; `field` is the tensor or key to blame.
     """
     metadata, stored = read_model(source)
     if metadata.get("general.architecture", Value(u32(0).type, b"")).data != ARCH.encode():
@@ -68,7 +71,10 @@ def requantize(
             hint="give the drafter in f32, f16 or bf16, or its checkpoint",
         )  # fmt: skip
     tensors = dict(_reduced(stored, head, source.name) if head else _all_rows(stored))
-    outputs = [_output_tensor(name, rows, outtype, ggml) for name, rows in tensors.items()]
+    outputs = [
+        _output_tensor(name, rows, _type(name, rows, outtype, fuses_anew=fuses_anew), ggml)
+        for name, rows in tensors.items()
+    ]
     if outtype:
         metadata["general.file_type"] = u32(outtype.file_type)
         metadata["general.quantization_version"] = u32(GGML_QUANT_VERSION)
@@ -140,10 +146,16 @@ def _target_projection(target: Path) -> StoredGgufTensor:
     return projection
 
 
-def _output_tensor(name: str, rows: _Rows, outtype: Outtype | None, ggml: RowQuantizer | None) -> OutputTensor:
-    kind = rows.type
-    if outtype and _is_matrix(name, rows.shape) and rows.type in _FLOATS:
-        kind = outtype.of(TensorSpec(name, rows.shape))
+def _type(name: str, rows: _Rows, outtype: Outtype | None, *, fuses_anew: bool) -> Type:
+    """The type in which a tensor is written."""
+    if outtype is None or rows.type not in _FLOATS:
+        return rows.type
+    if name == FUSION and fuses_anew:
+        return outtype.of(TensorSpec(name, rows.shape, wide=True), rows.type.name)
+    return outtype.of(TensorSpec(name, rows.shape)) if _is_matrix(name, rows.shape) else rows.type
+
+
+def _output_tensor(name: str, rows: _Rows, kind: Type, ggml: RowQuantizer | None) -> OutputTensor:
     if kind == rows.type:
         return OutputTensor(name, rows.shape, kind, rows.chunks)
 

@@ -88,6 +88,8 @@ class Rope:
         theta = anywhere.number("rope_theta", 10000.0)  # Qwen3Config's default
         if kind == "default":
             return cls(kind, theta, n_dims)
+        if kind == "yarn" and theta <= 1:
+            raise wrong(anywhere.find("rope_theta")[0], f"{theta:g} must exceed 1")
         return cls(
             kind,
             theta,
@@ -159,11 +161,16 @@ def _yarn(keys: Keys) -> Yarn:
     if attention is None and mscale and mscale_all:
         attention = yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all)
     return Yarn(
-        beta_fast=keys.maybe_number("beta_fast"),
-        beta_slow=keys.maybe_number("beta_slow"),
+        beta_fast=_turns(keys, "beta_fast"),
+        beta_slow=_turns(keys, "beta_slow"),
         attention_scale=None if attention is None else attention / yarn_scale(factor),
         truncate=keys.flag("truncate", True),
     )
+
+
+def _turns(keys: Keys, name: str) -> float | None:
+    """A bound of the ramp; as in transformers, 0 counts as absent."""
+    return keys.number(name) if keys.maybe_number(name) else None
 
 
 def _llama3(keys: Keys) -> Llama3:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGUF_VERSION, GGMLQuantizationType
 
-from dflash_local.errors import ConvertError
+from dflash_local.errors import ConvertError, RequestError
 
 from .complete_file import complete_or_absent
 from .gguf_metadata import StoredGgufTensor, Value, alignment_of, pack_metadata, pack_string
@@ -46,10 +49,27 @@ class OutputTensor:
 
 def check_output(output: Path, inputs: Iterable[Path]) -> None:
     """Raise ConvertError if `output` cannot be a file, or is one of the inputs."""
-    if output.is_dir() or not output.parent.is_dir():
+    # pathlib fails where it may not look, and if a name is too long.
+    is_other = os.path.exists(output) and not os.path.isfile(output)  # noqa: PTH110, PTH113  a directory or a device
+    if is_other or not os.path.isdir(output.parent):  # noqa: PTH112
         raise ConvertError(f"cannot write {output}: not a file in an existing directory", hint="give a file name to -o")
-    if output.resolve() in {path.resolve() for path in inputs}:
+    if os.path.realpath(output) in set(map(os.path.realpath, inputs)):
         raise ConvertError(f"{output} is an input of this conversion", hint="give another file name to -o")
+
+
+@contextmanager
+def scratch_folder(output: Path | None, prefix: str) -> Iterator[Path]:
+    """A folder for the block's files: beside `output`, so that one can be moved there at once, or where the system has
+    its own. Raises RequestError if it cannot be made."""
+    folder = output.parent if output else None
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix=prefix, dir=folder)
+    except OSError as error:
+        where, param = (folder, "--output") if folder else ("the folder of temporary files", None)
+        hint = "check its rights and space, or " + ("give another -o" if folder else "point TMPDIR elsewhere")
+        raise RequestError(f"cannot write into {where}: {error.strerror}", param=param, hint=hint) from None
+    with scratch as path:
+        yield Path(path)
 
 
 def write_drafter(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dflash_local.bench import Run, answer
+from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
@@ -57,9 +58,13 @@ class Trial:
         return _interval(self._times())
 
     def speed_over(self, other: Trial) -> Interval:
-        """Ratio of tokens per second, with the same prompts resampled on both sides."""
-        speed, other_speed = _ratio(self._times()), _ratio(other._times())
-        return _bootstrap(len(self.runs[0]), lambda prompts: speed(prompts) / other_speed(prompts))
+        """Ratio of tokens per second, with the same prompts resampled on both sides: those that both answer with more
+        than one token. Raises RequestError if there is none."""
+        both = [pair for pair in zip(self._times(), other._times(), strict=True) if pair[0][0] and pair[1][0]]
+        if not both:
+            raise _too_short()
+        speed, other_speed = map(_ratio, zip(*both, strict=True))
+        return _bootstrap(len(both), lambda prompts: speed(prompts) / other_speed(prompts))
 
     def _times(self) -> list[tuple[float, float]]:
         """Tokens and seconds of each prompt: medians over the rounds."""
@@ -67,6 +72,13 @@ class Trial:
             (statistics.median(run.n_steps for run in prompt), statistics.median(run.generate for run in prompt))
             for prompt in zip(*self.runs, strict=True)
         ]
+
+
+def _too_short() -> RequestError:
+    return RequestError(
+        "no prompt is answered with more than one token, so there is no speed to compare", param="--prompts",
+        hint="give prompts with longer answers",
+    )  # fmt: skip
 
 
 def _ratio(parts: Sequence[tuple[float, float]]) -> Callable[[Sequence[int]], float]:
@@ -97,7 +109,8 @@ def run_trials(
 ) -> tuple[Trial, dict[str, Trial]]:
     """Answer all prompts with each of `drafters`, `rounds` times in turns, and plain; `load(drafter)` opens an engine.
 
-    Returns plain decoding and the drafters' trials by name.
+    Returns plain decoding and the drafters' trials by name. Raises RequestError if all answers of a turn are a single
+    token.
     """
     plain = Trial("plain", Path())
     trials = {name: Trial(name, path) for name, path in drafters.items()}
@@ -109,6 +122,8 @@ def run_trials(
                 budget: int | Literal["auto"] = 1 if trial is plain else "auto"
                 answer(engine, prompts[0], sampling, n_predict, budget)
                 trial.runs.append([answer(engine, prompt, sampling, n_predict, budget) for prompt in prompts])
+                if not any(run.n_steps for run in trial.runs[-1]):
+                    raise _too_short()
                 if number == 0 and trial is not plain:
                     trial.fixed.extend(answer(engine, prompt, sampling, n_predict, _FIXED_BUDGET) for prompt in prompts)
     return plain, trials

@@ -168,15 +168,18 @@ class Cache:
         beside.replace(path)  # two processes may do this at once
         return path
 
-    def keep_ref(self, repo: str, name: str, commit: str) -> None:
-        """Store the commit of a branch or tag. Raises OSError."""
+    def keep_ref(self, repo: str, name: str, commit: str, *, dry: bool = False) -> None:
+        """Store the commit of a branch or tag; if `dry`, only try whether it can be stored. Raises OSError."""
         path = self.repository(repo) / "refs" / name
         if _read_ref(path) == commit:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = _beside(path, "tmp")
         beside.write_text(commit, encoding="ascii")
-        beside.replace(path)
+        if dry:
+            beside.unlink()
+        else:
+            beside.replace(path)
 
 
 def _read_ref(path: Path) -> str | None:

@@ -55,6 +55,7 @@ class Hub:
     cache: Cache = field(default_factory=lambda: Cache(cache_root()))
     endpoint: str = field(default_factory=hub_endpoint, repr=False)  # may have a user's name and password
     _unreachable: Unreachable | None = field(default=None, init=False, repr=False)
+    _refs: dict[tuple[str, str], set[str]] = field(default_factory=dict, init=False, repr=False)  # branches and tags
 
     def __post_init__(self) -> None:
         self.offline = self.offline or is_offline()
@@ -113,7 +114,8 @@ class Hub:
             yield from page if isinstance(page, list) else ()
 
     def _commit(self, repo: str, revision: str | None) -> str:
-        """The commit of `revision`; that of a branch or tag is stored in the cache, for llama.cpp and for later."""
+        """The commit of `revision`. A branch or tag that names it is remembered: `download` stores it in the cache, for
+        llama.cpp and for later, where until then it leads to what is there."""
         if revision and COMMIT.fullmatch(revision):
             return revision.lower()
         refs = next(self._transport.json(repo, "refs"))
@@ -122,11 +124,12 @@ class Hub:
         name = revision or ("main" if "main" in branches else next(iter(branches), "main"))
         if commit := names.get(name):
             try:
-                self.cache.keep_ref(repo, name, commit)
+                self.cache.keep_ref(repo, name, commit, dry=True)
             except OSError as error:
                 fault = cache_space.failed(self.cache.root, error)
                 fault.cache_may_serve = True  # one that can only be read serves without this commit
                 raise fault from None
+            self._refs.setdefault((repo, commit), set()).add(name)
             return commit
         entries = self._entries(repo, "commits/main")
         commits = (str(entry.get("id")) for entry in entries if isinstance(entry, dict))
@@ -155,11 +158,12 @@ class Hub:
         self._transport.read(file, 0, min(length, file.size or 0), data.extend)
         return bytes(data)
 
-    def download(self, files: Sequence[HubFile]) -> list[Path]:
+    def download(self, files: Sequence[HubFile], *, keeps_refs: bool = True) -> list[Path]:
         """Download the files that are not cached. Returns the paths of all in the snapshot.
 
         An interrupted download is resumed, also by a later process. If another process downloads a file, this one
-        waits for it.
+        waits for it. Then the branches that were listed lead to these files' commits in the cache; without
+        `keeps_refs` they do not, since more is needed of these than `files`.
 
         Raises:
             HubError: a file cannot be fetched, its hash is wrong, or the disk is full. Files in the cache stay whole.
@@ -169,7 +173,18 @@ class Hub:
             raise self._absent(missing[0])
         rest = sum(max((file.size or 0) - cache_space.size_of(self._part(file)), 0) for file in missing)
         cache_space.check_space(self.cache.root, rest)
-        return [self.find(file) or self._fetch(file) for file in files]
+        paths = [self.find(file) or self._fetch(file) for file in files]
+        if keeps_refs:
+            self._keep_refs(files)
+        return paths
+
+    def _keep_refs(self, files: Sequence[HubFile]) -> None:
+        try:
+            for repo, commit in {(file.repo, file.commit) for file in files}:
+                for name in self._refs.get((repo, commit), ()):
+                    self.cache.keep_ref(repo, name, commit)
+        except OSError as error:
+            raise cache_space.failed(self.cache.root, error) from None
 
     def _absent(self, file: HubFile) -> HubError:
         return HubError(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -10,9 +13,12 @@ from dflash_local import convert as converter
 from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import Progress
-from dflash_local.errors import HubError
+from dflash_local.file_lock import locked
+from dflash_local.hub import cache_space
 from dflash_local.hub.cache import HubFile
 from dflash_local.native import quantize_rows
+
+Note = Callable[[str], None]
 
 
 def kept(file: HubFile, target: Target, outtype: str | None = None) -> Path | None:
@@ -21,19 +27,41 @@ def kept(file: HubFile, target: Target, outtype: str | None = None) -> Path | No
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
-def convert(checkpoint: Path, file: HubFile, target: Target, outtype: str, progress: Progress | None = None) -> Path:
-    """Convert the checkpoint in the folder `checkpoint` for `target`. Raises ConvertError, or HubError if the folder of
-    conversions cannot be made."""
+def choose(path: Path, file: HubFile, target: Target) -> None:
+    """Make a kept conversion the one that `kept` finds without a type. Raises HubError."""
+    try:
+        if kept(file, target) != path:
+            os.utime(path)
+    except OSError as error:
+        raise cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE) from None
+
+
+def convert(
+    checkpoint: Path, file: HubFile, target: Target, outtype: str, note: Note, progress: Progress | None = None
+) -> Path:
+    """Convert the checkpoint in the folder `checkpoint` for `target`, unless another process has done so meanwhile.
+    `note` is told of its oddities. Raises ConvertError, or HubError if the folder of conversions cannot be used."""
     path = _folder() / f"{_name(file, target)}-{outtype}.gguf"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path.parent / ".lock", lambda: note(f"another process converts {file.repo}: waiting for it")):
+            if not path.exists():
+                _remove_leftovers(path.parent)
+                conversion = converter.convert(
+                    checkpoint, target.path, path, outtype=outtype, ggml=quantize_rows,
+                    origin=(file.repo, file.commit), progress=progress,
+                )  # fmt: skip
+                for warning in conversion.config.warnings:
+                    note(f"{file.repo}: {warning}")
     except OSError as error:
-        raise HubError(f"cannot make {path.parent}: {error.strerror}", hint="point DFLASH_CACHE elsewhere") from None
-    converter.convert(
-        checkpoint, target.path, path, outtype=outtype, ggml=quantize_rows, origin=(file.repo, file.commit),
-        progress=progress,
-    )  # fmt: skip
+        raise cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE) from None
     return path
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes were writing. To be called with the lock, which all that write here take."""
+    for part in folder.glob(".*.part"):
+        with suppress(OSError):
+            part.unlink()
 
 
 def _folder() -> Path:

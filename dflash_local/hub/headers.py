@@ -14,14 +14,17 @@ from pathlib import Path
 
 from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.convert.gguf_parts import MAGIC
+from dflash_local.disk import full_disk_hint
 from dflash_local.errors import HubError, ModelError
 from dflash_local.hub.cache import HubFile
 from dflash_local.hub.client import Hub
 from dflash_local.hub.links import link_or_copy
+from dflash_local.words import file_size_text
 
 # A vocabulary of 250,000 tokens with its merges takes 10 MB.
 _GGUF_STEPS = (1 << 20, 16 << 20, 128 << 20)
 _LONGEST_SAFETENSORS = 100 << 20
+_LARGEST_SMALL = 64 << 20  # of a checkpoint's other files; an index of 100,000 tensors takes 10 MB
 
 
 @contextmanager
@@ -32,14 +35,14 @@ def gguf_header(hub: Hub, *parts: HubFile) -> Iterator[Path]:
     if cached[0] and all(cached):
         yield cached[0]
         return
-    with tempfile.TemporaryDirectory(prefix="dflash-local-") as folder:
+    with _temporary_folder() as folder:
         for part, found in zip(parts, cached, strict=True):
-            path = Path(folder) / part.name
+            path = folder / part.name
             if found:
-                link_or_copy(found, path)
+                _link(found, path)
             else:
                 _write_gguf_header(hub, part, path)
-        yield Path(folder) / parts[0].name
+        yield folder / parts[0].name
 
 
 def _write_gguf_header(hub: Hub, file: HubFile, path: Path) -> None:
@@ -57,16 +60,24 @@ def _write_gguf_header(hub: Hub, file: HubFile, path: Path) -> None:
 @contextmanager
 def checkpoint_headers(hub: Hub, files: Sequence[HubFile]) -> Iterator[Path]:
     """A folder with the checkpoint's small files and the headers of its safetensors. Raises HubError."""
-    with tempfile.TemporaryDirectory(prefix="dflash-local-") as folder:
+    with _temporary_folder() as folder:
         for file in files:
-            path = Path(folder) / file.name
+            path = folder / file.name
             if cached := hub.find(file):
-                link_or_copy(cached, path)
+                _link(cached, path)
             elif file.name.endswith(".safetensors"):
                 _write(path, _safetensors_header(hub, file), file)
             else:
-                link_or_copy(hub.download([file])[0], path)
-        yield Path(folder)
+                _check_small(file)
+                _link(hub.download([file], keeps_refs=False)[0], path)
+        yield folder
+
+
+def _check_small(file: HubFile) -> None:
+    """Raise HubError if a file that is no weights is as large as if it were: a bad repository could fill the disk."""
+    if (file.size or 0) > _LARGEST_SMALL:
+        large = f"{file_size_text(file.size or 0)}, more than any file of settings"
+        raise HubError(f"{file.path} of {file.repo} has {large}", hint="name a drafter's repository")
 
 
 def _safetensors_header(hub: Hub, file: HubFile) -> bytes:
@@ -79,6 +90,34 @@ def _safetensors_header(hub: Hub, file: HubFile) -> bytes:
     return data if len(data) >= 8 + length else hub.first_bytes(file, 8 + length)
 
 
+# ---- the folder of temporary files ----
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Raises HubError if it cannot be made."""
+    with _faults():
+        folder = tempfile.TemporaryDirectory(prefix="dflash-local-")
+    with folder as path:
+        yield Path(path)
+
+
+def _link(source: Path, path: Path) -> None:
+    with _faults():
+        link_or_copy(source, path)
+
+
 def _write(path: Path, data: bytes, file: HubFile) -> None:
-    path.write_bytes(data)
-    os.truncate(path, max(file.size or 0, len(data)))  # sparse
+    with _faults():
+        path.write_bytes(data)
+        os.truncate(path, max(file.size or 0, len(data)))  # sparse
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """Faults of writing there as HubError; a file may also be announced with a size that none can have."""
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else "the file's size is none that a file can have"
+        raise HubError(f"cannot write a temporary file: {why}", hint=full_disk_hint("TMPDIR")) from None

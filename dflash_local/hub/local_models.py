@@ -117,6 +117,8 @@ def find_models(system: System | None = None) -> LocalModels:
         except OSError as error:
             is_gone = isinstance(error, FileNotFoundError)
             found.left_out.append(_left_out(file, "its file is missing" if is_gone else _unreadable(error)))
+        except ValueError:  # a zero byte, or half of a letter
+            found.left_out.append(_left_out(file, "its program names a path that no file can have"))
     _separate(found.models)
     used = {model.projector for model in found.models}
     found.left_out = [one for one in found.left_out if one.path not in used]

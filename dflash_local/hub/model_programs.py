@@ -69,12 +69,12 @@ class Setting:
 
     def folder(self, system: System) -> Path | None:
         """None if it names none. Never fails."""
-        with suppress(OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError, AttributeError, RecursionError):
             path = system.path(self.file)
             with path.open(encoding="utf-8") as file:
                 text = file.read(SETTINGS_BYTES)
             if value := self._value(path.suffix, text):
-                return Path(value).expanduser() / self.below
+                return _expanded(value) / self.below
         return None
 
     def _value(self, suffix: str, text: str) -> str:
@@ -108,10 +108,17 @@ class Program:
 
     def places(self, system: System) -> Iterator[Path]:
         """Its folders, each once, existing or not; first those that the user chose."""
-        chosen = [Path(system.env[name]).expanduser() for name in self.variables if system.env.get(name)]
+        chosen = [_expanded(system.env[name]) for name in self.variables if system.env.get(name)]
         named = [folder for setting in self.settings if (folder := setting.folder(system))]
         usual = (place for text in self.folders for place in _matching(system.path(text)))
         yield from dict.fromkeys([*chosen, *named, *usual])
+
+
+def _expanded(text: str) -> Path:
+    """A path that may begin with ~. One of an unknown user stays as it is, as in a shell."""
+    with suppress(RuntimeError):
+        return Path(text).expanduser()
+    return Path(text)
 
 
 def _matching(path: Path) -> list[Path]:

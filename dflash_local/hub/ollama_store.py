@@ -20,6 +20,8 @@ from dflash_local.hub.stored_file import StoredFile
 
 _DIGEST = re.compile(r"sha256[:-][0-9a-fA-F]{64}")
 _MEDIA = "application/vnd.ollama.image."
+# Errors of reading what Ollama did not write so.
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _HOST, _USER = "registry.ollama.ai", "library"
 
 
@@ -31,7 +33,7 @@ def ollama_files(folder: Path) -> Iterator[StoredFile]:
         names = _names(path)
         try:
             yield _file(folder, path, names, _json(path))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except _DAMAGED:
             yield StoredFile(OLLAMA, path, names, refused="its manifest is damaged")
 
 
@@ -43,7 +45,7 @@ def _names(path: Path) -> tuple[str, ...]:
 
 
 def _json(path: Path) -> Mapping[str, Any]:
-    """Raises OSError or ValueError."""
+    """Raises OSError, or ValueError, TypeError or RecursionError if it is no object."""
     with path.open(encoding="utf-8") as file:
         return dict(json.loads(file.read(SETTINGS_BYTES)))
 
@@ -79,7 +81,7 @@ def _blob(folder: Path, digest: str) -> Path:
 
 def _quantization(folder: Path, manifest: Mapping[str, Any]) -> str:
     """As Ollama noted it in the model's configuration; "" if it did not."""
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with suppress(*_DAMAGED):
         found = _json(_blob(folder, manifest["config"]["digest"]))["file_type"]
         return found if isinstance(found, str) and found != "unknown" else ""
     return ""

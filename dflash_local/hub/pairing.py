@@ -59,6 +59,7 @@ class Pairing:
     _listing: Sequence[HubFile] = ()
     _name: Name | None = None
     _header: Target | None = None
+    _told: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Pairing:
         return self
@@ -199,7 +200,9 @@ class Pairing:
             if has_late_headers or conversions.kept(source.files[0], target):
                 return
             with checkpoint_headers(self.hub, source.files) as folder:
-                check_checkpoint(folder, target.path)
+                config = check_checkpoint(folder, target.path)
+            for warning in config.warnings:
+                self._pass_on(f"{source}: {warning}")
             return
         with gguf_header(self.hub, *source.files) as path:
             if not is_split_off(path, target.arch) and relabel(path, target.path).is_needed:
@@ -266,13 +269,26 @@ class Pairing:
         if self.drafter is None:
             return None
         if not self.drafter.is_checkpoint:
-            return self.drafter.path or self.hub.download(self.drafter.files)[0]
-        if path := self._converted():
-            return path
+            return self.drafter.path or self._download_drafter(self.drafter)
         first = self.drafter.files[0]
-        folder = self.hub.download(self.drafter.files)[0].parent
+        if path := self._converted():
+            conversions.choose(path, first, self.header())
+            return path
+        folder = self._download_drafter(self.drafter).parent
         self.hub.note(f"converting {first.repo} for {self.header().path.name}")
-        return conversions.convert(folder, first, self.header(), self.outtype or "f16", self.hub.progress)
+        outtype = self.outtype or "f16"
+        return conversions.convert(folder, first, self.header(), outtype, self._pass_on, self.hub.progress)
+
+    def _download_drafter(self, drafter: Source) -> Path:
+        """Its first file. In the target's repository the branch leads to both, once the target is there."""
+        is_beside = any(file.repo == drafter.files[0].repo for file in self.target.files)
+        return self.hub.download(drafter.files, keeps_refs=not is_beside)[0]
+
+    def _pass_on(self, text: str) -> None:
+        """Note what the converter says, once: it reads a checkpoint before its download, and after it."""
+        if text not in self._told:
+            self._told.add(text)
+            self.hub.note(text)
 
 
 def _one(listing: Sequence[HubFile], path: str) -> HubFile | None:

@@ -75,7 +75,7 @@ class StoredFile:
 
     def own_projector(self) -> Glance | None:
         """The header of its projector, if that is on this disk, and one."""
-        with suppress(ModelError):
+        with suppress(ModelError, ValueError):  # ValueError: a path that no file can have
             if self.projector and is_projector(found := Glance.of(self.projector)):
                 return found
         return None

@@ -14,7 +14,8 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from dflash_local.cache_dir import cache_dir
-from dflash_local.errors import HubError, RequestError
+from dflash_local.convert.gguf_metadata import read_header
+from dflash_local.errors import HubError, ModelError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.hub import cache_space
 from dflash_local.hub.cache import is_inside, is_repository
@@ -122,11 +123,21 @@ class _UrlFile:
             with part.open("wb") as out:
                 is_new = retries.result(name, lambda: self._read(session, out), progress=lambda: self.furthest)
             if is_new:
+                self._check(part)
                 part.replace(self.path)
                 _etag_file(self.path).write_text(self.etag, encoding="ascii")
         finally:
             with suppress(OSError):
                 part.unlink()
+
+    def _check(self, part: Path) -> None:
+        """Raise HubError if the part is no whole GGUF: a network's log-in page is no error by its status, and an answer
+        without a length may end anywhere."""
+        try:
+            read_header(part)
+        except ModelError as error:
+            message = f"{shown_address(self.url)}: {error.message.replace(part.name, self.path.name)}"
+            raise HubError(message, hint="is it the address of the file itself?", cache_may_serve=True) from None
 
     def _read(self, session: Session, out: BinaryIO) -> bool:
         """Whether there is a new file, which is then in `out`."""

@@ -162,3 +162,11 @@ def test_prefixed_and_plain_name_are_the_same_tensor(tmp_path: Path) -> None:
     contents = {"model.norm.weight": np.ones(4, np.float32), "norm.weight": np.ones(4, np.float32)}
     with pytest.raises(ConvertError, match=r"'norm\.weight' is listed twice"):
         Checkpoint.open(samples.write_checkpoint(tmp_path / "twice", samples.config(), contents))
+
+
+def test_a_config_that_is_too_large(checkpoint: Path) -> None:
+    with (checkpoint / "config.json").open("r+b") as file:
+        file.truncate((64 << 20) + 1)  # sparse
+    with pytest.raises(ConvertError, match=r"config\.json is larger than 64 MiB") as error:
+        Checkpoint.open(checkpoint)
+    assert error.value.field == "config.json"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +49,7 @@ def test_quiet(target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.Ca
 def test_reduced_vocabulary(
     target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is said of the file is true of it; no file is left of a drafter that must keep its vocabulary."""
+    """What is said of the file is true of it; a drafter that must keep its vocabulary replaces no file."""
     monkeypatch.setattr(vocabulary, "frequent_tokens", lambda target, corpus, n_tokens: list(range(n_tokens)))
     contents = samples.tensors(samples.CONFIG)
     contents["lm_head.weight"] = np.ones((samples.N_VOCAB, samples.N_EMBD), np.float32)
@@ -61,7 +63,33 @@ def test_reduced_vocabulary(
     assert f"{len(tensors)} tensors, {size:.1f} MB as f16" in capsys.readouterr().out
     assert main(["convert", str(domino), *flags]) == 1
     assert "Domino drafter, whose recurrent cell needs all tokens" in capsys.readouterr().err
-    assert not (tmp_path / "x.gguf").exists()
+    assert samples.read_tensors(tmp_path / "x.gguf").keys() == tensors.keys()
+    assert not list(tmp_path.glob(".dflash-*"))
+    shard = plain / "model.safetensors"
+    flags[flags.index("-o") + 1] = str(shard)
+    assert main(["convert", str(plain), *flags]) == 1
+    assert "is an input of this conversion" in capsys.readouterr().err
+
+
+def test_what_lies_at_a_path_that_is_none(
+    target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name too long, as a folder that may not be searched, is no file; what is none stays."""
+    long, pipe = str(tmp_path / ("x" * 300)), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for arguments, says in (
+        ([long], "is not a directory"),
+        ([str(checkpoint), "-o", long], "cannot write"),
+        ([str(checkpoint), "-o", f"{long}/y.gguf"], "not a file in an existing directory"),
+        ([str(checkpoint), "-o", str(pipe)], f"cannot write {pipe}: not a file"),
+    ):
+        assert main(["convert", *arguments, "--target", str(target), "-q"]) == 1
+        assert says in capsys.readouterr().err
+    assert pipe.is_fifo()
+    index = {"weight_map": {"norm.weight": "x" * 300 + ".safetensors"}}
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert main(["convert", str(checkpoint), "--target", str(target), "-q"]) == 1
+    assert "is missing" in capsys.readouterr().err
 
 
 def test_a_gguf_of_another_dialect(

@@ -420,6 +420,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
      "3 of 8 dimensions"),
     (yarn(partial_rotary_factor=2), "rope_parameters.partial_rotary_factor", "16 of 8 dimensions"),
     (llama3(high_freq_factor=0.5), "rope_parameters.high_freq_factor", "must exceed low_freq_factor"),
+    (yarn(truncate=False, beta_fast=-32.0), "rope_parameters.beta_fast", "-32.0 is not a positive number"),
+    (yarn(truncate=False, rope_theta=1.0), "rope_parameters.rope_theta", "1 must exceed 1"),
     (yarn(attention_factor="1"), "rope_parameters.attention_factor", "not a number"),
     ({"layer_types": SLIDING, "sliding_window": 8, "rope_parameters": TWO_ROTATIONS}, "rope_parameters",
      "one rotation"),

@@ -14,6 +14,7 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from dflash_local.convert import convert
+from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.errors import ConvertError, DFlashError
 
 from . import samples
@@ -590,3 +591,14 @@ def test_errors_are_ours(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(DFlashError, match="is not a GGUF file"):
         convert(checkpoint, checkpoint / "config.json", tmp_path / "out.gguf")
     assert_nothing_written(tmp_path)
+
+
+def test_two_writers_of_one_file(tmp_path: Path) -> None:
+    """Processes in two containers may have the same number."""
+    path = tmp_path / "x.gguf"
+    with complete_or_absent(path) as first:
+        first.write(b"first")
+        with complete_or_absent(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first" and list(tmp_path.iterdir()) == [path]

@@ -61,6 +61,7 @@ LAYOUTS: dict[str, tuple[samples.Config, bool]] = {
     "as many tokens as rows": (speculators(**proposals(8)), True),
     "one token less than rows": (speculators(**proposals(7)), False),
     "some other number of tokens": (speculators(**proposals(5)), False),
+    "no list of methods": (speculators(speculators_config={"proposal_methods": 1}), False),
     # then who saved it
     "speculators": (speculators(), False),
     "DSparkSpeculator": (speculators(architectures=["DSparkSpeculator"]), False),

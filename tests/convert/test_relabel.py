@@ -222,7 +222,7 @@ def test_causality(tmp_path: Path, target: Path, dialect: str) -> None:
 
 
 def test_causality_of_upstreams_own_dialect_is_its_own(tmp_path: Path, target: Path, drafter: Path) -> None:
-    with pytest.raises(ConvertError, match="says itself"):
+    with pytest.raises(ConvertError, match=r"says itself .*leave out --non-causal"):
         relabel(drafter, target, non_causal=True)
 
 
@@ -295,6 +295,14 @@ def test_missing_taps(tmp_path: Path, target: Path, drafter: Path) -> None:
             relabel(source, target, (0, 1, 2))
 
 
+def test_taps_of_a_file_that_names_its_own(tmp_path: Path, target: Path, drafter: Path) -> None:
+    source = write_dialect(tmp_path / "other.gguf", "C", drafter)
+    for path, key in ((source, "qwen35-dflash-draft.dflash.target_layer_ids"), (drafter, "dflash.target_layers")):
+        with pytest.raises(ConvertError, match="the file names its taps itself") as error:
+            relabel(path, target, (0, 4))
+        assert (error.value.field, error.value.hint) == (key, "leave out --target-layer-ids")
+
+
 def test_published_taps(tmp_path: Path, target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without taps takes those of the published drafter; one whose ids are already inputs is not shifted."""
     from dflash_local.convert import published_taps
@@ -343,8 +351,9 @@ def test_inputs_beside_keys_of_an_early_build(tmp_path: Path, target: Path, draf
         "dflash.target_layers": array(GGUFValueType.INT32, (1, 5)),
     }
     source = write_dialect(tmp_path / "other.gguf", "D", drafter, changes)
-    for ids in (None, (2, 3)):
-        assert plain(relabel(source, target, ids).metadata)["dflash.target_layers"] == [1, 5]
+    assert plain(relabel(source, target).metadata)["dflash.target_layers"] == [1, 5]
+    with pytest.raises(ConvertError, match=r"names its taps itself \(dflash.target_layers\)"):
+        relabel(source, target, (2, 3))
 
 
 def test_rotation_copied_from_the_target(tmp_path: Path, drafter: Path, target: Path) -> None:

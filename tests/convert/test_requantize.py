@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dflash_local.convert import OUTTYPES, convert
+from dflash_local.convert.conversion import exact_types
 from dflash_local.convert.gguf_metadata import read_header, read_metadata, u32
 from dflash_local.convert.outtypes import OUTTYPES as TYPES
 from dflash_local.convert.outtypes import find_outtype
@@ -27,6 +28,7 @@ from tests.fast import some_fast
 
 from . import samples
 from .dialect_samples import write_tensors
+from .test_kinds import DFLARE, dflare_tensors
 
 PAIR = bundled_pair("dflash")
 TARGET, DRAFTER = Path(PAIR.target), Path(PAIR.drafter)
@@ -95,6 +97,34 @@ def test_converting_and_requantizing_give_the_same_file(
     keys = samples.read_keys(tmp_path / "again.gguf")
     assert keys == samples.read_keys(tmp_path / "direct.gguf")
     assert keys["general.file_type"] == TYPES[outtype].file_type
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
+@pytest.mark.parametrize("outtype", ["f32", "f16", "bf16", "q8_0"])
+def test_from_an_exact_conversion_the_fusion_gets_its_type_too(
+    tmp_path: Path, target: Path, outtype: str, dtype: str
+) -> None:
+    """Weights that bfloat16 cannot hold are not rounded to it on the way."""
+    contents = {name: data * np.float32(1.001) for name, data in samples.tensors(samples.CONFIG).items()}
+    checkpoint = samples.write_checkpoint(tmp_path / "d", samples.config(), contents, dtype=dtype)
+    matrices, fc_type = exact_types(checkpoint, target)
+    assert matrices == fc_type == dtype.lower()
+    convert(checkpoint, target, tmp_path / "exact.gguf", outtype=matrices, fc_type=fc_type)
+    convert(checkpoint, target, tmp_path / "direct.gguf", outtype=outtype)
+    requantize(tmp_path / "exact.gguf", tmp_path / "again.gguf", find_outtype(outtype), fuses_anew=True)
+    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "direct.gguf").read_bytes()
+
+
+def test_types_of_an_exact_conversion(tmp_path: Path, target: Path) -> None:
+    dflare = samples.write_checkpoint(tmp_path / "dflare", DFLARE, dflare_tensors())
+    assert exact_types(dflare, target) == ("bf16", None)
+    contents = samples.tensors(samples.CONFIG)
+    mixed = samples.write_checkpoint(tmp_path / "mixed", samples.config(), contents)
+    fc = {"fc.weight": contents.pop("fc.weight")}
+    samples.write_file(mixed / "model-00001-of-00002.safetensors", *samples.header_of(contents, "BF16"))
+    samples.write_file(mixed / "model-00002-of-00002.safetensors", *samples.header_of(fc, "F32"))
+    (mixed / "model.safetensors").unlink()
+    assert exact_types(mixed, target) == ("bf16", "f32")
 
 
 def test_what_is_quantized_is_not_quantized_again(tmp_path: Path, target: Path, checkpoint: Path) -> None:

@@ -279,8 +279,10 @@ def test_revisions(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> Non
     repo = endpoint.repositories[REPO]
     repo.branches, repo.older = {"dev": "d" * 40, "main": COMMIT}, ("9a1996cc" + "0" * 32, "d" * 40)
     hub = make_hub()
-    assert hub.files(REPO)[0].commit == COMMIT
-    assert hub.files(REPO, "dev")[0].commit == "d" * 40
+    for revision, commit in ((None, COMMIT), ("dev", "d" * 40)):
+        files = hub.files(REPO, revision)
+        assert files[0].commit == commit
+        hub.download(files)
     assert hub.files(REPO, "9a1996cc")[0].commit == "9a1996cc" + "0" * 32
     assert hub.files(REPO, "D" * 40)[0].commit == "d" * 40
     refs = cache_folder / "models--user--Model-GGUF" / "refs"
@@ -535,10 +537,28 @@ def test_every_timeout_says_what_happened() -> None:
             assert reason_of(kind(words)).replace("within", "for").endswith(" for 30 s")
 
 
+def test_a_branch_leads_to_what_was_downloaded_last(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    """A listing, or a download that fails, hides nothing from a later start without the network."""
+    path = download(make_hub())
+    endpoint.repositories[REPO].commit, old = "b" * 40, endpoint.repositories[REPO].files
+    endpoint.repositories[REPO].files = old | {"sub/model-Q8_0.gguf": MODEL[::-1], "small.txt": b"small"}
+    endpoint.cut("model", after=0, times=100)
+    failure(make_hub())
+    hub = make_hub()
+    hub.download([file for file in hub.files(REPO) if file.path == "small.txt"], keeps_refs=False)
+    assert download(make_hub(offline=True)) == path
+    endpoint.faults.clear()
+    newest = download(make_hub())
+    assert newest != path and newest == download(make_hub(offline=True))
+    # And if nothing of the commit was missing.
+    endpoint.repositories[REPO].commit, endpoint.repositories[REPO].files = COMMIT, old
+    assert download(make_hub()) == download(make_hub(offline=True)) == path
+
+
 def test_a_cache_that_takes_no_branch_serves_what_it_has(make_hub: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = download(make_hub())
 
-    def no(*_: Any) -> None:
+    def no(*_: Any, **__: Any) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Cache, "keep_ref", no)

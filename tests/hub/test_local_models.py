@@ -123,6 +123,7 @@ def test_ollama(home: Path, platform: str) -> None:
 def test_ollama_s_variable(home: Path, tmp_path: Path) -> None:
     ollama_model(tmp_path / "other", "x:1b")
     assert names(found_in(home, OLLAMA_MODELS=str(tmp_path / "other"))) == ["ollama:x:1b"]
+    assert names(found_in(home, OLLAMA_MODELS="~no-such-user/x")) == []
 
 
 def test_variables_of_systems(home: Path, tmp_path: Path) -> None:
@@ -150,8 +151,10 @@ def test_a_folder_that_the_user_chose(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.format(place=tmp_path / "place"))
     assert names(found_in(home, platform)) == [name]
-    for damaged in ("", "{", "[]", "\0", '{"downloadsFolder": 3, "data_folder": null}'):
-        path.write_text(damaged)
+    damaged = ["", "{", "[]", "\0", '{"downloadsFolder": 3, "data_folder": null}', "[" * 100_000]
+    damaged += [text.format(place=place) for place in ("~no-such-user/x", "a\\u0000b")]
+    for content in damaged:
+        path.write_text(content)
         assert names(found_in(home, platform)) == []
     path.write_bytes(b"\xff\xfe")
     assert names(found_in(home, platform)) == []
@@ -220,7 +223,11 @@ def test_a_file_is_listed_once(home: Path) -> None:
 # ---- what is no model ----
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"layers": [1]}', '{"layers": [{"mediaType": 1}]}', "\0" * 99])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"layers": [1]}', '{"layers": [{"mediaType": 1}]}', "\0" * 99, "[" * 100_000],
+    ids=lambda content: ascii(content[:30]),
+)
 def test_damaged_manifests(home: Path, content: str) -> None:
     manifest = home / ".ollama/models/manifests/h/u/n/t"
     manifest.parent.mkdir(parents=True)
@@ -379,6 +386,7 @@ def test_downloads_that_go_on(home: Path) -> None:
         ({"model_path": None}, "names no file"),
         ({"model_path": "3"}, "names no file"),
         ({"model_path": "gone.gguf"}, "file is missing"),
+        ({"model_path": '"a\\0b.gguf"'}, "a path that no file can have"),
         ({"embedding": "true"}, "--embedding-model"),
         ({"name": "[unclosed"}, "cannot be read"),
         ({"name": "a: b: c"}, "cannot be read"),
@@ -389,6 +397,11 @@ def test_jan_s_models_that_are_none(home: Path, changes: dict[str, Any], why: st
     found = found_in(home)
     assert found.models == []
     assert why in reasons(found)["jan:x"]
+
+
+def test_a_projector_at_a_path_that_no_file_can_have(home: Path) -> None:
+    jan_model(home / ".local/share/Jan/data", "x", mmproj_path='"a\\0b.gguf"')
+    assert [(model.name, model.projector) for model in found_in(home).models] == [("jan:x", None)]
 
 
 def test_split_models(home: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +27,9 @@ from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.convert.gguf_metadata import read_header, read_metadata
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError
-from dflash_local.hub.pairing import Pairing
+from dflash_local.file_lock import locked
+from dflash_local.hub.client import Hub
+from dflash_local.hub.pairing import Pairing, Source
 from dflash_local.hub.selection import Name
 from tests.convert import samples
 from tests.convert.dialect_samples import write_dialect
@@ -145,10 +152,93 @@ def test_another_commit_type_or_target_is_another_conversion(
     assert main(["pull", TARGET, "-hfd", DRAFTER, "--outtype", "q4_k"]) == 0
     third = taken("-hf", TARGET, "-hfd", DRAFTER)[1]
     assert third and third.endswith("-q4_k.gguf")  # the one that was made last
+    for outtype in ("f16", "q4_k"):  # or asked for
+        assert main(["pull", TARGET, "-hfd", DRAFTER, "--outtype", outtype]) == 0
+        assert str(taken("-hf", TARGET, "-hfd", DRAFTER)[1]).endswith(f"-{outtype}.gguf")
     other = tmp_path / "other.gguf"
     content = pocket["target"].read_bytes()
     other.write_bytes(content.replace(b"general.name", b"general.nema").replace(b"chat_template", b"chat_tamplete"))
     assert taken("-m", str(other), "-hfd", DRAFTER)[1] not in (first, second, third)
+
+
+def test_a_type_without_a_conversion(
+    endpoint: StandIn, target: bytes, pocket: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags, why in (
+        (["--no-drafter"], "no drafter is wanted"),
+        ([], "there is no drafter, and only checkpoints are converted"),
+    ):
+        assert main(["pull", TARGET, "--outtype", "q8_0", *flags]) == 1
+        assert f"--outtype has no effect: {why}" in capsys.readouterr().err
+    endpoint.repositories[TARGET].files["dflash-Pocket-F16.gguf"] = pocket["dflash"].read_bytes()
+    assert main(["pull", TARGET, "--outtype", "q8_0"]) == 1
+    assert "dflash-Pocket-F16.gguf is a GGUF, and only checkpoints" in capsys.readouterr().err
+
+
+def test_what_a_conversion_says_is_noted_once(
+    endpoint: StandIn, target: bytes, checkpoint: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the download and after it, the converter reads the same checkpoint."""
+    config = POCKET | {"num_target_layers": 7}
+    endpoint.repositories[DRAFTER].files["config.json"] = json.dumps(config).encode()
+    warning = f"note: {DRAFTER}: num_target_layers is 7, but Pocket-Q8_0.gguf has 6 layers"
+    for flags in (["--dry-run"], []):
+        assert main(["pull", TARGET, "-hfd", DRAFTER, *flags]) == 0
+        assert capsys.readouterr().err.count(warning) == 1
+
+
+def test_a_conversion_that_another_process_makes(
+    target: bytes, checkpoint: None, tmp_path: Path, make_hub: Make
+) -> None:
+    """It is waited for and taken. What a killed process left is removed before the next."""
+    folder = tmp_path / "own" / "drafters"
+
+    def fetched(hub: Hub) -> Path:
+        with Pairing(hub) as pairing:
+            pairing.hub_target(Name.parse(TARGET))
+            pairing.hub_drafter(Name.parse(DRAFTER))
+            path = pairing.fetch()[1]
+        assert path
+        return path
+
+    folder.mkdir(parents=True)
+    (folder / ".left.part").write_bytes(b"half")
+    path = fetched(make_hub())
+    assert not list(folder.glob("*.part"))
+    path.unlink()
+    hub, waits = make_hub(), threading.Event()
+    hub.note = lambda text: waits.set() if "another process converts" in text else None
+    with ThreadPoolExecutor(1) as pool:
+        with locked(folder / ".lock"):
+            found = pool.submit(fetched, hub)
+            assert waits.wait(60)
+            path.write_bytes(b"theirs")
+        assert found.result(60).read_bytes() == b"theirs"
+
+
+def test_a_new_commit_hides_nothing_until_it_is_there(
+    endpoint: StandIn, target: bytes, checkpoint: None, pocket: dict[str, Path], waits: list[float]
+) -> None:
+    """Neither by a look at it, nor by a part of it."""
+    old = taken("-hf", TARGET, "-hfd", DRAFTER)
+    sidecar = pocket["dflash"].read_bytes()
+    endpoint.add(TARGET, {"Pocket-Q8_0.gguf": target + b"0", "dflash-Pocket-F16.gguf": sidecar}, commit="e" * 40)
+    weights = endpoint.repositories[DRAFTER].files | {"config.json": json.dumps(POCKET).encode() + b" "}
+    endpoint.add(DRAFTER, weights, commit="f" * 40)
+    assert main(["pull", TARGET, "-hfd", DRAFTER, "--dry-run"]) == 0
+
+    def only_the_header(handler: Any, request: Any) -> bool:
+        is_rest = request.host == "cdn" and "Pocket-Q8_0" in request.path and request.range != "bytes=0-1048575"
+        if is_rest:
+            refuse(404)(handler)
+        return is_rest
+
+    endpoint.faults.append(only_the_header)
+    assert main(["pull", TARGET]) == 1  # only its drafter comes
+    assert taken("-hf", TARGET, "-hfd", DRAFTER, "--offline") == old
+    endpoint.faults.clear()
+    new = taken("-hf", TARGET)
+    assert new[0] != old[0] and taken("-hf", TARGET, "--offline") == new
 
 
 def test_a_pinned_revision(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path) -> None:
@@ -623,6 +713,46 @@ def test_a_header_that_never_ends_is_given_up(make_hub: Make, endpoint: StandIn,
     with pytest.raises(HubError, match="claims a header of"), Pairing(make_hub()) as pairing:
         pairing.local_target(Path(__file__).parents[2] / "dflash_local" / "demo" / "pocket-target.gguf")
         pairing.hub_drafter(Name.parse(DRAFTER))
+
+
+def fails_to_find_the_drafter(hub: Hub, says: str) -> HubError:
+    with pytest.raises(HubError, match=says) as caught, Pairing(hub) as pairing:
+        pairing.hub_target(Name.parse(TARGET))
+        pairing.hub_drafter(Name.parse(DRAFTER))
+    return caught.value
+
+
+def test_a_checkpoint_whose_settings_are_large(
+    make_hub: Make, endpoint: StandIn, target: bytes, checkpoint: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dflash_local.hub import headers
+
+    monkeypatch.setattr(headers, "_LARGEST_SMALL", 1000)
+    error = fails_to_find_the_drafter(make_hub(), f"index.json of {DRAFTER} has .*kB, more than any file")
+    assert error.hint == "name a drafter's repository"
+    assert not any("index.json" in path for path in endpoint.paths())
+
+
+def test_a_folder_of_temporary_files_that_takes_nothing(
+    make_hub: Make, target: bytes, checkpoint: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for module, name in ((tempfile, "TemporaryDirectory"), (os, "truncate")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, no)
+            error = fails_to_find_the_drafter(make_hub(), "cannot write a temporary file: No space left")
+        assert error.hint == "free some, or point TMPDIR at a larger disk"
+
+
+def test_a_size_that_no_file_can_have(make_hub: Make, target: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = make_hub()
+    with Pairing(hub) as pairing:
+        pairing.hub_target(Name.parse(TARGET))
+        pairing.target = Source(files=(replace(pairing.target.files[0], size=1 << 70),))
+        with pytest.raises(HubError, match="none that a file can have"):
+            pairing.header()
 
 
 def test_serve_by_name(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path) -> None:

@@ -261,6 +261,35 @@ def test_an_address_that_asks_to_wait_too_long(
     assert (caught.value.status, caught.value.hint, waits) == (429, "try again then", [])
 
 
+def send_unsized(content: bytes) -> Callable[[Any], None]:
+    """An answer that tells neither its length nor an ETag, and ends when the connection does."""
+
+    def answer(handler: Any) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(content)
+        handler.close_connection = True
+
+    return answer
+
+
+def test_what_is_no_whole_gguf_is_not_kept(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes
+) -> None:
+    for wrong, says in ((b"<html>log in</html>", "is not a GGUF file"), (content[:-9], "it ends before the data")):
+        endpoint.fault("mmproj", send_unsized(wrong))
+        with pytest.raises(HubError, match=f"mmproj-F16.gguf .*{says}") as caught:
+            fetch_url(address(endpoint), make_hub())
+        assert caught.value.hint == "is it the address of the file itself?"
+    tagged(endpoint, '"one"')
+    path = fetch_url(address(endpoint), make_hub())
+    endpoint.faults[:] = []
+    endpoint.fault("mmproj", send_unsized(b"<html>log in</html>"))
+    hub = make_hub()
+    assert fetch_url(address(endpoint), hub) == path and path.read_bytes() == content
+    assert "is not a GGUF file; using the one that was downloaded before" in hub.__dict__["notes"][-1]
+
+
 def test_what_cannot_be_had(
     endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, waits: list[float]
 ) -> None:

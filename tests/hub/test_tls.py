@@ -17,7 +17,7 @@ from tests.tls_server import certificate, needs_openssl
 
 from .stand_in import StandIn, stand_in
 
-REPO, CONTENT = "user/Model", bytes(range(256)) * 100
+REPO, CONTENT = "user/Model", b"GGUF\3" + bytes(19)  # the shortest GGUF: no keys, no tensors
 pytestmark = pytest.mark.usefixtures("cache_folder", "own_folders", "new_session")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +17,12 @@ from dflash_local.cli.flags.named_models import local_header, local_target
 from dflash_local.cli.flags.values import count, numbers
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
+from dflash_local.cli.typed_path import is_file
 from dflash_local.convert import FC_TYPES, OUTTYPES
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
     from dflash_local.convert.conversion import Conversion
-    from dflash_local.convert.requantize import ReducedHead
 
 _OUTTYPE = "f16"
 _DESCRIPTION = """\
@@ -90,7 +92,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: ConvertFlags) -> int:
-    return _rewrite_gguf(args) if args.drafter.is_file() else _convert_checkpoint(args)
+    return _rewrite_gguf(args) if is_file(args.drafter) else _convert_checkpoint(args)
 
 
 # ---- a checkpoint ----
@@ -116,12 +118,10 @@ def _convert_checkpoint(args: ConvertFlags) -> int:
         ggml = quantize_rows
     output = args.output or Path(f"{args.drafter.resolve().name}-{outtype}.gguf")
     with Progress(quiet=args.quiet) as progress, _target(args) as target:
-        head = _head(target, args.corpus, args.draft_vocab) if args.corpus and args.draft_vocab else None
-        conversion = convert(
-            args.drafter, target, output, outtype=outtype, fc_type=args.fc_type, ggml=ggml, progress=progress
+        write = partial(
+            convert, args.drafter, target, outtype=outtype, fc_type=args.fc_type, ggml=ggml, progress=progress
         )
-        if head:
-            conversion = _reduced(conversion, head)
+        conversion = _reduced(args, target, output, write) if args.draft_vocab else write(output)
     _print(conversion, outtype)
     return 0
 
@@ -140,24 +140,22 @@ def _target(args: ConvertFlags) -> AbstractContextManager[Path]:
     return nullcontext(local_target(args.target, args)) if args.draft_vocab else local_header(args.target, args)
 
 
-def _head(target: Path, corpus: Path, n_tokens: int) -> ReducedHead:
-    from dflash_local.convert.requantize import ReducedHead
+def _reduced(args: ConvertFlags, target: Path, output: Path, write: Callable[[Path], Conversion]) -> Conversion:
+    """Write the drafter with a reduced vocabulary as `output`, from a whole one beside it. A file that is there stays
+    until the new one is complete."""
+    from dflash_local.convert.gguf_metadata import read_header
+    from dflash_local.convert.gguf_parts import part_paths
+    from dflash_local.convert.requantize import ReducedHead, requantize
+    from dflash_local.convert.writer import check_output, scratch_folder
     from dflash_local.vocabulary import frequent_tokens
 
-    return ReducedHead.of(frequent_tokens(target, corpus, n_tokens), target)
-
-
-def _reduced(conversion: Conversion, head: ReducedHead) -> Conversion:
-    """Replace the converted file by one with a reduced vocabulary; no file is left if that fails."""
-    from dflash_local.convert.gguf_metadata import read_header
-    from dflash_local.convert.requantize import requantize
-
-    try:
-        n_bytes = requantize(conversion.path, conversion.path, None, head=head)
-    except BaseException:
-        conversion.path.unlink(missing_ok=True)
-        raise
-    return replace(conversion, n_tensors=len(read_header(conversion.path)[1]), n_bytes=n_bytes)
+    assert args.corpus and args.draft_vocab
+    check_output(output, [*part_paths(target), args.corpus, *args.drafter.glob("*")])
+    head = ReducedHead.of(frequent_tokens(target, args.corpus, args.draft_vocab), target)
+    with scratch_folder(output, ".dflash-convert-") as folder:
+        whole = write(folder / output.name)
+        n_bytes = requantize(whole.path, output, None, head=head)
+    return replace(whole, path=output, n_tensors=len(read_header(output)[1]), n_bytes=n_bytes)
 
 
 # ---- a GGUF ----

@@ -76,6 +76,8 @@ def run(args: PullFlags) -> int:
         refuse_idle(args.typed, ["hf_file"], "--target is on this disk")
     if args.drafter:
         refuse_idle(args.typed, ["no_drafter"], "-hfd names one")
+    if args.no_drafter:
+        refuse_idle(args.typed, ["outtype"], "no drafter is wanted")
     with hub_of(args.offline, args.hf_token) as hub, Pairing(hub, args.outtype) as pairing:
         if args.target:
             pairing.local_target(args.target)
@@ -85,6 +87,9 @@ def run(args: PullFlags) -> int:
             pairing.hub_drafter(Name.parse(args.drafter))
         elif not args.no_drafter:
             pairing.find_drafter()
+        if not (pairing.drafter and pairing.drafter.is_checkpoint):
+            found = f"{pairing.drafter} is a GGUF" if pairing.drafter else "there is no drafter"
+            refuse_idle(args.typed, ["outtype"], f"{found}, and only checkpoints are converted")
         if args.name and not args.no_projector:
             pairing.find_projector()
         if args.dry_run:

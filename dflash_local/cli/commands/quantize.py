@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from dflash_local.cli.flags.named_models import Models, local_target
 from dflash_local.cli.flags.prompts import PromptFlags, prompts_of, steady_sampling
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
 from dflash_local.cli.flags.values import count
+from dflash_local.cli.typed_path import is_folder
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
 
@@ -72,22 +72,24 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: QuantizeFlags) -> int:
     from dflash_local.convert.gguf_parts import part_paths
-    from dflash_local.convert.writer import check_output
+    from dflash_local.convert.writer import check_output, scratch_folder
     from dflash_local.trials import recommended, run_trials, table
 
     if args.draft_vocabs and not args.corpus:
         raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
+    if args.n_predict < 2:
+        what = "must be at least 2: speed is that of the tokens after the first"
+        raise RequestError(f"--predict {what}, got {args.n_predict}", param="--predict")
     target = local_target(args.target, args)
     if args.output:
-        check_output(args.output, (*part_paths(target), args.drafter))
+        check_output(args.output, [*part_paths(target), *part_paths(args.drafter), *args.drafter.glob("*")])
     prompts, sampling = prompts_of(args), steady_sampling(args)
 
     def load(drafter: Path | None) -> Engine:
         return load_engine(args, Models(str(target), None if drafter is None else str(drafter)))
 
-    folder = args.output.parent if args.output else None
-    with tempfile.TemporaryDirectory(prefix=".dflash-quantize-", dir=folder) as scratch:
-        drafters = _write_candidates(args, target, Path(scratch))
+    with scratch_folder(args.output, ".dflash-quantize-") as folder:
+        drafters = _write_candidates(args, target, folder)
         plain, trials = run_trials(
             drafters,
             load,
@@ -109,22 +111,30 @@ def run(args: QuantizeFlags) -> int:
 
 def _write_candidates(args: QuantizeFlags, target: Path, folder: Path) -> dict[str, Path]:
     """Write the drafter in each type and vocabulary into `folder`. Returns the files by name."""
-    from dflash_local.convert.conversion import convert
     from dflash_local.convert.outtypes import find_outtype
     from dflash_local.convert.requantize import ReducedHead, requantize
     from dflash_local.native import quantize_rows
     from dflash_local.vocabulary import first_tokens, token_order
 
-    source = args.drafter
-    if source.is_dir():
-        source = folder / "source.gguf"
-        convert(args.drafter, target, source, outtype="bf16")
+    is_checkpoint = is_folder(args.drafter)
+    source = _converted(args.drafter, target, folder / "source.gguf") if is_checkpoint else args.drafter
     drafters: dict[str, Path] = {}
     order = token_order(target, args.corpus) if args.corpus and args.draft_vocabs else []
     for n_tokens in [0, *args.draft_vocabs]:
         head = ReducedHead.of(first_tokens(order, n_tokens), target) if n_tokens else None
         for outtype in args.types:
             path = folder / f"{outtype}-{n_tokens}.gguf"
-            requantize(source, path, find_outtype(outtype), ggml=quantize_rows, head=head)
+            requantize(source, path, find_outtype(outtype), ggml=quantize_rows, head=head, fuses_anew=is_checkpoint)
             drafters[f"{outtype}, {n_tokens} tokens" if n_tokens else outtype] = path
     return drafters
+
+
+def _converted(checkpoint: Path, target: Path, output: Path) -> Path:
+    """The checkpoint as a GGUF that has all of its numbers."""
+    from dflash_local.convert.conversion import convert, exact_types
+
+    outtype, fc_type = exact_types(checkpoint, target)
+    conversion = convert(checkpoint, target, output, outtype=outtype, fc_type=fc_type)
+    for warning in conversion.config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return output
