@@ -343,7 +343,8 @@ class NativeChat:
         self._lib, self._handle = lib, result_of(c_void_p, lib.dflash_chat_init, parser.encode())
 
     def push(self, text: str, is_final: bool) -> list[dict[str, Any]]:
-        """Add text; the deltas since the last call."""
+        """Add text; the deltas since the last call. A NUL, with which C's text would end, becomes U+FFFD."""
+        text = text.replace("\0", "\ufffd")
         return list(json_of(self._lib.dflash_chat_push, self._handle, text.encode(), is_final))
 
     def message(self) -> dict[str, Any]:

@@ -219,7 +219,10 @@ class model_check : header_check {
             refuse_key_if(n_rot % 2 != 0, suffix, "is ", n_rot, "; it must be even");
             return n_rot;
         };
-        const int64_t n_rot = check_dimensions(".rope.dimension_count", head_size_k_, head_size_k_);
+        const int64_t n_rot   = check_dimensions(".rope.dimension_count", head_size_k_, head_size_k_);
+        const char *  index   = ".attention.indexer.key_length";
+        const int64_t n_index = number(index, 1, MAX_HEAD_SIZE, head_size_k_);
+        refuse_key_if(n_index < n_rot, index, "is ", n_index, "; RoPE turns ", n_rot, " of it");
         check_dimensions(
             ".rope.dimension_count_swa", number(".attention.key_length_swa", 1, MAX_HEAD_SIZE, head_size_k_), n_rot);
         refuse_key_if(n_rot != head_size_k_ && is({ "qwen2", "qwen2moe", "qwen3", "qwen3moe" }),

@@ -280,7 +280,7 @@ class left_edge {
         struct place {
             int32_t rule, choice;
         };
-        std::vector<std::vector<place>>   places(rules_.size());   // where a rule stands, unless it is optional there
+        std::vector<std::vector<place>>   places(rules_.size());     // where a rule stands, unless it is optional there
         std::vector<std::vector<int32_t>> n_needed(rules_.size());   // items of each choice that must match something
         std::vector<int32_t>              empty;                     // rules whose places have not been looked at yet
         const auto                        mark = [&](int32_t i) {

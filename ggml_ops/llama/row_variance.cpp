@@ -20,8 +20,10 @@ static std::string weight_variance(const llama_model & model) {
         }
         const std::string type     = ggml_backend_buft_name(ggml_backend_buffer_get_type(w->buffer));
         const bool        is_float = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16;
-        if (type != "CPU_PANELS" &&
-            !(is_float && w->ne[0] % 16 == 0 && ggml_backend_buffer_is_host(w->buffer) && type.rfind("CPU", 0) == 0)) {
+        // Of a matrix for each head (MLA's), ggml's product has no vector code for f32, but has for the others.
+        const bool served = w->ne[2] == 1 || w->type == GGML_TYPE_F32 || name.find("_exps") != std::string::npos;
+        if (type != "CPU_PANELS" && !(is_float && served && w->ne[0] % 16 == 0 &&
+                                        ggml_backend_buffer_is_host(w->buffer) && type.rfind("CPU", 0) == 0)) {
             std::string why = "no row-invariant kernel for ";
             return why.append(name)
                 .append(" (")
@@ -45,12 +47,13 @@ std::string access_row_variance(const llama_context * ctx) {
     if (caches.empty() || (llama_model_is_hybrid(&model) && !tape_store(model).possible())) {
         return "the memory of the architecture " + model.arch_name() + " does not keep its cells in order";
     }
-    if (!cparams.flash_attn) {   // cpu/attention/attention_no_flash.h
-        const llama_hparams & hparams = model.hparams;
-        for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
-            if (hparams.is_mla() || hparams.n_embd_head_k(il) % 16 != 0 || hparams.n_embd_head_v(il) % 16 != 0) {
-                return "attention of this shape has no row-invariant kernel without flash attention";
-            }
+    const llama_hparams & hparams = model.hparams;
+    if (!cparams.flash_attn && hparams.is_mla()) {   // cpu/attention/attention_no_flash.h
+        return "attention of this shape has no row-invariant kernel without flash attention";
+    }
+    for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
+        if (hparams.n_embd_head_k(il) % 16 != 0 || hparams.n_embd_head_v(il) % 16 != 0) {
+            return "attention heads whose size is no multiple of 16 have no row-invariant kernel";
         }
     }
     for (const llama_kv_cache * kv : caches) {

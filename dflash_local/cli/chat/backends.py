@@ -30,10 +30,10 @@ class Change:
     @classmethod
     def of(cls, delta: Mapping[str, Any]) -> Change:
         """From a delta in OpenAI's shape. Raises TypeError: a text is none."""
-        texts = [delta.get(name) or "" for name in ("content", "reasoning_content")]
-        if not all(isinstance(text, str) for text in texts):
+        content, thought = (delta.get(name) or "" for name in ("content", "reasoning_content"))
+        if not isinstance(content, str) or not isinstance(thought, str):
             raise TypeError
-        return cls(*texts)
+        return cls(content, thought)
 
 
 class Backend(Protocol):

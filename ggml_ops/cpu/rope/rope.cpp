@@ -77,8 +77,9 @@ struct rotation_table {
 }   // namespace
 
 bool rope_fits(const ggml_tensor * op) {
+    const int64_t end = (int64_t) offset(op) + n_dims(op);   // what leads out of a head is ggml's to refuse
     return best_kernels() && op->op == GGML_OP_ROPE && mode(op) == GGML_ROPE_TYPE_NEOX && n_dims(op) > 0 &&
-           is_plain(op) && is_plain(op->src[0]);
+           n_dims(op) % 2 == 0 && offset(op) >= 0 && end <= op->ne[0] && is_plain(op) && is_plain(op->src[0]);
 }
 
 void rope_compute(const ggml_compute_params * params, ggml_tensor * op) {

@@ -76,7 +76,8 @@ bool depends_on_threads(const ggml_cgraph * graph) {
 }   // namespace
 
 graph_team::graph_team(const ggml_cgraph * graph, int n_threads, bool own_pool) : most_(n_threads), size_(n_threads) {
-    if (own_pool || n_threads <= 1 || graph->n_nodes == 0 || depends_on_threads(graph)) {
+    // Work in the background waits for others, which says nothing of how many threads pay.
+    if (own_pool || n_threads <= 1 || graph->n_nodes == 0 || is_in_background() || depends_on_threads(graph)) {
         return;
     }
     kind_  = kind_of(graph);

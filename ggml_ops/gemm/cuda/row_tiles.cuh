@@ -46,7 +46,7 @@ class row_tiles {
 
     // Node i of a graph is next. Forgets rows if this is another evaluation, or if a node since has written to them.
     void reach(const ggml_cgraph * graph, int i) {
-        const bool again = graph != graph_ || i <= reached_;
+        const bool again = graph != graph_ || i <= last_;
         for (const ggml_tensor *& rows : rows_) {
             for (int node = reached_ + 1; rows && !again && node < i; ++node) {
                 rows = overlap(graph->nodes[node], rows) ? nullptr : rows;
@@ -54,6 +54,7 @@ class row_tiles {
             rows = again ? nullptr : rows;
         }
         graph_   = graph;
+        last_    = i;
         reached_ = i - 1;
     }
 
@@ -113,6 +114,7 @@ class row_tiles {
     void *              memory_[USES] = {};
     size_t              bytes_[USES]  = {};
     const ggml_cgraph * graph_        = nullptr;
-    int                 reached_      = -1;
+    int                 last_         = -1;   // the node that was announced last
+    int                 reached_      = -1;   // up to here nodes have been compared with the rows
     const ggml_tensor * rows_[ORDERS] = {};
 };

@@ -206,18 +206,32 @@ void test_written_between() {
     dflash_cuda_forget(cuda);
 }
 
+ggml_tensor * one_product(ggml_context * ctx, ggml_cgraph *, weights & w, ggml_tensor * x) {
+    return ggml_mul_mat(ctx, w.matrix(GGML_TYPE_Q4_K, WIDTH, WIDTH), x);
+}
+
+// Its first node is its last: the next evaluation begins where this one ended.
+void test_a_graph_of_one_product() {
+    const std::vector<std::vector<float>> inputs   = { normal(3 * WIDTH, 1.0f, 7), normal(3 * WIDTH, 1.0f, 8) };
+    const auto                            expected = results(one_product, inputs, 3, nullptr);
+    serve_all(1);
+    ggml_backend_cuda_context cuda;
+    const auto                got = results(one_product, inputs, 3, &cuda);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        CHECK(error(got[i], expected[i]) < 1e-5);
+    }
+    dflash_cuda_forget(cuda);
+}
+
 // 64 rows of these do not fit twice into the shared memory of an RTX 3090's block: ggml's product, and right.
 void test_what_does_not_fit() {
-    const auto matrix_only = [](ggml_context * ctx, ggml_cgraph *, weights & w, ggml_tensor * x) {
-        return ggml_mul_mat(ctx, w.matrix(GGML_TYPE_Q4_K, WIDTH, WIDTH), x);
-    };
     serve_all(1);
     for (const int n_rows : { 32, 33, 64 }) {
         const std::vector<std::vector<float>> input    = { normal((size_t) n_rows * WIDTH, 1.0f, n_rows) };
-        const auto                            expected = results(matrix_only, input, n_rows, nullptr);
+        const auto                            expected = results(one_product, input, n_rows, nullptr);
         ggml_backend_cuda_context             cuda;
         emulated_launches = 0;
-        const auto got    = results(matrix_only, input, n_rows, &cuda);
+        const auto got    = results(one_product, input, n_rows, &cuda);
         CHECK((emulated_launches > 0) == (n_rows <= 32));
         CHECK(error(got[0], expected[0]) < 1e-4);   // ggml's CPU product has rows of 8 bits
         dflash_cuda_forget(cuda);
@@ -237,6 +251,7 @@ void test_what_is_not_served() {
 int main() {
     test_layers();
     test_written_between();
+    test_a_graph_of_one_product();
     test_what_does_not_fit();
     test_what_is_not_served();
     return TEST_RESULT;
