@@ -109,14 +109,14 @@ style: .venv/.installed-test
 # the installed shape.
 shape:
 	@rm -rf build/types && mkdir -p build/types/dflash_local
-	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
-	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release $(CURDIR)/pyproject.toml build/types/
+	@ln -s "$(CURDIR)"/dflash_local/* "$(CURDIR)/convert" "$(CURDIR)/server" build/types/dflash_local/
+	@ln -s "$(CURDIR)/tests" "$(CURDIR)/benchmarks" "$(CURDIR)/release" "$(CURDIR)/pyproject.toml" build/types/
 
 # Where every checkout finds it: mypy compares what files say, not where they are.
 TYPES_CACHE = python -c 'from dflash_local.build.upstream import cache_dir; print(cache_dir() / "types")'
 
 types: .venv/.installed-test shape
-	@cd build/types && cache="$$($(TYPES_CACHE))" && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir "$$cache" \
+	@cd build/types && cache="$$($(TYPES_CACHE))" && mypy --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$$cache" \
 		-p dflash_local -p tests -p benchmarks -p release
 
 imports: .venv/.installed-test shape
@@ -151,7 +151,7 @@ page: .venv/.installed-test
 # With what the native build imports.
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@$(PIP_INSTALL) --upgrade '$(PIP)' "$$(sed -n 's/^ *"\(filelock[^"]*\)".*/\1/p' pyproject.toml)"
 	@touch $@
 

@@ -32,7 +32,6 @@ from dflash_local.demo.pocket import DRAFTERS
 
 # After the first repeat, draft lengths slower than this share of the best one's speed are dropped: they cannot win.
 LOST = 0.9
-OWN = {OWN_PLAIN: VARIANTS[OWN_PLAIN]}
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,7 @@ def measure_apart(
         cell.left_out.update(dict.fromkeys(names, "not measured yet"))
     for name in names:
         try:
-            with Systems({name: commands[name]}, variants=OWN if name == OURS else {}) as systems:
+            with Systems({name: commands[name]}, variants=VARIANTS if name == OURS else {}) as systems:
                 for system, cell in product(systems.names, cells):
                     cell.runs[system] = list(_alone(systems, system, prompts, cell, n, repeats))
                     cell.left_out.pop(system, None)
@@ -355,7 +354,7 @@ def measured(
     if args.one_by_one:
         yield from measure_apart(setting, prompts, cells, args.n_predict, args.repeats)
         return
-    with Systems(setting.sweep(), variants=OWN) as systems:
+    with Systems(setting.sweep(), variants=VARIANTS) as systems:
         for i, cell in enumerate(cells, 1):
             systems.warm_up(requests(prompts[:2], args.n_predict, cell.temperature))
             where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}"

@@ -68,6 +68,8 @@ def measure(
             runs.append([])
         for i, prompt in enumerate(prompts):
             for name in order(list(options), repeat * len(prompts) + i):
+                if name == DEFAULT:  # what the others have learned of this text it must not know
+                    answers(engine, [prompts[i - 1]], n, temperature)
                 done[name][-1] += answers(engine, [prompt], n, temperature, **options[name])
     speeds = {name: [speed(run, times) for run in runs] for name, runs in done.items()}
     medians = {name: statistics.median(values) for name, values in speeds.items()}

@@ -25,6 +25,7 @@ from benchmarks.systems import (
     OURS,
     OWN_CHAIN,
     OWN_PLAIN,
+    OWN_SHAPES,
     OWN_TREE,
     VARIANTS,
     Setting,
@@ -45,6 +46,7 @@ def commands(setting: Setting, peers: Mapping[str, Path], peer_drafter: Path | N
     drafted = [*common, "-md", str(peer_drafter)]
     return {
         **setting.sweep(),
+        **{name: setting.ours("--draft", shape) for name, shape in OWN_SHAPES.items()},
         **{f"upstream {name}": [*setting.plain(), *flags] for name, flags in UPSTREAM_LOOKUP.items()},
         **real_models.peer_servers(peers, common, PEER_LOOKUP),
         **(real_models.peer_servers(peers, drafted, PEER_DRAFTER) if peer_drafter else {}),
@@ -65,7 +67,7 @@ def markdown(found: Sequence[dict[str, Any]], footer: str) -> str:
 
 
 def turns(commands: Mapping[str, list[str]], bodies: Sequence[dict[str, Any]], turn: int) -> dict[str, list[Answer]]:
-    """The answers of servers that start now, and of ours with other shapes of drafts."""
+    """The answers of servers that start now, and of ours without drafts."""
     with Systems(commands, variants=VARIANTS) as systems:
         systems.warm_up(record.requests([{"messages": [{"role": "user", "content": "Hello!"}]}], 64, 0.0))
         return systems.answers(bodies, turn)

@@ -4,6 +4,7 @@ file."""
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shlex
 import signal
@@ -129,9 +130,12 @@ def requests(
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
     """The options that a figure depends on; paths of this machine are left out."""
-    return {
+    found = {
         key: value for key, value in vars(args).items() if not isinstance(value, Path) and key not in ("work", "resume")
     }
+    if prompts := getattr(args, "prompts", None):
+        found["prompts_sha256"] = hashlib.sha256(prompts.read_bytes()).hexdigest()[:12]
+    return found
 
 
 def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:

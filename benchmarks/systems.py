@@ -18,7 +18,9 @@ from dflash_local.demo.shapes import Pair
 PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
 # Of the same server, by fields of the request.
 OWN_PLAIN, OWN_CHAIN, OWN_TREE = (f"{OURS}, {shape}" for shape in ("no drafts", "chain", "tree"))
-VARIANTS = {OWN_PLAIN: {"draft": "off"}, OWN_CHAIN: {"draft": "chain"}, OWN_TREE: {"draft": "tree"}}
+VARIANTS = {OWN_PLAIN: {"draft": "off"}}
+# Servers of their own: what one has learned of a text, the default would know of it when it comes next.
+OWN_SHAPES = {OWN_CHAIN: "chain", OWN_TREE: "tree"}
 UPSTREAM_N_MAX = (3, 7, 15)
 IDLE_CPU_LIMIT = 0.05  # CPU seconds per second of an idle server
 SETTLE = 0.01  # seconds between two systems' turns: thread pools spin for a moment after their last graph

@@ -5,14 +5,15 @@ set -eu
 cd "$(dirname "$0")/.."
 apt-get update -q
 apt-get install -qy --no-install-recommends python3 python3-venv ca-certificates
-if ! ls dist/*.whl >/dev/null 2>&1; then
+if ! ls dist/llama_cpp_python-*.whl >/dev/null 2>&1; then
     wheel_args=$1
     shift
     apt-get install -qy --no-install-recommends g++ make python3-dev "$@"
     make wheel WHEEL_ARGS="$wheel_args"
 fi
 python3 -m venv /opt/dflash
-/opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist dist/*.whl
+# The newest, with the engine that it was made for: others may lie beside it.
+/opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist "$(ls -t dist/dflash_local-*+*.whl | head -n 1)"
 # pip and the tests of other packages are not needed any more.
 /opt/dflash/bin/python -m pip uninstall -qy pip setuptools
 find /opt/dflash -name __pycache__ -prune -exec rm -rf {} +

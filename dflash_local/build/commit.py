@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 # The code that measures or is measured.
 _SOURCES = ("benchmarks", "convert", "dflash_local", "ggml_ops", "patches", "pyproject.toml", "server")
-_RECORDS = (".json", ".md", ".part")
+_RECORDS, _RESULTS = (".json", ".md", ".part"), "benchmarks/results/"
 _SKIPPED = {"__pycache__", "node_modules"}
 
 
@@ -20,22 +20,22 @@ def running_commit() -> str:
     """The hash of the checkout, with "+" and a hash of its sources if they have changed since. Without git, as in a
     wheel: "sources " and a hash of them."""
     root = PACKAGE.parent
-    head = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
+    head = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if not head:
         return f"sources {_digest(root)}"
     changed = _git(root, "status", "--porcelain", "--untracked-files=all", "--no-renames", "--", *_SOURCES)
-    if all(line.endswith(_RECORDS) for line in changed.splitlines()):
+    if changed is not None and all(line.endswith(_RECORDS) and _RESULTS in line for line in changed.splitlines()):
         return head
     return f"{head}+{_digest(root)}"
 
 
-def _git(root: Path, *words: str) -> str:
-    """The output of git; "" if it is missing or fails."""
+def _git(root: Path, *words: str) -> str | None:
+    """The output of git; None if it is missing or fails."""
     try:
         done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _digest(root: Path) -> str:
@@ -51,5 +51,6 @@ def _files(root: Path) -> Iterator[Path]:
     names = _SOURCES if (root / "pyproject.toml").is_file() else (PACKAGE.name,)
     for name in names:
         for file in [root / name, *(root / name).rglob("*")]:
-            if file.is_file() and file.suffix not in _RECORDS and not _SKIPPED.intersection(file.parts):
+            is_record = file.suffix in _RECORDS and _RESULTS in file.as_posix()
+            if file.is_file() and not is_record and not _SKIPPED.intersection(file.parts):
                 yield file

@@ -9,7 +9,7 @@ from dflash_local.build.log import BuildLog
 from dflash_local.build.own_wheel import make_own_wheel
 from dflash_local.build.recipe import detect_backend, make_recipe
 from dflash_local.build.repair import check_auditwheel, repair
-from dflash_local.build.sysroot import older_glibc
+from dflash_local.build.sysroot import FLAG, older_glibc
 from dflash_local.build.upstream import native_source
 from dflash_local.build.wheel import cached_wheel, make_wheel
 from dflash_local.cache_dir import cache_dir
@@ -37,7 +37,7 @@ def make_wheels(
     out.mkdir(parents=True, exist_ok=True)
     with cache_errors(cache), cache_lock(cache), BuildLog(cache / "logs" / f"wheel-{backend}.log") as log:
         sysroot = older_glibc(cache, log) if portable else None
-        flags = (*cmake_flags, f"-DDFLASH_SYSROOT={sysroot}") if sysroot else cmake_flags
+        flags = (*cmake_flags, f"{FLAG}{sysroot.name}") if sysroot else cmake_flags
         recipe = make_recipe(source, backend, cuda_arch, flags, any_machine=True)
         log.say(f"backend {backend}, for any processor, build {recipe.key}")
         wheel = cached_wheel(recipe, cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import re
@@ -38,10 +39,19 @@ def installed_stamp() -> dict[str, Any] | None:
 
 
 def is_installed(recipe: Recipe) -> bool:
-    """Whether the installed build is the one that `recipe` describes, even if just installed. Not thread-safe."""
+    """Whether the installed build is the one that `recipe` describes, whole, even if just installed. Not
+    thread-safe."""
     importlib.invalidate_caches()
     stamp = installed_stamp()
-    return stamp is not None and stamp.get("key") == recipe.key
+    return stamp is not None and stamp.get("key") == recipe.key and _is_whole()
+
+
+def _is_whole() -> bool:
+    """Whether pip came to its end: it writes RECORD last."""
+    try:
+        return importlib.metadata.distribution("llama_cpp_python").read_text("RECORD") is not None
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 def install(wheel: Path, recipe: Recipe, log: BuildLog) -> None:

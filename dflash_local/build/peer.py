@@ -12,12 +12,13 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from dflash_local.build.cmake import compile_with_cmake
 from dflash_local.build.installation import installed_stamp
 from dflash_local.build.log import BuildLog
-from dflash_local.build.recipe import THREAD_FLAGS, Recipe, make_recipe
+from dflash_local.build.recipe import ENVIRONMENT, THREAD_FLAGS, Recipe, make_recipe
 from dflash_local.build.upstream import Upstream, native_source
 from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
@@ -78,10 +79,8 @@ def build(recipe: Recipe | None = None) -> Path:
     """
     if given := os.environ.get("DFLASH_PEER_BIN"):
         return _complete(Path(given))
-    if recipe is None:
-        recipe = make_recipe(native_source(), str((installed_stamp() or {}).get("backend", "cpu")))
-    ours = [flag for flag in recipe.flags if flag.startswith("-") and flag not in THREAD_FLAGS]
-    flags = [*ours, *FLAGS]
+    recipe = recipe or _installed_recipe()
+    flags = [*(flag for flag in recipe.flags if flag not in THREAD_FLAGS), *FLAGS]
     identity = json.dumps([recipe.upstream, flags, AMX_HEADER, CMAKE, recipe.compilers, recipe.machine])
     home = cache_dir() / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not home.is_dir():
@@ -94,6 +93,13 @@ def build(recipe: Recipe | None = None) -> Path:
     return _complete(home)
 
 
+def _installed_recipe() -> Recipe:
+    """That of the installed build if it was made for this machine; else of one that would be."""
+    stamp = installed_stamp() or {}
+    recipe = make_recipe(native_source(), str(stamp.get("backend", "cpu")))
+    return replace(recipe, flags=tuple(stamp["flags"])) if stamp.get("machine") else recipe
+
+
 def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     upstream = pin()
     log.say(f"upstream's own server, once: {upstream.package} {upstream.version}, unpatched (log: {log.path})")
@@ -102,7 +108,9 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     (scratch / "amx.h").write_text(AMX_HEADER, encoding="utf-8")
     (scratch / "peer.cmake").write_text(CMAKE, encoding="utf-8")
     llama = scratch / "tree" / "vendor" / "llama.cpp"
-    flags = [*flags, f"-DCMAKE_PROJECT_INCLUDE={scratch / 'peer.cmake'}", f"-DAMX_HEADER={scratch / 'amx.h'}"]
+    # What the build did not have the shell may have.
+    unset = [f"{name}=" for name in ENVIRONMENT if not any(flag.startswith(f"{name}=") for flag in flags)]
+    flags = [*unset, *flags, f"-DCMAKE_PROJECT_INCLUDE={scratch / 'peer.cmake'}", f"-DAMX_HEADER={scratch / 'amx.h'}"]
     compile_with_cmake("upstream's server", llama, build, flags, log, "--target", "llama-server")
     return build / "bin"
 

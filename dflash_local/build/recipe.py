@@ -26,7 +26,11 @@ CMAKE_FLAGS = ("-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF", *THREAD_FLAGS, *
 # A CPU backend for each instruction set, chosen at run time, for other machines than this one.
 ANY_MACHINE_FLAGS = ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON")
 CUDA_ARCH = re.compile(r"native|all|all-major|\d+[af]?(-real|-virtual)?([;,]\d+[af]?(-real|-virtual)?)*")
-ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS")
+ENVIRONMENT = (
+    "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS", "CUDAHOSTCXX", "HIPFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+)  # fmt: skip
+# With it ggml would leave out this processor's instructions.
+UNWANTED = "SOURCE_DATE_EPOCH"
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ BACKENDS = {
 # A toolkit alone does not justify a build of an hour: without one of these device files, nothing here could run it.
 DEVICE_FILES = {"cuda": ("nvidia[0-9]*", "dxg"), "hip": ("kfd",), "vulkan": ("dri/renderD*",)}
 DEVICES = Path("/dev")
+# What names the GPUs for which code is compiled here if no flag does.
+GPU_NAMES = {
+    "cuda": ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"),
+    "hip": ("rocm_agent_enumerator",),
+}
+NAMED_GPUS = re.compile(r"-D(CMAKE_CUDA_ARCHITECTURES|CMAKE_HIP_ARCHITECTURES|GPU_TARGETS|AMDGPU_TARGETS)=(?!native)")
 MSVC = "msvc"  # CMake finds it through the registry, not on PATH
 
 
@@ -166,8 +176,22 @@ def make_recipe(
             "no NVIDIA GPU is visible here to take the architecture from", hint="name it, for example --cuda-arch 86;89"
         )
     flags += given
+    if not any(map(NAMED_GPUS.match, flags)) and (gpus := _own_gpus(backend)):
+        compilers.append(f"for {gpus}")
     flags += [f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name)]
     return _describe(source, backend, flags, compilers, machine="" if any_machine else _machine())
+
+
+def _own_gpus(backend: str) -> str:
+    """The kinds of this machine's GPUs; "" if their tools are missing or fail."""
+    command = GPU_NAMES.get(backend)
+    if command is None or shutil.which(command[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return " ".join(sorted(set(done.stdout.split()))) if done.returncode == 0 else ""
 
 
 def make_image_recipe(source: Path, backend: str, image: str, cuda_arch: str | None = None) -> Recipe:

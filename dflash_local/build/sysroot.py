@@ -18,6 +18,7 @@ from dflash_local.errors import BuildError
 OLDEST = (2, 28)  # glibc of the Linux distributions since 2019, and of `manylinux_2_28`
 RELEASE = "bullseye"  # the oldest Debian that mirrors still have; glibc/older_glibc.c bridges the rest
 PACKAGES = ("libc6", "libc6-dev")
+FLAG = "-DDFLASH_SYSROOT="  # in a recipe with the release's name, which is in every wheel; the compiler gets the folder
 IMAGE = "PyPA's container image manylinux_2_28"
 
 
@@ -26,7 +27,7 @@ def older_glibc(cache: Path, log: BuildLog) -> Path | None:
     not glibc. Raises BuildError."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc" or _own_version() <= OLDEST:
         return None
-    home = cache / "sysroot" / RELEASE
+    home = _home(cache, RELEASE)
     if not home.is_dir():
         log.say(f"libraries of Debian {RELEASE}, to link against")
         if not debian_packages.can_fetch():
@@ -38,6 +39,15 @@ def older_glibc(cache: Path, log: BuildLog) -> Path | None:
             )
         debian_packages.fetch(RELEASE, PACKAGES, home, _make_relative)
     return home
+
+
+def with_folder(flag: str, cache: Path) -> str:
+    """A recipe's flag as the compiler gets it."""
+    return f"{FLAG}{_home(cache, flag.removeprefix(FLAG)).as_posix()}" if flag.startswith(FLAG) else flag
+
+
+def _home(cache: Path, release: str) -> Path:
+    return cache / "sysroot" / release
 
 
 def _own_version() -> tuple[int, ...]:

@@ -13,9 +13,11 @@ from pathlib import Path, PurePath
 from dflash_local.build.disk_space import check_space, disk_full
 from dflash_local.build.installation import LIBRARY, STAMP
 from dflash_local.build.log import BuildLog
-from dflash_local.build.recipe import MSVC, Recipe
+from dflash_local.build.recipe import MSVC, UNWANTED, Recipe
+from dflash_local.build.sysroot import with_folder
 from dflash_local.build.tree import prepare_tree
 from dflash_local.build.upstream import pip
+from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
 
 WHEELS_KEPT = 6
@@ -43,7 +45,7 @@ def compile_environment(recipe: Recipe, ggml_ops: PurePath) -> dict[str, str]:
     `ggml_ops`: our sources, where the compiler runs.
     """
     defines = [f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={(ggml_ops / 'inject.cmake').as_posix()}"]
-    defines += [flag for flag in recipe.flags if flag.startswith("-")]
+    defines += [with_folder(flag, cache_dir()) for flag in recipe.flags if flag.startswith("-")]
     env = {
         "CMAKE_ARGS": shlex.join(defines),
         # CMake installs the same libraries a second time, beside llama_cpp/lib.
@@ -61,6 +63,7 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     env = os.environ | {"PATH": path, "SKBUILD_BUILD_DIR": str(work / "build")}
     env |= compile_environment(recipe, work / "ggml_ops")
+    env.pop(UNWANTED, None)
     wheels.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheels) as scratch:
         # pip's cache ignores CMAKE_ARGS: its key is the source alone.
