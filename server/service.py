@@ -54,7 +54,7 @@ class Service(Served):
         self.control_texts: dict[str, str] = {}
         nice = NICE if self.has_engine else 0
         self._embedder, self._reranker = (
-            None if options is None else EmbeddingProcess(options, nice=nice)
+            None if options is None else EmbeddingProcess(options, nice=nice, max_queue=settings.max_queue)
             for options in (settings.embedding, settings.rerank)
         )
         self.processes = [process for process in (self._embedder, self._reranker) if process is not None]

@@ -41,6 +41,7 @@ class Settings:
     embedding: ModelOptions | None = None
     rerank: ModelOptions | None = None
     embd_normalize: int = 2
+    max_queue: int = DEFAULTS["max_queue"]  # of each model beside the engine, which has its own
     metrics_endpoint: bool = True
     spm_infill: bool = False
     sleep_idle_seconds: float = -1  # negative: never

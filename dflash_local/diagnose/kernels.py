@@ -12,7 +12,7 @@ from gguf import GGML_QUANT_SIZES
 from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header
 from dflash_local.diagnose.finding import Finding, ok, warn
 from dflash_local.engine_options import EngineOptions
-from dflash_local.machine.devices import gpus
+from dflash_local.machine.devices import used_gpus
 
 _NAMED = 3  # tensors, the largest first
 
@@ -20,7 +20,7 @@ _NAMED = 3  # tensors, the largest first
 def look_at_kernels(options: EngineOptions, target: Path, info: dict[str, Any]) -> Iterator[Finding]:
     """Are the quantized matrices of a target on the CPU in panels (docs/kernels.md)? No finding if layers go to a GPU,
     the library does not say, or the file has no quantized matrix."""
-    if (gpus(info) and options.n_gpu_layers != 0) or "packed_types" not in info:
+    if used_gpus(options, info) or "packed_types" not in info:
         return
     packed = {name.lower() for name in info["packed_types"]}
     matrices = _matrices(read_header(target)[1])

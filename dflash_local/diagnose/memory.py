@@ -9,8 +9,8 @@ from typing import Any
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.diagnose.architectures import ASSISTANTS
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
-from dflash_local.engine_options import EngineOptions
-from dflash_local.machine.devices import gpus
+from dflash_local.engine_options import DEFAULTS, EngineOptions
+from dflash_local.machine.devices import used_gpus
 from dflash_local.machine.hardware import Machine
 from dflash_local.machine.model_size import model_size
 from dflash_local.words import memory_text
@@ -27,6 +27,7 @@ KV_BYTES = {
     "q5_0": 22 / 32,
     "q4_1": 20 / 32,
     "q4_0": 18 / 32,
+    "iq4_nl": 18 / 32,
 }
 
 
@@ -34,12 +35,12 @@ def look_at_memory(
     options: EngineOptions, target: Path, drafter: Path | None, machine: Machine, info: dict[str, Any]
 ) -> Iterator[Finding]:
     """Compare the memory of weights and caches with what is free. An estimate: compute buffers come on top."""
-    on_gpu = bool(gpus(info)) and options.n_gpu_layers != 0
-    free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
+    devices = used_gpus(options, info)
+    free = sum(device["memory_free"] for device in devices) if devices else machine.memory_available
     projector = model_size(Path(options.mmproj)) if options.mmproj else 0
     weights = model_size(target) + (model_size(drafter) if drafter else 0) + projector
     sizes = Sizes(target)
-    n_ctx = options.n_ctx or default_context(options, sizes, max(free - weights, 0) if free else 0)
+    n_ctx = options.n_ctx or default_context(options, sizes, max(free - weights, 0) if free else None)
     parts = {
         "weights": model_size(target),
         "context": int(n_ctx * sizes.bytes_per_token(options.cache_type_k, options.cache_type_v)),
@@ -58,9 +59,22 @@ def look_at_memory(
         yield warn(
             "memory", text, "use a smaller context (-c), fewer slots (-np) or a quantized cache (-ctk q8_0 -ctv q8_0)"
         )
+    elif devices:
+        yield _beyond_devices(options, text)
+    elif options.mmap and need - (weights - projector) < 0.9 * free:
+        advice = "take a smaller model or quantization: each pass reads what was dropped from the disk again"
+        yield warn("memory", f"{text}; the system drops parts of the mapped weights", advice)
     else:
-        advice = "offload fewer layers (-ngl N)" if on_gpu else "take a smaller model or quantization"
-        yield fail("memory", text, advice)
+        yield fail("memory", text, "take a smaller model or quantization")
+
+
+def _beyond_devices(options: EngineOptions, text: str) -> Finding:
+    """More weights than the devices hold."""
+    is_fitted = options.fit and options.split_mode not in ("row", "tensor")
+    if is_fitted and options.n_gpu_layers == DEFAULTS["n_gpu_layers"]:
+        advice = "see 'dflash-local plan', or take a smaller model or quantization"
+        return warn("memory", f"{text}; --fit leaves layers on the host", advice)
+    return fail("memory", text, "offload fewer layers (-ngl N)")
 
 
 def _drafter_context(options: EngineOptions, target: Sizes, drafter: Sizes, n_ctx: int) -> int:
@@ -74,15 +88,15 @@ def _drafter_context(options: EngineOptions, target: Sizes, drafter: Sizes, n_ct
     return int(per_slot * options.n_slots * per_token)
 
 
-def default_context(options: EngineOptions, target: Sizes, spare: int) -> int:
-    """The default context of all slots together, in tokens: the trained one, as far as half of `spare` bytes (0:
+def default_context(options: EngineOptions, target: Sizes, spare: int | None) -> int:
+    """The default context of all slots together, in tokens: the trained one, as far as half of `spare` bytes (None:
     unknown) holds it. The engine, which knows windows and recurrent layers, may have more.
     """
     trained = int(target("context_length"))
     each = not options.share_ctx or options.n_ctx_slot > 0
     wanted = min(options.n_ctx_slot or trained, trained) * (options.n_slots if each else 1)
     per_token = target.bytes_per_token(options.cache_type_k, options.cache_type_v)
-    most = spare / 2 / per_token if spare and per_token else wanted
+    most = spare / 2 / per_token if spare is not None and per_token else wanted
     least = min(wanted, max(LEAST_CTX, LEAST_OF_SLOT * options.n_slots if each else 0))
     return wanted if wanted <= most else max(least, int(most) // CTX_STEP * CTX_STEP)
 

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from dflash_local import native
+from dflash_local.engine_options import EngineOptions
 
 # Mesa's and Google's software drivers, which ggml lists as GPUs.
 _SOFTWARE = ("llvmpipe", "softpipe", "swiftshader")
@@ -17,6 +18,14 @@ log = logging.getLogger(__name__)
 def gpus(info: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that `native.library_info()` lists as GPUs."""
     return [device for device in info.get("devices", ()) if "gpu" in str(device["type"]).lower()]
+
+
+def used_gpus(options: EngineOptions, info: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that the target may use."""
+    if options.n_gpu_layers == 0 or options.device == "none":
+        return []
+    named = options.device.split(",") if options.device else []
+    return [device for device in gpus(info) if not named or device["name"] in named]
 
 
 def software_devices(info: dict[str, Any]) -> list[dict[str, Any]]:

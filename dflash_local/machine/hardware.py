@@ -13,6 +13,7 @@ from typing import Any
 from dflash_local.machine import windows_memory
 
 GIB = 1 << 30
+_UNLIMITED = 1 << 60  # version 1 of control groups writes no limit as a number near 2^63
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,9 @@ def free_memory() -> int:
 
 
 def free_swap() -> int:
-    """Bytes of free swap; 0 if there is none or it is unknown."""
-    return _meminfo().get("SwapFree", 0)
+    """Bytes of swap that this process may still use, by the system's and its container's limits; 0 if there is none or
+    it is unknown."""
+    return min([_meminfo().get("SwapFree", 0), *_container_swap()])
 
 
 def _container_memory() -> int:
@@ -139,6 +141,22 @@ def _container_memory() -> int:
     return min(left, default=0)
 
 
+def _container_swap() -> Iterator[int]:
+    """Bytes of swap left by each control group that limits it."""
+    for folder in _container_folders():
+        limit, used = _size(f"{folder}/memory.swap.max"), _size(f"{folder}/memory.swap.current")
+        if limit is None or used is None:  # version 1 counts memory and swap together
+            limit, used = (_swap_of_both(folder, name) for name in ("limit", "usage"))
+        if limit is not None and used is not None:
+            yield max(limit - used, 0)
+
+
+def _swap_of_both(folder: str, name: str) -> int | None:
+    """The part of a number about memory and swap that is swap; None if there is no such number or no limit."""
+    both, memory = _size(f"{folder}/memory.memsw.{name}_in_bytes"), _size(f"{folder}/memory.{name}_in_bytes")
+    return None if both is None or memory is None or both >= _UNLIMITED else max(both - memory, 0)
+
+
 def _container_folders() -> Iterator[str]:
     """The folders of this process' control groups and, as seen inside containers, the top. Both versions."""
     yield from ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")
@@ -151,8 +169,13 @@ def _container_folders() -> Iterator[str]:
 
 
 def _number(path: str) -> int:
+    return _size(path) or 0
+
+
+def _size(path: str) -> int | None:
+    """The number in a file; None if it has none."""
     text = "".join(_lines(path)).strip()
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdigit() else None
 
 
 def _meminfo() -> dict[str, int]:

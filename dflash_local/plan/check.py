@@ -6,10 +6,12 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOptions
 from dflash_local.errors import RequestError
 from dflash_local.machine.hardware import GIB, free_memory, free_swap
+from dflash_local.machine.model_size import model_size
 from dflash_local.native import list_devices
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags
@@ -20,6 +22,8 @@ log = logging.getLogger("dflash_local.engine")
 
 # Upper bound for K and V of one token in f16, in bytes. If even that fits, no dry run is needed.
 _TOKEN_AT_MOST = 3 << 20
+_LEAST = 256  # tokens of the smallest context in a hint
+_WIDE = ("f32", "f16", "bf16")  # K/V types that q8_0 is smaller than
 
 
 def fitted(options: EngineOptions) -> EngineOptions:
@@ -122,22 +126,33 @@ def hint(options: EngineOptions, devices: Mapping[str, int] | None = None) -> st
 
 
 def _check_host(options: EngineOptions) -> None:
-    """Not needed without --ctx-size: then the engine takes the context that fits."""
+    """Not needed for mapped files without --ctx-size: then the engine takes the context that fits."""
     room = _host_room(options)
-    if options.n_ctx == 0 or not room or options.n_ctx * _TOKEN_AT_MOST + 2 * GIB < room:
+    if (options.n_ctx == 0 and options.mmap) or not room:
+        return
+    if options.n_ctx * _TOKEN_AT_MOST + 2 * GIB + _read_weights(options) < room:
         return
     _refuse_host(MemoryPlan.of(options))
 
 
+def _read_weights(options: EngineOptions) -> int:
+    """Bytes of weights that are read into memory, not mapped."""
+    files = [path for path in (options.model, options.drafter) if path is not None and not options.mmap]
+    return sum(model_size(Path(path)) for path in files)
+
+
 def _host_room(options: EngineOptions) -> int:
-    """Bytes of free memory and swap of the host, 0: unknown."""
-    free = options.host_memory or free_memory()
+    """Bytes of free memory and swap of the host, 0: unknown. Of a given host no swap is known."""
+    if options.host_memory:
+        return options.host_memory
+    free = free_memory()
     return free + free_swap() if free else 0
 
 
 def _refuse_host(plan: MemoryPlan) -> None:
     if why := host_shortage(plan):
-        raise RequestError(f"n_ctx {plan.n_ctx} cannot fit: {why}", param="n_ctx", hint=host_hint(plan))
+        field = "n_ctx" if plan.options.n_ctx else "model"
+        raise RequestError(f"n_ctx {plan.n_ctx} cannot fit: {why}", param=field, hint=host_hint(plan))
 
 
 def host_shortage(plan: MemoryPlan) -> str | None:
@@ -149,13 +164,25 @@ def host_shortage(plan: MemoryPlan) -> str | None:
     return f"the host has {memory_text(room)} of memory, and needs {_parts_of(plan, HOST)}"
 
 
-def host_hint(plan: MemoryPlan) -> str:
-    """Advice: a context that the host has room for."""
-    return f"-c {_host_context(plan, _host_room(plan.options))} fits; -ctk q8_0 -ctv q8_0 halves what a token takes"
+def host_hint(plan: MemoryPlan, devices: Mapping[str, int] | None = None) -> str:
+    """Advice: a context that the host has room for, or what else would take less."""
+    options, n_ctx = plan.options, _host_context(plan, devices)
+    if not n_ctx:
+        others = ["leave out --no-mmap"] * (not options.mmap) + ["take fewer slots (-np)"] * (options.n_slots != 1)
+        return ", or ".join([*others, "take a smaller -ub"])
+    types = {"-ctk": options.cache_type_k, "-ctv": options.cache_type_v}
+    wide = " ".join(f"{flag} q8_0" for flag, kind in types.items() if kind in _WIDE)
+    return f"-c {n_ctx} fits" + (f"; {wide} takes less for each token" if wide else "")
 
 
-def _host_context(plan: MemoryPlan, room: int) -> int:
-    """The approximate number of tokens that fit."""
-    context = sum(plan.placement.get(HOST, {}).get(part, 0) for part in ("context",))
-    left = room - (plan.host_need - context)
-    return max(256, int(left / max(context, 1) * plan.n_ctx * 0.9) // 256 * 256)
+def _host_context(plan: MemoryPlan, devices: Mapping[str, int] | None) -> int:
+    """A number of tokens that fit, almost the largest; 0: there is none."""
+    room = _host_room(plan.options)
+    least = MemoryPlan.of(replace(plan.options, n_ctx=_LEAST), devices)
+    if least.host_need > room:
+        return 0
+    while plan.host_need > room and plan.n_ctx > least.n_ctx:
+        share = (room - least.host_need) / (plan.host_need - least.host_need)
+        n_ctx = least.n_ctx + int(0.95 * share * (plan.n_ctx - least.n_ctx)) // least.n_ctx * least.n_ctx
+        plan = MemoryPlan.of(replace(plan.options, n_ctx=n_ctx), devices)
+    return plan.n_ctx

@@ -96,4 +96,4 @@ class MemoryPlan:
     def host_need(self) -> int:
         """Bytes that the host must hold at once, without weights of mapped files, which can be read again."""
         parts = self.placement.get(HOST, {})
-        return sum(size for part, size in parts.items() if part not in _WEIGHTS)
+        return sum(size for part, size in parts.items() if part not in _WEIGHTS or not self.options.mmap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -103,24 +103,31 @@ class EmbeddingModel:
         ]
         return [token for part in parts for token in part]
 
-    def rerank_tokens(self, query: str, document: str) -> Tokens:
-        """A query and a document as the model was trained to see them (format_prompt_rerank() of llama-server)."""
+    def pairing(self, query: str) -> Callable[[str], Tokens]:
+        """Gives the tokens of the query and a document as the model was trained to see them (format_prompt_rerank() of
+        llama-server)."""
         template = llama_cpp.llama_model_chat_template(self._model, b"rerank")
-        if template is not None:
+        return self._plain_pairing(query) if template is None else self._template_pairing(_text(template), query)
+
+    def _template_pairing(self, template: str, query: str) -> Callable[[str], Tokens]:
+        def pair(document: str) -> Tokens:
             parts = {"{query}": query, "{document}": document}
-            prompt = re.sub(r"\{query\}|\{document\}", lambda found: parts[found[0]], _text(template))
+            prompt = re.sub(r"\{query\}|\{document\}", lambda found: parts[found[0]], template)
             return self.tokenize(prompt, add_special=False)
+
+        return pair
+
+    def _plain_pairing(self, query: str) -> Callable[[str], Tokens]:
         bos, sep = llama_cpp.llama_vocab_bos(self._vocab), llama_cpp.llama_vocab_sep(self._vocab)
         end = llama_cpp.llama_vocab_eos(self._vocab)
         eos = [sep if end < 0 else end] if llama_cpp.llama_vocab_get_add_eos(self._vocab) else []
-        return [
+        before = [
             *([bos] if llama_cpp.llama_vocab_get_add_bos(self._vocab) else []),
             *self.tokenize(query, add_special=False, parse_special=False),
             *eos,
             *([sep] if llama_cpp.llama_vocab_get_add_sep(self._vocab) else []),
-            *self.tokenize(document, add_special=False, parse_special=False),
-            *eos,
         ]
+        return lambda document: [*before, *self.tokenize(document, add_special=False, parse_special=False), *eos]
 
     def _longest_piece(self) -> int:
         texts = (llama_cpp.llama_vocab_get_text(self._vocab, token) for token in range(self.n_vocab))

@@ -39,7 +39,8 @@ class Scores:
 
 
 class EmbeddingProcess:
-    """A worker that is started when it is needed, and again if it died; for one event loop."""
+    """A worker that is started when it is needed, and again if it died; for one event loop. One request is at work, and
+    `max_queue` more may wait."""
 
     def __init__(self, options: ModelOptions, *, nice: int = 0, max_queue: int = 64) -> None:
         self.options = options
@@ -52,6 +53,8 @@ class EmbeddingProcess:
         self._process: Child | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+        self._restarting: asyncio.Task[None] | None = None
+        self._n_asking = 0
         self._pending: dict[int, asyncio.Future[frames.Frame]] = {}
         self._next = 0
         self._closed = False
@@ -81,6 +84,8 @@ class EmbeddingProcess:
         command = (sys.executable, "-m", "dflash_local.server.embeddings.worker", options)
         process = self._process = await Child.start(command)
         try:
+            if self._closed:  # before there was a process to end
+                raise EngineDeadError("the server stops")
             frame = await process.receive()
             if frame is None:
                 why = _why(await process.wait())
@@ -118,6 +123,8 @@ class EmbeddingProcess:
         """`stop`, for good."""
         self._closed = True
         await self.stop()
+        if self._restarting is not None:
+            await asyncio.gather(self._restarting, return_exceptions=True)
 
     async def _read(self, process: Child) -> None:
         while frame := await process.receive():
@@ -147,7 +154,7 @@ class EmbeddingProcess:
     @property
     def n_waiting(self) -> int:
         """Requests without an answer yet."""
-        return len(self._pending)
+        return self._n_asking
 
     async def embed(self, texts: Any, *, normalize: int, base64: bool, param: str) -> Embeddings:
         """The vectors of `texts` (texts.py) as JSON; `param` is the request's name for the texts.
@@ -182,11 +189,25 @@ class EmbeddingProcess:
         return int(header["tokens"])
 
     async def _ask(self, kind: str, **message: Any) -> frames.Frame:
-        if len(self._pending) >= self._max_queue:
+        if self._n_asking > self._max_queue:
             raise QueueFullError("too many requests for embeddings are waiting", retry_after=1.0)
-        await self.start()
-        process = self._process
-        assert process is not None
+        self._n_asking += 1  # while it starts, too: everybody waits for that
+        try:
+            return await self._answer(await self._running(), kind, message)
+        finally:
+            self._n_asking -= 1
+
+    async def _running(self) -> Child:
+        """The worker, started if it is not there."""
+        if self._reader is None:
+            if self._restarting is None or self._restarting.done():
+                self._restarting = asyncio.create_task(self.start())
+            await asyncio.shield(self._restarting)  # a client that leaves does not take it from the others
+        if self._process is None:
+            raise EngineDeadError("the server stops")
+        return self._process
+
+    async def _answer(self, process: Child, kind: str, message: dict[str, Any]) -> frames.Frame:
         number, self._next = self._next, self._next + 1
         future = self._pending[number] = asyncio.get_running_loop().create_future()
         try:

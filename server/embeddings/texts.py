@@ -37,7 +37,9 @@ def _text(item: Any, name: str, param: str) -> Text:
     if isinstance(item, dict) and "content" in item:
         return _content(item["content"], f"{name}.content", param)
     if isinstance(item, dict) and "prompt_string" in item and not item.get("multimodal_data"):
-        return _text(item["prompt_string"], f"{name}.prompt_string", param)
+        name, item = f"{name}.prompt_string", item["prompt_string"]
+        if not isinstance(item, dict):  # which would be read as deep as a client likes
+            return _text(item, name, param)
     raise RequestError(f"{name} must be {SHAPES}", param=param)
 
 

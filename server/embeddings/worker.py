@@ -18,31 +18,37 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import llama_cpp
 import numpy as np
 
 from dflash_local import native
 from dflash_local.arguments import check_vocabulary
-from dflash_local.errors import ContextLengthError, DFlashError, RequestError
+from dflash_local.errors import ComputeError, ContextLengthError, DFlashError, RequestError
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.embeddings.embedding_model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
-from dflash_local.server.embeddings.texts import Text, Tokens, parse_texts
+from dflash_local.server.embeddings.texts import Tokens, parse_texts
 from dflash_local.server.signals import ENDING
 
 LOG_INFO, LOG_ERROR, LOG_MORE = 2, 4, 5  # of enum ggml_log_level
 
+# Texts of a request that are tokenized before others have their turn.
+TURN = 32
+
+T = TypeVar("T")
 Message = dict[str, Any]
 Job = Iterator[None]
 
 
 class Worker:
-    """Answers requests in turn, one pass of each at a time, so that a long list delays no other."""
+    """Answers requests in turn, one pass of each at a time or TURN texts to tokenize, so that a long list delays no
+    other."""
 
     def __init__(self, model: EmbeddingModel, parent: Parent) -> None:
         self._model, self._parent = model, parent
@@ -58,14 +64,21 @@ class Worker:
                 if message is None:
                     return
                 self._take(message)
-            number, job = self._jobs.popleft()
-            try:
-                next(job)
-                self._jobs.append((number, job))
-            except StopIteration:
-                pass
-            except DFlashError as error:
-                self._fail(number, error)
+            self._turn()
+
+    def _turn(self) -> None:
+        """One pass of the next request."""
+        number, job = self._jobs.popleft()
+        try:
+            next(job)
+            self._jobs.append((number, job))
+        except StopIteration:
+            pass
+        except DFlashError as error:
+            self._fail(number, error)
+        except Exception as error:  # that request's, which may ask for what nobody foresaw
+            traceback.print_exc()
+            self._fail(number, ComputeError(f"the embedding model's process failed: {type(error).__name__}"))
 
     def _listen(self) -> None:
         while frame := self._parent.read():
@@ -91,7 +104,7 @@ class Worker:
 
     def _embed(self, message: Message) -> Job:
         texts = parse_texts(message["input"], message["param"])
-        tokens = self._tokens(texts, message["param"])
+        tokens = yield from self._each(texts, self._model.tokens_of, message["param"])
         yield
         encode = _base64 if message["base64"] else _numbers
         parts: list[bytes] = [b""] * len(tokens)
@@ -103,11 +116,9 @@ class Worker:
         self._answer(message, tokens, {"sizes": _lengths(parts)}, b"".join(parts))
 
     def _rerank(self, message: Message) -> Job:
-        pairs = []
-        for index, document in enumerate(message["documents"]):
-            with blamed_on("documents", index):
-                pairs.append(self._model.rerank_tokens(message["query"], document))
-            self._check(pairs[-1], "documents", index)
+        with blamed_on("query", "query"):
+            pair = self._model.pairing(message["query"])
+        pairs = yield from self._each(message["documents"], pair, "documents")
         yield
         scores = [0.0] * len(pairs)
         for done in self._model.run(pairs):
@@ -118,7 +129,7 @@ class Worker:
 
     def _tokenize(self, message: Message) -> Job:
         add, parse = message["add_special"], message["parse_special"]
-        with blamed_on("content", 0):
+        with blamed_on("content", "content[0]"):
             tokens = self._model.tokenize(message["text"], add_special=add, parse_special=parse)
         self._parent.say({"id": message["id"], "ids": tokens})
         yield
@@ -127,11 +138,16 @@ class Worker:
         counts = {"tokens": sum(_lengths(tokens)), "passes": self._model.n_passes}
         self._parent.say({"id": message["id"], **answer, **counts}, data)
 
-    def _tokens(self, texts: list[Text], param: str) -> list[Tokens]:
-        all_tokens = []
+    def _each(
+        self, texts: Sequence[T], tokens_of: Callable[[T], Tokens], param: str
+    ) -> Generator[None, None, list[Tokens]]:
+        """The tokens of all texts."""
+        all_tokens: list[Tokens] = []
         for index, text in enumerate(texts):
-            with blamed_on(param, index):
-                tokens = self._model.tokens_of(text)
+            if index and index % TURN == 0:
+                yield
+            with blamed_on(param, f"{param}[{index}]"):
+                tokens = tokens_of(text)
             check_vocabulary(param, tokens, self._model.n_vocab)
             self._check(tokens, param, index)
             all_tokens.append(tokens)
@@ -152,12 +168,12 @@ class Worker:
 
 
 @contextmanager
-def blamed_on(param: str, index: int) -> Iterator[None]:
+def blamed_on(param: str, place: str) -> Iterator[None]:
     """Errors of a text name its place in the request."""
     try:
         yield
     except RequestError as error:
-        raise error.at(param, f"{param}[{index}]: {error.message}") from None
+        raise error.at(param, f"{place}: {error.message}") from None
 
 
 def normalized(vector: np.ndarray, norm: int) -> np.ndarray:

@@ -228,7 +228,14 @@ def _text(block: Item) -> str:
 
 
 def _search_result(block: Item) -> str:
-    return _joined(block, block.text("title"), block.text("source"), *(_text(part) for part in block.items("content")))
+    return _joined(block, block.text("title"), block.text("source"), *(_plain(part) for part in block.items("content")))
+
+
+def _plain(part: Item) -> str:
+    """The text of a part that holds no other blocks, which could go on as deep as a client likes."""
+    if (kind := part.need("type", str)) in _HOLDERS:
+        raise part.refusal("type", f"'{kind}' does not belong inside another block")
+    return _text(part)
 
 
 def _summary(block: Item) -> str:
@@ -250,7 +257,7 @@ def _source_text(source: Item) -> str:
         return text
     content = source.texts("content")
     source.finish()
-    return content if isinstance(content, str) else "\n".join(_text(part) for part in source.items("content"))
+    return content if isinstance(content, str) else "\n".join(_plain(part) for part in source.items("content"))
 
 
 def _joined(block: Item, *parts: str) -> str:
@@ -268,6 +275,7 @@ _READERS: dict[str, Callable[[Item], str]] = {
     "compaction": _summary,  # of what came before
     "document": _document,
 }
+_HOLDERS = ("search_result", "document")  # of other blocks
 # What cannot be read, or not here, in the wording by which Anthropic's clients know to leave it out.
 _UNREADABLE = {
     "image": "Could not process image",

@@ -11,6 +11,7 @@ from pydantic import Field, SkipValidation, WithJsonSchema
 from typing_extensions import Self
 
 from dflash_local.errors import RequestError
+from dflash_local.sampling import MAX_HISTORY
 from dflash_local.server.fields.chat import ChatRequest, Document, Tool, ToolChoice
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.derived import OptionFields, SamplingFields
@@ -29,9 +30,12 @@ class OllamaOptions(OptionFields, SamplingFields):
     """Ollama's `options`: how the answer's tokens are chosen and drafted, and what the model is loaded with."""
 
     max_tokens: int | None = Field(
-        None, ge=-2, description="most tokens of the answer; -1 and -2: as many as the context holds"
+        None, description="most tokens of the answer; 0 and less: as many as the context holds"
     )
     stop: str | list[str] | None = Field(None, description="texts that end the answer")
+    repeat_last_n: int | None = Field(
+        None, ge=-1, le=MAX_HISTORY, description="tokens that the penalties look back; 0: off, -1: the whole context"
+    )
     num_ctx: int | None = Field(
         None, description="tokens of the context; the server's is fixed: more is listed as ignored"
     )
@@ -96,6 +100,7 @@ class OllamaFields(SingleFields):
         refused={"template": Refused("the server's template is used: see --chat-template", unless=("",))},
     )
 
+    OWN_MESSAGES: ClassVar = True
     OWN_NAMES: ClassVar = {"max_tokens": "options.num_predict", "enable_thinking": "think", "reasoning_effort": "think"}
 
     def own_name(self, param: str) -> str:
@@ -147,7 +152,9 @@ class OllamaFields(SingleFields):
         options = self._given_options()
         too_long = options.pop("num_ctx", 0) > n_ctx
         if (limit := options.get("max_tokens")) is not None:
-            options["max_tokens"] = max(limit, -1)
+            options["max_tokens"] = limit if limit > 0 else -1  # as Ollama reads it
+        if options.get("repeat_last_n") == -1:
+            options["repeat_last_n"] = min(n_ctx, MAX_HISTORY)
         twice = [name for name, value in options.items() if fields.get(name, value) != value]
         ignored = [self._sent_as.get(name, name) for name in twice]
         self.ignore(ignored + ["options.num_ctx"] * too_long, strict=strict)

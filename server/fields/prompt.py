@@ -78,6 +78,8 @@ def _parse_object(value: Mapping[str, Any]) -> Prompt:
         raise RequestError(f"prompt: {unknown[0]!r:.80} is unknown, prompt_string is what it may hold", param="prompt")
     text, files = value.get("prompt_string"), value.get("multimodal_data")
     if not files and not isinstance(files, str):
+        if isinstance(text, Mapping):  # which would be read as deep as a client likes
+            raise RequestError("prompt.prompt_string must be a text, or a list of texts and token ids", param="prompt")
         return _parse(text)
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         raise RequestError(f"prompt.multimodal_data must be a list of base64 texts, got {files!r:.80}", param="prompt")

@@ -34,6 +34,8 @@ def generation_settings(engine: Engine, fields: RequestFields) -> dict[str, Any]
         "stop": list(options["stop"]),
         "stream": fields.stream,
         "timings_per_token": options["timings"],
+        "n_probs": fields.probs.n_top or 0,
+        "post_sampling_probs": fields.probs.post_sampling,
         "t_max_predict_ms": options["time_limit_ms"],
         "budget": options["budget"],
         "speculative.n_max": options["draft_n_max"],

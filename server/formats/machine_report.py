@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 from dflash_local import native, roofline
 from dflash_local.engine import Engine
@@ -14,6 +14,7 @@ from dflash_local.errors import DFlashError
 from dflash_local.machine import tuning
 from dflash_local.machine.devices import gpus
 from dflash_local.machine.hardware import free_memory, load_average, process_memory, this_machine
+from dflash_local.plan.memory_plan import HOST
 from dflash_local.running_request import SlotUse
 from dflash_local.server.settings import Settings
 from dflash_local.server.shapes import machine_report as shapes
@@ -24,14 +25,6 @@ from dflash_local.throughput import SECONDS
 # Finding out takes a while on a machine with many cores, and the answer does not change.
 _this_machine = cache(this_machine)
 PARTS: tuple[shapes.Part, ...] = get_args(shapes.Part)
-# The option that says how many layers of a part the GPU has.
-_LAYERS: dict[shapes.Part, Literal["n_gpu_layers", "n_gpu_layers_draft"]] = {
-    "target": "n_gpu_layers",
-    "context": "n_gpu_layers",
-    "compute": "n_gpu_layers",
-    "drafter": "n_gpu_layers_draft",
-    "drafter_context": "n_gpu_layers_draft",
-}
 _OWN_LAYERS = {"mtp": "MTP layers"}  # names of what drafts without a file of its own, by its kind
 
 
@@ -53,7 +46,7 @@ def machine(
             "n_ctx_slot": engine.n_ctx_slot,
             "shared": bool(info.get("ctx_shared")),
         },
-        "memory": _memory(engine, stats, library),
+        "memory": _memory(engine, stats),
         "costs": _costs(stats),
         "roofline": _roofline(stats, info["target"]["size"]),
         "kernels": _kernels(engine, library),
@@ -102,9 +95,9 @@ def _placement(engine: Engine, library: dict[str, Any]) -> shapes.Placement:
     }
 
 
-def _memory(engine: Engine, stats: Mapping[str, Any], library: dict[str, Any]) -> shapes.Memory:
+def _memory(engine: Engine, stats: Mapping[str, Any]) -> shapes.Memory:
     sizes, kept = engine.info.get("memory", {}), stats.get("host_cache")
-    placed = _placement(engine, library)
+    placed = engine.info.get("placement", {})
     parts = {**sizes, "host_cache": kept["bytes"] if kept else 0}
     return {
         "parts": [{"part": name, "bytes": parts[name], "on": _on(name, placed)} for name in PARTS if parts.get(name)],
@@ -115,12 +108,12 @@ def _memory(engine: Engine, stats: Mapping[str, Any], library: dict[str, Any]) -
     }
 
 
-def _on(part: shapes.Part, placed: shapes.Placement) -> shapes.Place:
-    """Where a part is, by the options: the library does not report which layers are on which GPU."""
-    asked = placed[_LAYERS[part]] if part in _LAYERS else None
-    if not asked:  # no layer, no GPU, or always in host memory
+def _on(part: shapes.Part, placed: Mapping[str, Mapping[str, int]]) -> shapes.Place:
+    """Where a part is, by the bytes of each device. What the library tells nothing of is in host memory."""
+    devices = {device for device, sizes in placed.items() if sizes.get(part)}
+    if not devices - {HOST}:
         return "cpu"
-    return "gpu" if asked < 0 else "split"
+    return "split" if HOST in devices else "gpu"
 
 
 def _costs(stats: Mapping[str, Any]) -> shapes.Costs | None:

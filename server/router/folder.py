@@ -164,16 +164,16 @@ def _look(path: Path) -> tuple[str, str]:
 
 
 def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
-    """Models are named after their files, a folder's only model after the folder."""
-    names = {}
+    """Models are named after their files, a folder's only model after the folder; where another one has that name,
+    after more of their path."""
+    names: dict[Path, str] = {}
     for path in files:
-        shard = SPLIT_NAME.fullmatch(path.stem)
+        shard, within = SPLIT_NAME.fullmatch(path.stem), path.relative_to(root)
         own = shard[1] if shard else path.stem
-        if path.parent == root:
-            names[path] = own
-        else:
-            alone = sum(other.parent == path.parent for other in files) == 1
-            names[path] = path.parent.name if alone else f"{path.parent.name}/{own}"
+        longer = [within.with_name(name).as_posix() for name in (own, path.stem, path.name)]
+        alone = path.parent != root and sum(other.parent == path.parent for other in files) == 1
+        taken = {*names.values()}
+        names[path] = next(name for name in [path.parent.name] * alone + longer if name not in taken)
     return names
 
 

@@ -30,9 +30,10 @@ Changed = Callable[[Instance, str], None]
 
 @dataclass
 class Waiting:
-    """Requests for one model that is not loaded: they wait for one load."""
+    """Requests for one model that is not loaded: they wait for one load. `n_loads` of them only want it loaded."""
 
     n: int = 0
+    n_loads: int = 0
     ready: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: Exception) -> None:
@@ -47,7 +48,7 @@ class Pool:
 
     Args:
         most: models loaded at once; 0: any number.
-        max_waiting: requests that may wait for a model.
+        max_waiting: requests that may wait for a model, and one in any case: it makes the model load.
         changed: called on every change of an instance.
     """
 
@@ -132,13 +133,14 @@ class Pool:
         """Begin to load a model, once there is room. Raises HTTPError if none can be made."""
         if not self._n_free and self._victim() is None:
             raise again(NO_ROOM)
-        waiting = self._join(instance)
+        waiting = self._join(instance, is_load=True)
 
         async def keep() -> None:
             try:
                 with contextlib.suppress(Exception):
                     await asyncio.shield(waiting.ready)
             finally:
+                waiting.n_loads -= 1
                 self._leave(instance, waiting)
 
         task = asyncio.create_task(keep())
@@ -159,17 +161,19 @@ class Pool:
 
     # ---- room ----
 
-    def _join(self, instance: Instance) -> Waiting:
+    def _join(self, instance: Instance, *, is_load: bool = False) -> Waiting:
         if self._closed:
             raise again(STOPPING)
         if self._instances.get(instance.model.name) is not instance:  # gone since the request found it
             raise again(UNLOADED_MEANWHILE)
-        if self.n_waiting >= self._max_waiting:
+        n_requests = sum(waiting.n - waiting.n_loads for waiting in self._queue.values())
+        if not is_load and n_requests >= max(self._max_waiting, 1):
             raise QueueFullError("too many requests are waiting for a model", retry_after=RETRY_SECONDS)
         waiting = self._queue.get(instance)
         if waiting is None or waiting.ready.done():
             waiting = self._queue[instance] = Waiting()
         waiting.n += 1
+        waiting.n_loads += is_load
         self._make_room()
         return waiting
 

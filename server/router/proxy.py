@@ -30,8 +30,9 @@ Headers = list[tuple[bytes, bytes]]
 
 # Headers of one connection, or of what the router does itself: checking access, keeping streams.
 _NOT_SENT = frozenset(
-    b"host content-length origin authorization x-api-key cookie connection keep-alive proxy-authenticate "
-    b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade expect x-conversation-id".split()
+    b"host content-length origin sec-fetch-site authorization x-api-key cookie connection keep-alive "
+    b"proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade expect "
+    b"x-conversation-id".split()
 )
 _NOT_RETURNED = frozenset(b"connection keep-alive transfer-encoding date server".split())
 
@@ -99,8 +100,8 @@ class Forwarded(Response):
         if self._begun and response.status_code != 200:
             await self._end(scope, send, await response.aread())
             return
-        if self._begun and (names := response.headers.get(IGNORED)) and not route_path(scope).startswith(OLLAMA):
-            await self._send(send, f": {IGNORED}: {names}\n\n".encode())  # the headers are sent
+        if self._begun and (names := response.headers.get(IGNORED)):  # the headers are sent
+            await self._send(send, self._ignored(route_path(scope), names))
         if not self._begun:
             self._begun = True
             headers = [(name.lower(), value) for name, value in response.headers.raw]
@@ -139,6 +140,12 @@ class Forwarded(Response):
                 headers.append((b"content-type", kind.encode()))
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._send(send, self._sign(path))
+
+    def _ignored(self, path: str, names: str) -> bytes:
+        """The header as a comment; in Ollama's streams, which have none, in a part without text."""
+        if path.startswith(OLLAMA):
+            return encode(empty_part(path, self._instance.model.name, **{IGNORED: names})) + b"\n"
+        return f": {IGNORED}: {names}\n\n".encode()
 
     def _sign(self, path: str) -> bytes:
         """That it is still loading, as a comment; Ollama's streams have none, but parts without text."""

@@ -28,6 +28,7 @@ from dflash_local.server.router.proxy import Forwarded, IncomingRequest
 from dflash_local.server.router.router import NO_MODELS, Router
 from dflash_local.server.router.router_metrics import router_metrics
 from dflash_local.server.routes.endpoint import Endpoint, add_endpoint
+from dflash_local.server.security.origins import is_foreign
 from dflash_local.server.shapes.facts import Health
 from dflash_local.server.shapes.machine_report import MachineStatus, RouterMachine
 from dflash_local.server.shapes.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
@@ -166,6 +167,7 @@ async def forward(router: Router, request: Request) -> Response:
         return ollama.unload(router, instance, path)
     autoload = request.query_params.get("autoload")
     loads = router.options.autoload if autoload is None else autoload in _ON
+    loads = loads and not is_foreign(request.headers, settings.cors)  # a link of another site evicts no model
     if not loads and not instance.is_running:
         raise HTTPError(400, "model is not loaded", code="model_not_loaded")
     request.state.instance = instance.model.name  # for the log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # What a page may read of an answer besides its body.
 EXPOSED = f"Retry-After, {IGNORED}"
 PREFLIGHT_SECONDS = 600
+_REFERRER = re.compile(r"([^/]*//[^/]*)/.*", re.DOTALL)  # an origin and a path
 
 
 @dataclass(frozen=True)
@@ -107,20 +109,37 @@ class CorsHeaders(HTTPMiddleware):
 
 class OriginCheck(HTTPMiddleware):
     """ASGI middleware: 403 for requests from pages of a foreign origin. CORS alone keeps them from reading the answer,
-    not from asking: a POST of text/plain needs no preflight."""
+    not from asking: neither a POST of text/plain nor a picture needs a preflight."""
 
     def __init__(self, app: ASGIApp, cors: Cors) -> None:
         super().__init__(app)
         self._cors = cors
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in SAFE_METHODS:
-            headers = Headers(scope=scope)
-            origin = headers.get("origin")
-            if origin is not None and not self._cors.allows(origin) and not _is_own(origin, headers.get("host", "")):
-                await error_response(_refusal(origin))(scope, receive, send)
-                return
+        headers = Headers(scope=scope)
+        if self._refuses(scope["method"], headers):
+            await error_response(_refusal(_origin(headers)))(scope, receive, send)
+            return
         await self._app(scope, receive, send)
+
+    def _refuses(self, method: str, headers: Headers) -> bool:
+        if method in SAFE_METHODS:  # links of other sites may lead here
+            return is_foreign(headers, self._cors) and headers.get("sec-fetch-mode") != "navigate"
+        origin = headers.get("origin")
+        return origin is not None and not self._cors.allows(origin) and not _is_own(origin, headers.get("host", ""))
+
+
+def is_foreign(headers: Headers, cors: Cors) -> bool:
+    """Whether a page of another site asks, one that may not use the server. Browsers tell that over HTTPS and on
+    loopback addresses; other programs do not."""
+    return headers.get("sec-fetch-site") == "cross-site" and not cors.allows(_origin(headers))
+
+
+def _origin(headers: Headers) -> str:
+    """The origin of the page that asks; empty if it is not told. Without `Origin`, as for pictures, the referrer may
+    tell it."""
+    origin = headers.get("origin")
+    return _REFERRER.sub(r"\1", headers.get("referer", "")).lower() if origin is None else origin
 
 
 def _is_own(origin: str, host: str) -> bool:
@@ -131,8 +150,8 @@ def _is_own(origin: str, host: str) -> bool:
 def _refusal(origin: str) -> HTTPError:
     return HTTPError(
         403,
-        f"pages of the origin {origin!r:.80} may not use this server: start it with --cors-origins to name those that "
-        "may",
+        f"pages of {f'the origin {origin!r:.80}' if origin else 'other sites'} may not use this server: start it with "
+        "--cors-origins to name those that may",
         code="origin_not_allowed",
     )
 

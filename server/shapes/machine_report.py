@@ -86,7 +86,7 @@ class MemoryPart(Answer):
 
     part: Part
     bytes: int
-    on: Annotated[Place, about("where it lies")]
+    on: Annotated[Place, about("where it lies; gpu: devices alone, split: partly in main memory")]
 
 
 class ProcessBytes(Answer):

@@ -29,7 +29,7 @@ from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_c
 from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import NativeLibraryError, RequestError
-from dflash_local.machine import costs, kept_acceptance, tuning
+from dflash_local.machine import costs, hardware, kept_acceptance, tuning
 from dflash_local.machine.hardware import GIB, Machine, cpu_flags, this_machine
 from dflash_local.machine.identity import build_key
 from tests.gguf_files import output, rewritten
@@ -67,6 +67,23 @@ def stamp(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(installation, "installed_stamp", lambda: stamp)
     monkeypatch.setattr(recipe, "detect_backend", lambda: ("cpu", "no nvcc"))
     return stamp
+
+
+def test_swap_of_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit counts, also where the machine has more; in both versions of control groups."""
+    files: dict[str, str] = {}
+    monkeypatch.setattr(hardware, "_lines", lambda path: files.get(path, "").splitlines())
+    monkeypatch.setattr(hardware, "_meminfo", lambda: {"SwapFree": 900})
+    assert hardware.free_swap() == 900
+    top, old = "/sys/fs/cgroup", "/sys/fs/cgroup/memory"
+    for limit, free in (("500", 400), ("max", 900), ("5000", 900), ("0", 0)):
+        files.update({f"{top}/memory.swap.max": limit, f"{top}/memory.swap.current": "100"})
+        assert hardware.free_swap() == free
+    files.clear()
+    files.update({f"{old}/memory.limit_in_bytes": "1000", f"{old}/memory.usage_in_bytes": "300"})
+    for limit, free in (("1500", 300), ("1000", 0), (str(2**63 - 4096), 900)):
+        files.update({f"{old}/memory.memsw.limit_in_bytes": limit, f"{old}/memory.memsw.usage_in_bytes": "500"})
+        assert hardware.free_swap() == free
 
 
 def test_this_machine_is_described() -> None:
@@ -150,7 +167,9 @@ def test_cpu_features_that_lie_idle_warn() -> None:
         (16 * GIB, [], Level.OK),
         (40 << 20, [], Level.OK),
         (20 << 20, ["-np", "8"], Level.WARN),  # eight slots of the full context are too many; the weights fit
-        (10 << 20, [], Level.FAIL),
+        (12 << 20, ["-c", "256"], Level.WARN),  # mapped weights are read again
+        (12 << 20, ["-c", "256", "--no-mmap"], Level.FAIL),
+        (12 << 20, ["-c", "40000"], Level.FAIL),
     ],
 )
 def test_memory(free: int, argv: list[str], level: Level) -> None:
@@ -163,14 +182,35 @@ def test_memory_counts_the_cache() -> None:
     """6 layers x 2 KV heads x (64 + 64) x 2 bytes a token, as the model's own context is 4,096 tokens."""
     finding = next(iter(memory.look_at_memory(parsed("-ctk", "f32"), bundled_pair().target, None, MACHINE, {})))
     assert f"context {4096 * 6 * 2 * 64 * (4 + 2) >> 20} MiB" in finding.text
+    sizes = memory.Sizes(bundled_pair().target)
+    assert sizes.bytes_per_token("iq4_nl", "iq4_nl") == sizes.bytes_per_token("q4_0", "q4_0")
+
+
+def test_memory_that_the_weights_fill_leaves_the_least_context() -> None:
+    full, unknown = (
+        memory.default_context(parsed("-np", "16"), memory.Sizes(bundled_pair().target), spare) for spare in (0, None)
+    )
+    assert full == 16 * 512 < unknown
 
 
 def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
-    info = {"devices": [GPU, CPU]}
-    on_gpu, on_cpu = (
-        next(iter(memory.look_at_memory(parsed(*a), *bundled_pair(), MACHINE, info))) for a in ([], ["-ngl", "0"])
-    )
-    assert "6.0 GiB free" in on_gpu.text and "16.0 GiB free" in on_cpu.text
+    info = {"devices": [GPU, {**GPU, "name": "CUDA1"}, CPU]}
+    for argv, free in (
+        ([], "12.0"), (["--device", "CUDA1"], "6.0"), (["-ngl", "0"], "16.0"), (["--device", "none"], "16.0"),
+    ):  # fmt: skip
+        (finding,) = memory.look_at_memory(parsed(*argv), *bundled_pair(), MACHINE, info)
+        assert f"{free} GiB free" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("argv", "level"),
+    [([], Level.WARN), (["-ngl", "99"], Level.FAIL), (["-fit", "off"], Level.FAIL), (["-sm", "row"], Level.FAIL)],
+)
+def test_weights_beyond_a_gpu(argv: list[str], level: Level) -> None:
+    """--fit leaves layers on the host, unless it may not."""
+    info = {"devices": [{**GPU, "memory_free": 4 << 20}, CPU]}
+    (finding,) = memory.look_at_memory(parsed(*argv), *bundled_pair(), MACHINE, info)
+    assert finding.level is level and ("--fit" in finding.text) == (level is Level.WARN)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +219,7 @@ def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
         (["q4_0"], [CPU], [], Level.WARN),
         (["q4_0", "q8_0"], [CPU], [], Level.OK),
         (["q4_0"], [GPU, CPU], ["-ngl", "0"], Level.WARN),
+        (["q4_0"], [GPU, CPU], ["--device", "none"], Level.WARN),
         (["q4_0"], [GPU, CPU], [], None),
         (None, [CPU], [], None),
     ],

@@ -35,7 +35,7 @@ def use(path: Path, pooling: str | None) -> str:
     except DFlashError as error:
         return f"refused: {error.message}"
     try:
-        pairs = [model.rerank_tokens("a", text) for text in TEXTS] if model.pooling == "rank" else []
+        pairs = [model.pairing("a")(text) for text in TEXTS] if model.pooling == "rank" else []
         texts = pairs or [model.tokens_of(text) for text in TEXTS]
         list(model.run([tokens for tokens in texts if 0 < len(tokens) <= model.n_ctx]))
     except DFlashError as error:

@@ -137,7 +137,7 @@ def test_an_engine_takes_what_was_chosen(
 
 def test_the_hosts_memory(options: EngineOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     """A context that was asked for and cannot be is a sentence; -fit off tries it."""
-    monkeypatch.setattr(check, "free_swap", lambda: 0)
+    monkeypatch.setattr(check, "free_swap", lambda: 2**40)  # this machine's, not that host's
     large: dict[str, Any] = {"n_ctx": 1_000_000, "host_memory": 512 * MIB, "warmup": False, "cost_cache": False}
     with pytest.raises(RequestError, match=r"n_ctx 1000\d\d\d cannot fit: the host has 512 MiB of memory, and") as e:
         Engine(options.model, options.drafter, **large)
@@ -145,6 +145,37 @@ def test_the_hosts_memory(options: EngineOptions, monkeypatch: pytest.MonkeyPatc
     assert check.fitted(replace(options, **{**large, "fit": False})).n_ctx == 1_000_000
     fits = int((e.value.hint or "").split()[1])
     assert check.fitted(replace(options, **{**large, "n_ctx": fits})).n_ctx == fits
+
+
+def test_weights_that_are_read_count(options: EngineOptions) -> None:
+    """The system can drop mapped ones; without mmap they must fit, whatever the context."""
+    plan = MemoryPlan.of(replace(options, n_ctx=512))
+    read = MemoryPlan.of(replace(options, n_ctx=512, mmap=False))
+    weights = sum(read.placement[HOST][part] for part in ("target", "drafter"))
+    assert weights > 0 and read.host_need == plan.host_need + weights
+    short = replace(options, device="none", host_memory=read.host_need - MIB)
+    assert check.fitted(short) == short
+    with pytest.raises(RequestError, match=r"the host has .* and needs .*weights") as e:
+        check.fitted(replace(short, mmap=False, host_memory=weights))
+    assert e.value.param == "model" and "leave out --no-mmap" in (e.value.hint or "")
+
+
+def test_hints_for_a_host(options: EngineOptions) -> None:
+    """No context is promised if the rest alone is too much, and no type that is set already."""
+
+    def hint(**more: Any) -> str:
+        plan = MemoryPlan.of(replace(options, n_ctx=500_000, **more))
+        found = check.host_hint(plan)
+        if fits := re.match(r"-c (\d+) fits", found):
+            assert MemoryPlan.of(replace(plan.options, n_ctx=int(fits[1]))).host_need <= plan.options.host_memory
+        return found
+
+    assert hint(n_slots=4, host_memory=MIB) == "take fewer slots (-np), or take a smaller -ub"
+    assert hint(host_memory=MIB) == "take a smaller -ub"
+    assert hint(host_memory=512 * MIB).endswith(" fits; -ctk q8_0 -ctv q8_0 takes less for each token")
+    assert hint(host_memory=512 * MIB, n_slots=4).startswith("-c ")
+    assert hint(host_memory=512 * MIB, cache_type_k="q8_0").endswith(" fits; -ctv q8_0 takes less for each token")
+    assert hint(host_memory=512 * MIB, cache_type_k="q8_0", cache_type_v="q4_0").endswith(" fits")
 
 
 def test_what_is_small_is_not_planned(options: EngineOptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +230,7 @@ def test_command_for_a_host_that_is_too_small(
     options: EngineOptions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the engine refuses it."""
-    monkeypatch.setattr(check, "free_swap", lambda: 0)
+    monkeypatch.setattr(check, "free_swap", lambda: 2**40)  # this machine's, not that host's
     argv = ["plan", "-m", str(options.model), "--device", "none", "-c", "1000000", "--ram", "512M"]
     assert main(argv) == 1
     shown = capsys.readouterr().out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -39,6 +39,13 @@ def native() -> FakeNative:
 def server(native: FakeNative) -> Iterator[Live]:
     with live(lambda _progress: Engine.over(native), Settings(alias="fake", limits=Limits(body=10_000))) as running:
         yield running
+
+
+def nested(inner: Any, around: Callable[[Any], Any], depth: int) -> Any:
+    """A value in a value in a value, so deep."""
+    for _ in range(depth):
+        inner = around(inner)
+    return inner
 
 
 def post(server: Live, path: str, body: dict[str, Any]) -> Any:

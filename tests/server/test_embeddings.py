@@ -3,6 +3,7 @@ owners, refusals."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import math
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +26,22 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.cli.flags.embedding_flags import EmbeddingFlags, check_embedding_flags, embedding_settings
+from dflash_local.cli.flags.http_flags import HttpFlags, http_settings
 from dflash_local.engine import Engine
-from dflash_local.errors import ModelError, RequestError
+from dflash_local.errors import ModelError, QueueFullError, RequestError
 from dflash_local.native import check_embedding_gguf, check_gguf
 from dflash_local.server.embeddings.embedding_model import EmbeddingModel
+from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.embeddings.options import ModelOptions
+from dflash_local.server.embeddings.worker import Worker
+from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
 from tests.convert import samples
 from tests.fake_native import FakeNative
 from tests.fuzz import gguf_image
 from tests.patience import PATIENCE, wait_until
 from tests.server import encoders
+from tests.server.conftest import nested
 from tests.server.live import Live, live, serving
 
 TEXTS = ["the cat sat on the mat", "a big dog ran", "learning 1 2 3", "paris is big small"]
@@ -92,7 +99,7 @@ def in_a_process(function: Callable[..., Any], *args: Any) -> Any:
 
 def score_by(path: Path) -> tuple[bool, Any]:
     with closing(EmbeddingModel(ModelOptions(str(path), "ranker", pooling="rank"))) as model:
-        (scores,) = model.run([model.rerank_tokens("cat", "the mat")])
+        (scores,) = model.run([model.pairing("cat")("the mat")])
         return model.has_head, scores[0][1]
 
 
@@ -317,6 +324,7 @@ def test_what_is_served(server: Live) -> None:
         ({"input": {"content": "text"}}, "input", "must be a list of parts"),
         ({"input": {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}}, "input", "of type text"),
         ({"input": {"prompt_string": "a", "multimodal_data": ["x"]}}, "input", "must be"),
+        ({"input": nested("a", lambda inner: {"prompt_string": inner}, 400)}, "input", "input.prompt_string must be"),
         ({"input": [10**9]}, "input", "the vocabulary has"),
         ({"input": [[-1]]}, "input", "the vocabulary has"),
         ({"input": "a " * 500}, "input", "too large"),
@@ -349,6 +357,7 @@ def test_refused_embeddings(server: Live, body: dict[str, Any], param: str, mess
         ({"query": "a", "texts": [None]}, "texts"),
         ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n"),
         ({"query": "a", "documents": ["a", "b " * 300]}, "documents"),
+        ({"query": "a" * 2_000_000, "documents": ["a"]}, "query"),
     ],
 )
 def test_refused_ranks(server: Live, body: dict[str, Any], param: str) -> None:
@@ -489,6 +498,92 @@ def test_a_short_request_passes_a_long_one(server: Live) -> None:
     done.append("short")
     thread.join()
     assert done == ["short", "long"]
+
+
+class Counting:
+    """A model that counts what it tokenizes."""
+
+    n_ctx = n_ctx_train = n_vocab = 10
+    n_passes = 0
+
+    def __init__(self) -> None:
+        self.n_texts = self.n_queries = 0
+
+    def tokens_of(self, text: str) -> list[int]:
+        assert text != "broken"
+        self.n_texts += 1
+        return [1]
+
+    def pairing(self, query: str) -> Callable[[str], list[int]]:
+        self.n_queries += 1
+        return self.tokens_of
+
+
+class Told:
+    """A parent that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def say(self, message: dict[str, Any], data: bytes = b"") -> None:
+        self.messages.append(message)
+
+
+def test_others_have_their_turn_while_a_list_is_tokenized() -> None:
+    for message in ({"do": "embed", "input": ["a"] * 100, "param": "input"},
+                    {"do": "rerank", "query": "a", "documents": ["a"] * 100}):  # fmt: skip
+        model = Counting()
+        worker: Any = Worker(model, Told())  # type: ignore[arg-type]
+        worker._take({"id": 0, "base64": False, "normalize": 2, **message})
+        turns = []
+        for _ in range(4):
+            worker._turn()
+            turns.append(model.n_texts)
+        assert turns == [32, 64, 96, 100]
+        assert model.n_queries == (message["do"] == "rerank")
+
+
+def test_what_nobody_foresaw_ends_its_request_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    parent = Told()
+    worker: Any = Worker(Counting(), parent)  # type: ignore[arg-type]
+    worker._take({"id": 3, "do": "embed", "input": ["broken"], "param": "input", "base64": False, "normalize": 2})
+    worker._turn()
+    (told,) = parent.messages
+    assert (told["id"], told["error"]["kind"]) == (3, "ComputeError") and "AssertionError" in told["error"]["message"]
+    assert not worker._jobs and "Traceback" in capfd.readouterr().err
+
+
+def test_the_queue_is_bounded_while_the_model_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--max-queue requests wait besides the one that is at work. A client that leaves ends nobody's loading."""
+    args: HttpFlags = cli.parse(["serve", "-m", "T.gguf", "--max-queue", "1"])[1]
+    settings = replace(http_settings(args), embedding=ModelOptions("E.gguf", "e"))
+    process = Service(None, settings)._embedder
+    assert process is not None
+    asyncio.run(check_the_queue(process, monkeypatch))
+
+
+async def check_the_queue(process: EmbeddingProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_load, loads = asyncio.Event(), []
+
+    async def load() -> None:
+        loads.append(1)
+        await may_load.wait()
+        raise ModelError("gone")
+
+    monkeypatch.setattr(process, "start", load)
+    asked = [asyncio.create_task(process.tokenize("a", add_special=True, parse_special=True)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert process.n_waiting == 2
+    with pytest.raises(QueueFullError):
+        await asked[2]
+    asked[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked[0]
+    assert process.n_waiting == 1 and not asked[1].done()
+    may_load.set()
+    with pytest.raises(ModelError, match="gone"):
+        await asked[1]
+    assert loads == [1]
 
 
 def test_a_client_that_leaves_frees_its_place(server: Live) -> None:

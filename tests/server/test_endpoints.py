@@ -21,6 +21,7 @@ from dflash_local.server.fields.completion import NativeRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.generation_settings import generation_settings
 from tests.fake_native import CONTROL, EOG, FakeNative
+from tests.server.conftest import nested
 from tests.server.live import Live, live
 
 TEXT = "hello world, said the fake"
@@ -268,6 +269,12 @@ def test_biases_are_told_by_token(server: Live, biases: Any) -> None:
     assert told["logit_bias"] == [{"token": 5, "bias": -1}, {"token": 6, "bias": 0}]
 
 
+def test_probabilities_that_were_asked_for_are_told(server: Live) -> None:
+    for asked in ({"n_probs": 3, "post_sampling_probs": True}, {"n_probs": 0, "post_sampling_probs": False}):
+        told = server.http.post("/completion", json={"prompt": "hi", **asked}).json()["generation_settings"]
+        assert {name: told[name] for name in asked} == asked
+
+
 def test_keys_of_biases_are_told_as_the_sampler_reads_them(server: Live) -> None:
     """By C's strtoll(); tests/engine/test_sampling_fields.py has the sampler's side."""
     keys: dict[str, int | str] = {"+5": 5, " \t6": 6, "007": 7, "-0": 0, "0" * 5000 + "8": 8}
@@ -428,6 +435,7 @@ def test_bad_chat_requests(server: Live, native: FakeNative, body: dict[str, Any
         ({"prompt": {"text": "x"}}, "prompt"),
         ({"prompt": {"prompt_string": "x", "multimodal_data": ["aGk="]}}, "prompt.multimodal_data[0]"),
         ({"prompt": {"prompt_string": "x", "other": 1}}, "prompt"),
+        ({"prompt": nested("x", lambda inner: {"prompt_string": inner}, 500)}, "prompt"),
         ({"prompt": "x", "t_max_predict_ms": -2}, "t_max_predict_ms"),
         ({"prompt": "x", "verbose": "yes"}, "verbose"),
         ({"prompt": [True]}, "prompt"),

@@ -277,6 +277,10 @@ def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
         ("/v1/chat/completions", {"logprobs": True, "n_probs": 5}, None),
         ("/v1/completions", {"logprobs": 2, "n_probs": 5}, "n_probs"),
         ("/v1/completions", {"logprobs": 2, "n_probs": 0}, None),
+        *((path, {"post_sampling_probs": True}, "post_sampling_probs")
+          for path in ("/v1/chat/completions", "/v1/completions", "/completion", "/v1/messages")),
+        ("/v1/chat/completions", {"logprobs": True, "post_sampling_probs": True}, None),
+        ("/completion", {"n_probs": 0, "post_sampling_probs": False}, None),
         ("/api/chat", {"format": "json", "json_schema": {"type": "null"}}, "format"),
         ("/api/chat", {"format": "json", "options": {"json_schema": {"type": "null"}}}, "format"),
         ("/api/chat", {"format": "json", "json_schema": {"type": "object"}}, None),
@@ -289,6 +293,30 @@ def test_values_without_effect_are_named(server: Live, path: str, sent: dict[str
     begin |= {"prompt": "x"} if "completion" in path and not begin else {}
     answer = server.http.post(path, json={**begin, "max_tokens": 3, **sent} if begin else sent).raise_for_status()
     assert answer.headers.get("x-dflash-ignored") == told
+
+
+@pytest.mark.parametrize(
+    ("path", "field"), [("/v1/messages", "messages"), ("/v1/responses", "input"), ("/api/chat", None)]
+)
+def test_messages_that_the_client_did_not_send_are_not_named(
+    native: FakeNative, server: Live, monkeypatch: pytest.MonkeyPatch, path: str, field: str | None
+) -> None:
+    """Other formats' items become a chat completion's messages, which have other indices."""
+    apply = native.chat_apply
+
+    def applied(template: str | None, body: str) -> dict[str, Any]:
+        if "deep" in body:
+            raise RequestError("field 'messages[2].content': is too deep", param="messages[2].content")
+        return {**apply(template, body), "ignored": ["messages[].tool_calls"]}
+
+    monkeypatch.setattr(native, "chat_apply", applied)
+    said = {"input" if field == "input" else "messages": [{"role": "user", "content": "deep"}], "max_tokens": 3}
+    error = server.http.post(path, json=said).json()["error"]
+    where = field or "messages[2].content"
+    assert f"field '{where}': is too deep" in json.dumps(error, ensure_ascii=False)
+    said = json.loads(json.dumps(said).replace("deep", "hi"))
+    told = server.http.post(path, json=said).headers["x-dflash-ignored"]
+    assert told == f"{field or 'messages'}[].tool_calls"
 
 
 def test_what_the_template_decides_is_named(server: Live) -> None:

@@ -75,6 +75,20 @@ def test_it_is_as_published(server: Live) -> None:
     assert (body["memory"]["slot_state"], body["memory"]["cells"]["size"]) == (3, 4096)
 
 
+def test_where_parts_lie() -> None:
+    """By what was allocated, whatever the options ask for."""
+    sizes = {"target": 9, "drafter": 2, "context": 3, "drafter_context": 1, "compute": 1}
+    placement = {"CPU": {"target": 5, "context": 3, "tapes": 1}, "CUDA0": {"target": 4, "drafter": 2, "compute": 1}}
+    native = FakeNative(info={"memory": sizes, "placement": placement})
+    with live(lambda _: Engine.over(native)) as server:
+        body = told(server)
+        check(server, body)
+        assert {part["part"]: part["on"] for part in body["memory"]["parts"]} == {
+            "target": "split", "drafter": "gpu", "context": "cpu", "drafter_context": "cpu", "compute": "gpu",
+            "host_cache": "cpu",
+        }  # fmt: skip
+
+
 def test_costs_and_their_roofline(server: Live) -> None:
     body = told(server)
     assert body["costs"]["verify"] == VERIFY

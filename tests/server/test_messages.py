@@ -20,7 +20,7 @@ from dflash_local.server.settings import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
-from tests.server.conftest import TEXT, named_events, script
+from tests.server.conftest import TEXT, named_events, nested, script
 from tests.server.live import Live, live
 
 ASK: Any = [{"role": "user", "content": "hi"}]
@@ -399,6 +399,11 @@ def test_options() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].image"),
         ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0].document"),
+        (
+            {"messages": [{"role": "user", "content": nested(
+                [], lambda inner: [{"type": "search_result", "content": inner}], 200)}]},
+            "messages[0].content[0].content[0].type",
+        ),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
         (

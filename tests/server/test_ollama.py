@@ -219,11 +219,15 @@ def test_options_reach_the_sampler(server: Live, native: FakeNative) -> None:
     assert native.submitted[0]["n_predict"] == 4
     forms = {"top_k": 5.0, "num_ctx": 64.0, "num_predict": 2.0, "temperature": 1.0}
     assert post(server, "/api/chat", {"messages": HI, "options": forms, "stream": False})["eval_count"] == 2
-    own = {"accept": "match", "budget": 3, "speculative.n_max": 2, "lookup": False, "num_predict": -2}
-    post(server, "/api/chat", {"messages": HI, "options": own, "stream": False})
-    assert {name: native.submitted[-1][name] for name in ("budget", "draft_n_max", "lookup", "n_predict")} == {
-        "budget": 3, "draft_n_max": 2, "lookup": 0, "n_predict": -1,
-    }  # fmt: skip
+    own = {"accept": "match", "budget": 3, "speculative.n_max": 2, "lookup": False}
+    for no_limit in (-1, -2, 0, -7):
+        post(server, "/api/chat", {"messages": HI, "options": {**own, "num_predict": no_limit}, "stream": False})
+        assert {name: native.submitted[-1][name] for name in ("budget", "draft_n_max", "lookup", "n_predict")} == {
+            "budget": 3, "draft_n_max": 2, "lookup": 0, "n_predict": -1,
+        }  # fmt: skip
+    whole = {"repeat_last_n": -1}  # the context
+    post(server, "/api/chat", {"messages": HI, "options": whole, "stream": False})
+    assert json.loads(native.submitted[-1]["sampling"])["repeat_last_n"] == server.engine.n_ctx_slot
     stopped = {"model": "fake", "messages": HI, "options": {"stop": "wor"}, "stream": False}
     assert post(server, "/api/chat", stopped)["message"]["content"] == "hello "
 
@@ -267,6 +271,7 @@ def test_what_has_no_effect_is_named(server: Live) -> None:
         ("/api/chat", {"messages": [{"role": "refuse", "content": "x"}]}, "the template refuses this role"),
         ("/api/chat", {"messages": HI, "options": {"num_predict": "x"}}, "num_predict must be an integer"),
         ("/api/chat", {"messages": HI, "options": {"temperature": -1}}, "temperature"),
+        ("/api/chat", {"messages": HI, "options": {"repeat_last_n": -2}}, "options.repeat_last_n must be"),
         ("/api/chat", {"messages": HI, "options": {"accept": "block"}}, "block needs a DFlash 2"),
         ("/api/chat", {"messages": HI, "options": {"return_drafts": True}}, "no place for drafts"),
         ("/api/chat", {"messages": HI, "options": {"tfs_z": 0.5}}, "tail-free sampling is not supported"),

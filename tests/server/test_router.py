@@ -32,6 +32,7 @@ from dflash_local.server.router.model import Model
 from dflash_local.server.router.pool import Pool
 from dflash_local.server.router.router import Router, RouterOptions
 from dflash_local.server.router.router_app import create_router_app
+from dflash_local.server.security.origins import Cors
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live_app, raw_request, serving
@@ -292,6 +293,39 @@ def test_the_queue_is_bounded(folder: Path) -> None:
         assert answers[0].status_code == 200
 
 
+def test_a_queue_without_places_loads_models_all_the_same(folder: Path) -> None:
+    """Somebody must wait for a model, or none would ever be loaded."""
+    models = (model("a", on_startup=True), model("b", on_startup=True), model("c"), model("slow"))
+    with routing(folder, *models, max_queue=0) as server:
+        wait_until(lambda: status(server, "a") == status(server, "b") == "loaded")
+        assert ask(server, "c").status_code == 200
+        assert server.http.post("/models/load", json={"model": "slow"}).status_code == 200
+        first, answers = background(lambda: ask(server, "slow"))
+        wait_until(lambda: pool(server).n_waiting == 2)
+        answer = httpx.post(f"{server.url}/completion", json={"model": "slow"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
+        (folder / "go").touch()
+        first.join(PATIENCE)
+        assert answers[0].status_code == 200
+
+
+def test_other_sites_load_no_model(folder: Path) -> None:
+    """Neither by a picture nor by a link; pages that may use the server do."""
+    settings = Settings(cors=Cors(("localhost", "https://a.example")))
+    with routing(folder, model("a"), settings=settings) as server:
+        site = {"Sec-Fetch-Site": "cross-site", "Referer": "https://evil.example/"}
+        picture, link = ({**site, "Sec-Fetch-Mode": mode} for mode in ("no-cors", "navigate"))
+        refused = server.http.get("/props?model=a&autoload=1", headers=picture)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "origin_not_allowed")
+        led = server.http.get("/props?model=a&autoload=1", headers=link)
+        assert (led.status_code, led.json()["error"]["code"]) == (400, "model_not_loaded")
+        assert status(server, "a") == "unloaded"
+        allowed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Origin": "https://a.example"}
+        answer = server.http.get("/props?model=a", headers=allowed).json()
+        assert answer["by"] == "a" and "sec-fetch-site" not in answer["headers"]  # the router has looked at it
+        assert server.http.get("/props?model=a", headers=link).json()["by"] == "a"  # it is loaded now
+
+
 def test_a_stream_is_pinged_while_its_model_loads(folder: Path) -> None:
     with routing(folder, model("slow")) as server:
         body = {"model": "slow", "stream": True, "events": 2, "ignored": "zeal", "sse_ping_interval": 1}
@@ -391,6 +425,20 @@ def test_ollamas_streams_have_parts_without_text_while_the_model_loads(folder: P
             assert (first["model"], first["response"], first["done"]) == ("slow", "", False)
             (folder / "go").touch()
             assert "data: 0" in "\n".join(lines)
+
+
+def test_ollamas_clients_learn_what_was_ignored(folder: Path) -> None:
+    """Also in a stream that was begun before its model was loaded, by a part without text."""
+    with routing(folder, model("slow")) as server:
+        body = {"model": "slow", "prompt": "x", "events": 1, "ignored": "zeal", "sse_ping_interval": 1}
+        with server.http.stream("POST", "/api/generate", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            (folder / "go").touch()
+            told = [json.loads(line) for line in lines if line.startswith("{")]
+        assert (told[-1]["X-DFlash-Ignored"], told[-1]["response"], told[-1]["done"]) == ("zeal", "", False)
+        loaded = server.http.post("/api/generate", json=body)
+        assert loaded.headers["X-DFlash-Ignored"] == "zeal" and "zeal" not in loaded.text
 
 
 # ---- failures ----

@@ -265,6 +265,20 @@ def test_several_models_of_one_folder(models: Path, pocket: dict[str, Path]) -> 
     assert names == ["big", "hybrid/model", "hybrid/other", "small-F16"]
 
 
+def test_models_of_one_name(models: Path, pocket: dict[str, Path]) -> None:
+    """All are listed: the folder's own file has the short name."""
+    for name in ("hybrid", "big", "big-00001-of-00003"):
+        (models / f"{name}.gguf").symlink_to(pocket["target"])
+    assert {entry.name: entry.path.relative_to(models).as_posix() for entry in Folder(models).read()} == {
+        "big": "big-00001-of-00002.gguf",
+        "big-00001-of-00003": "big-00001-of-00003.gguf",
+        "big.gguf": "big.gguf",
+        "hybrid": "hybrid.gguf",
+        "hybrid/model": "hybrid/model.gguf",
+        "small-F16": "small-F16.gguf",
+    }
+
+
 def test_of_several_drafters(tmp_path: Path, pocket: dict[str, Path]) -> None:
     """The one beside the target, then the one that is called most like it; never one that does not fit."""
     target = tmp_path / "a" / "Qwen-8B-Q4.gguf"

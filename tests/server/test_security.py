@@ -157,6 +157,35 @@ def test_foreign_pages_may_not(local: Live, origin: str) -> None:
     assert "access-control-allow-origin" not in read.headers
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"Referer": "https://evil.example/a//b"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "https://evil.example", "Sec-Fetch-Mode": "cors"}, 403),
+        ({"Sec-Fetch-Mode": "navigate"}, 200),  # a link
+        ({"Referer": "http://localhost:3000/a"}, 200),
+        ({"Origin": "http://localhost:3000", "Sec-Fetch-Mode": "cors"}, 200),
+        ({"Origin": "vscode-webview://abc", "Sec-Fetch-Mode": "cors"}, 200),
+        *(({"Sec-Fetch-Site": site}, 200) for site in ("same-origin", "same-site", "none")),
+    ],
+)
+def test_pictures_of_foreign_pages(local: Live, headers: dict[str, str], status: int) -> None:
+    """Nothing asks before those: what a browser tells of the page decides."""
+    told = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", **headers}
+    for answer in (local.http.get("/props", headers=told), local.http.head("/props", headers=told)):
+        assert answer.status_code == status
+
+
+def test_pictures_of_named_pages(named: Live, closed: Live) -> None:
+    told = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert named.http.get("/props", headers={**told, "Referer": "https://a.example/"}).status_code == 200
+    refused = named.http.get("/props", headers=told)
+    assert refused.status_code == 403 and "pages of other sites" in refused.json()["error"]["message"]
+    assert closed.http.get("/health", headers=told).status_code == 200  # a key opens it to all pages
+
+
 def test_the_servers_own_page_may_call_under_every_name(named: Live) -> None:
     host = {"Host": "llm.lan:8080"}
     assert named.http.post(CHAT, json=BODY, headers={**host, "Origin": "http://llm.lan:8080"}).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
+from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live, serving
 
 PROMPT = "Once upon a time there was " + ", ".join(f"a {i}" for i in range(40))
@@ -139,12 +141,28 @@ def test_only_with_a_key(fake: Live) -> None:
 
 
 def test_an_engine_that_sleeps_is_woken(fake: Live) -> None:
-    from tests.patience import wait_until
     from tests.server.test_sleep import is_sleeping
 
     fake.http.headers["Authorization"] = "Bearer key"
     wait_until(lambda: is_sleeping(fake))
     assert fake.http.post("/slots/0?action=erase").json() == {"id_slot": 0, "n_erased": 0}
+
+
+@pytest.mark.parametrize("action", ["save", "restore", "erase"])
+def test_a_client_that_leaves_takes_its_action_back(tmp_path: Path, action: str) -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(gate=gate)
+    with live(lambda _progress: Engine.over(native), Settings(slot_save_path=tmp_path)) as server:
+        answer = server.engine.submit([1])
+        wait_until(lambda: server.engine.n_running == 1)
+        with pytest.raises(httpx.ReadTimeout):
+            timeout = httpx.Timeout(PATIENCE, read=0.3)
+            httpx.post(f"{server.url}/slots/0?action={action}", json={"filename": "x"}, timeout=timeout)
+        asked = [*server.engine._scheduler._futures]
+        wait_until(lambda: all(future.cancelled() for future in asked))
+        gate.release(20)
+        assert len(asked) == 1 and answer.result(PATIENCE).text == "hello"
+        assert native._slots[0].tokens  # not erased
 
 
 def test_without_a_folder_there_are_no_files() -> None:

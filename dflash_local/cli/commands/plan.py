@@ -102,7 +102,7 @@ def run(args: PlanFlags) -> int:
         if slots:
             print("", *slot_table(slots), sep="\n")
         if lack:
-            fix = hint(options, args.vram) if on_device else host_hint(fitted.plan)
+            fix = hint(options, args.vram) if on_device else host_hint(fitted.plan, args.vram)
             print(f"\nit does not fit: {lack}\n  fix: {fix}")
     suggest(models)
     return 1 if lack else 0

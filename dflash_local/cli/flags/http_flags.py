@@ -330,6 +330,7 @@ def http_settings(args: HttpFlags) -> Settings:
         strict_fields=args.strict_fields,
         spm_infill=args.spm_infill,
         sleep_idle_seconds=args.sleep_idle_seconds,
+        max_queue=args.max_queue,
     )
 
 
