@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 from pathlib import Path
@@ -64,6 +65,26 @@ def now() -> str:
 def _forget() -> Any:
     yield
     commit.running_commit.cache_clear()
+
+
+def test_prompts_of_a_file_are_named_in_the_record(tmp_path: Path) -> None:
+    found = []
+    for text in ("one", "two"):
+        (tmp_path / "prompts.jsonl").write_text(text)
+        found.append(record.options(argparse.Namespace(prompts=tmp_path / "prompts.jsonl", threads=2)))
+    assert found[0] != found[1] and found[0].keys() == {"threads", "prompts_sha256"}
+
+
+def test_a_git_that_fails_hides_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = checkout(tmp_path, monkeypatch)
+    (root / ".git").mkdir()
+    answers = {"rev-parse": "a" * 40}
+    monkeypatch.setattr(commit, "_git", lambda _, word, *__: answers.get(word))
+    assert now().startswith("a" * 40 + "+")
+    answers["status"] = " M dflash_local/hub/registry.json"
+    assert now().startswith("a" * 40 + "+")
+    answers["status"] = " M benchmarks/results/x.json"
+    assert now() == "a" * 40
 
 
 def test_the_commit_is_the_running_code_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ def main(command: str, arguments: list[str]) -> int:
 
 def wheel(tree: Path, folder: Path) -> None:
     (HOME / "cmake_args").write_text(os.environ["CMAKE_ARGS"])
+    (HOME / "environment").write_text("\n".join(os.environ))
     print("  [1/2] c++ one.cpp\n  [2/2] c++ two.cpp")
     with zipfile.ZipFile(folder / "llama_cpp_python-1.0-py3-none-any.whl", "w") as archive:
         for file in (tree / "llama_cpp").rglob("*"):

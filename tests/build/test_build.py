@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -19,7 +20,7 @@ import filelock
 import pytest
 
 from dflash_local import cli
-from dflash_local.build import builder, installation, upstream
+from dflash_local.build import builder, installation, recipe, upstream
 from dflash_local.build.wheel import WHEELS_KEPT
 from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked
@@ -173,6 +174,24 @@ def test_a_deleted_library_is_noticed(world: World) -> None:
     (world.pip / "site" / "llama_cpp" / "lib" / "libdflash.so").unlink()
     assert installation.installed_stamp() is None
     assert builder.build("cpu") is True
+
+
+def test_an_installation_that_broke_off_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip writes RECORD when all else is there."""
+    builder.build("cpu")
+    name = "llama_cpp_python"
+    for whole in (False, True):
+        record = "llama_cpp/lib/libdflash.so,," if whole else None
+        found = SimpleNamespace(read_text=lambda file, record=record: record if file == "RECORD" else "")
+        monkeypatch.setattr(importlib.metadata, "distribution", {name: found}.__getitem__)
+        assert installation.is_installed(recipe.make_recipe(world.source, "cpu")) == whole
+
+
+def test_a_native_build_whatever_the_shell_wants(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With this variable ggml leaves out the processor's instructions."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
+    builder.build("cpu")
+    assert "SOURCE_DATE_EPOCH" not in (world.pip / "environment").read_text().splitlines()
 
 
 # ---- what can go wrong

@@ -10,6 +10,31 @@ from dflash_local.build import peer
 from dflash_local.build.log import BuildLog
 
 
+def test_it_has_the_flags_of_the_installed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that only a variable of the shell gave then, and no others."""
+    made: list[list[str]] = []
+
+    def compiled(scratch: Path, flags: list[str], log: BuildLog) -> Path:
+        made.append(flags)
+        folder = scratch / "bin"
+        folder.mkdir()
+        (folder / peer.PROGRAM).touch()
+        return folder
+
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
+    monkeypatch.delenv("DFLASH_PEER_BIN", raising=False)
+    monkeypatch.setattr(peer, "_compile", compiled)
+    homes = set()
+    for flags in (["-DGGML_NATIVE=OFF"], ["-DGGML_NATIVE=OFF", "CXXFLAGS=-O1"], ["-DGGML_OPENMP=OFF"]):
+        stamp = {"backend": "cpu", "machine": "this", "flags": flags}
+        monkeypatch.setattr(peer, "installed_stamp", lambda stamp=stamp: stamp)
+        homes.add(peer.build())
+    assert [[flag for flag in flags if flag not in peer.FLAGS] for flags in made] == [
+        ["-DGGML_NATIVE=OFF"], ["-DGGML_NATIVE=OFF", "CXXFLAGS=-O1"], [],
+    ]  # fmt: skip
+    assert len(homes) == 3
+
+
 def test_progress_leaves_stdout_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

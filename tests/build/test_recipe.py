@@ -39,6 +39,20 @@ def test_key_changes_with(world: World, monkeypatch: pytest.MonkeyPatch, change:
     assert (after.tree_key == before.tree_key) == (change in ("inject.cmake", "source", "source renamed"))
 
 
+def test_key_changes_with_the_gpu(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the architectures are named: then it is the same code anywhere."""
+    device(world, monkeypatch, "nvidia0")
+    world.tool("nvcc")
+    monkeypatch.setenv("PATH", f"{world.bin}:/usr/bin:/bin")
+
+    def key(version: str, arch: str | None) -> str:
+        world.tool("nvidia-smi", version)
+        return make_recipe(world.source, "cuda", arch).key
+
+    assert key("8.6", None) != key("12.0", None) and key("8.6", "native") != key("12.0", "native")
+    assert key("8.6", "86;120") == key("12.0", "86;120")
+
+
 def test_key_stays_with_what_does_not_count(world: World) -> None:
     before = make_recipe(world.source, "cpu")
     (world.source / "ggml_ops" / "tests" / "test_tree.cpp").write_text("int main() {}\n")
