@@ -40,11 +40,11 @@ class Counters:
     token_seconds: Histogram = field(default_factory=lambda: Histogram(TOKEN_SECONDS))
 
     def add(self, stats: SlotStats, timings: Timings, waited: float) -> None:
-        """Count one finished request that `waited` seconds for its slot."""
+        """Count one finished request that `waited` seconds for its slot, and perhaps on it for its first pass."""
         self.requests += 1
         self.queue_seconds.add(waited)
         if timings.predicted_n:
-            self.first_token_seconds.add(waited + timings.prompt_ms / 1e3)
+            self.first_token_seconds.add(waited + (stats.t_queue_ms + timings.prompt_ms) / 1e3)
         if timings.n_steps:
             self.token_seconds.add(timings.predicted_ms / 1e3 / timings.n_steps)
         self.timings = Timings.total((self.timings, timings))

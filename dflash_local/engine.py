@@ -296,7 +296,7 @@ class Engine(Inspection):
         self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Unpack[GenerateKeywords]
     ) -> Completion:
         """The continuation of `prompt`. Options are those of `submit` and every field of SamplingParams."""
-        return self._start(prompt, sampling, options).result()
+        return _result(self._start(prompt, sampling, options))
 
     @checked
     def stream(
@@ -359,10 +359,14 @@ class Engine(Inspection):
         SamplingParams.
         """
         given: dict[str, Any] = dict(options)
-        prompt = self.apply_chat({"messages": messages, **_take(CHAT_FIELDS, given)}, sources)
+        chosen = _take(CHAT_FIELDS, given)
+        params = _take_sampling(sampling, given)
+        # The template decides how these two join the format of the answer, wherever they were given.
+        held = {"grammar": params.grammar, "json_schema": params.json_schema}
+        prompt = self.apply_chat({"messages": messages, **held, **chosen}, sources)
         parser = self.answer_parser(prompt)
-        generation = self.submit_chat(prompt, _take_sampling(sampling, given), **given)
-        return stream_deltas(parser, generation) if stream else parser.parse(generation.result())
+        generation = self.submit_chat(prompt, replace(params, grammar=None, json_schema=None), **given)
+        return stream_deltas(parser, generation) if stream else parser.parse(_result(generation))
 
     @checked
     def apply_chat(self, body: Mapping[str, Any], sources: MediaSources = _REQUEST_ALONE) -> ChatPrompt:
@@ -506,6 +510,15 @@ class Engine(Inspection):
             n_ctx=self.n_ctx_slot,
             counted=counted,
         )
+
+
+def _result(generation: Generation) -> Completion:
+    """Its result. If waiting for it is interrupted (Ctrl-C), nobody else can have it: the request is cancelled."""
+    try:
+        return generation.result()
+    except BaseException:
+        generation.cancel()
+        raise
 
 
 def _take(names: Set[str], given: dict[str, Any]) -> dict[str, Any]:

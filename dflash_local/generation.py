@@ -274,9 +274,10 @@ class Generation:
         self._cancel = cancel
         self._chunks: list[Chunk] = []
         self.outcome: Completion | DFlashError | None = None  # the result or the error; None while the request runs
-        # No wake-up is lost: the consumer registers its waiter and then checks again; the engine appends and then takes
-        # the waiter. Waiter and kind are one tuple, so a chunk can never take a waiter that waits for the result.
+        # No wake-up is lost: the engine appends and then takes the waiter; the consumer checks and registers its waiter
+        # in one. Waiter and kind are one tuple, so a chunk can never take a waiter that waits for the result.
         self._waiting: tuple[Waiter, bool] | None = None
+        self._lock = threading.Lock()  # guards it
 
     @property
     def done(self) -> bool:
@@ -336,8 +337,11 @@ class Generation:
 
     def _must_wait(self, waiter: Waiter, seen: int, *, per_chunk: bool) -> bool:
         """Register `waiter`; False if there is already something to read."""
-        self._waiting = (waiter, per_chunk)
-        return not self.done and not (per_chunk and len(self._chunks) > seen)
+        with self._lock:
+            if self.done or (per_chunk and len(self._chunks) > seen):
+                return False
+            self._waiting = (waiter, per_chunk)
+            return True
 
     def _completion(self) -> Completion:
         assert self.outcome is not None
@@ -393,11 +397,12 @@ class Generation:
         return sum(len(chunk.tokens) for chunk in self._chunks)
 
     def _take_waiter(self, *, by_chunk: bool = False) -> Waiter | None:
-        waiting = self._waiting
-        if waiting is None or (by_chunk and not waiting[1]):
-            return None
-        self._waiting = None
-        return waiting[0]
+        with self._lock:
+            waiting = self._waiting
+            if waiting is None or (by_chunk and not waiting[1]):
+                return None
+            self._waiting = None
+            return waiting[0]
 
 
 class Stream(Iterator[Item]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dflash_local.generation import Chunk, Generation, Progress, Step, Timings
@@ -50,8 +50,7 @@ class Running:
 
     def __init__(self, generation: Generation, pieces: Pieces, n_cached: int) -> None:
         self.generation = generation
-        self.n_cached = n_cached  # of the prompt
-        self.n_held = n_cached  # tokens that the slot holds
+        self.count_cached(n_cached)
         self._pieces = pieces
         self._text = TextStream(generation.request.stop)
         self._indentation = Indentation(generation.request.n_indent) if generation.request.n_indent else None
@@ -61,6 +60,15 @@ class Running:
         self._is_limited = False  # ended by the time limit, or by a line that is indented too little
         self._first = self._latest = 0.0  # when the first and the last tokens came
 
+    def count_cached(self, n_cached: int) -> None:
+        """That the slot holds `n_cached` tokens of the prompt, and has read none yet."""
+        self.n_cached = n_cached
+        self.n_held = n_cached  # tokens that the slot holds
+
+    @property
+    def has_read(self) -> bool:
+        return self.n_held > self.n_cached
+
     @property
     def n_read(self) -> int:
         """Tokens of the prompt that the slot holds."""
@@ -68,7 +76,7 @@ class Running:
 
     def progress(self) -> Chunk:
         """A chunk with the progress of the prompt."""
-        request, elapsed_ms = self.generation.request, 1e3 * (time.monotonic() - self.started)
+        request, elapsed_ms = self.generation.request, self._elapsed_ms
         progress = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
         return Chunk("", [], None, progress, self._reading(elapsed_ms) if request.timings else None)
 
@@ -76,6 +84,11 @@ class Running:
         """Timings of the prompt so far."""
         n_read = self.n_read - self.n_cached
         return Timings(cache_n=self.n_cached, prompt_n=n_read, prompt_ms=elapsed_ms if n_read else 0.0)
+
+    @property
+    def _elapsed_ms(self) -> float:
+        """Time since it got the slot."""
+        return 1e3 * (time.monotonic() - self.started)
 
     def use(self, *, runs: bool = True) -> SlotUse:
         """The slot's use for it, now or (not `runs`) after its end."""
@@ -99,6 +112,8 @@ class Running:
 
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:
         """The step's chunk; tokens after a stop string are dropped."""
+        if self.n_passes == 0:
+            update = update._replace(first=True)  # also of a prompt that was only to be read
         self._note_time()
         self._count_pass(update)
         tokens = self._through_line(update.tokens) if self._is_late else update.tokens
@@ -110,6 +125,10 @@ class Running:
         self._keep_step(update, chunk)
         self._keep_probs(update, chunk)
         return chunk
+
+    def held_text(self) -> Chunk:
+        """A chunk with the text that waits for the rest of a stop string, which does not come any more."""
+        return Chunk(self._text.finish(), [], None)
 
     def _note_time(self) -> None:
         """That tokens came now."""
@@ -178,7 +197,13 @@ class Running:
     def timings(self, stats: SlotStats) -> Timings:
         """Timings of the answer so far, from the slot's `stats`."""
         # Like llama-server, this counts the token that ends an answer, although it has no text.
-        return self._chosen.with_counts(stats, self.n_tokens if self.is_cut else stats.n_generated)
+        timings = self._chosen.with_counts(stats, self.n_tokens if self.is_cut else stats.n_generated)
+        if stats.n_generated:
+            return timings
+        # libdflash counts the prompt when the first token comes, and here none did.
+        n_read = max(self.n_read - stats.n_cached, 0)
+        prompt_ms = max(self._elapsed_ms - stats.t_queue_ms, 0.0) if n_read else 0.0
+        return replace(timings, prompt_n=n_read, prompt_ms=prompt_ms)
 
     @property
     def is_cut(self) -> bool:

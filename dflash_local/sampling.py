@@ -16,7 +16,7 @@ from dflash_local.errors import RequestError
 _INT32_MAX = 2**31 - 1
 _LARGE = 1e6  # keeps every product of parameters finite
 _RANDOM_SEED = 2**32 - 1  # llama.cpp's: another seed each time
-_MAX_HISTORY = 2**20  # tokens a penalty looks back; their memory is reserved at once
+MAX_HISTORY = 2**20  # tokens a penalty looks back; their memory is reserved at once
 
 
 def _number(
@@ -74,14 +74,14 @@ class SamplingParams:
     top_n_sigma: float = _number(-1.0, help="only logits within n standard deviations of the best; negative: off")
     xtc_probability: float = _number(0.0, 0.0, 1.0, help="chance that the likeliest tokens are left out (XTC); 0: off")
     xtc_threshold: float = _number(0.1, 0.0, 1.0, help="least probability of a token that XTC may leave out")
-    repeat_last_n: int = _integer(64, 0, _MAX_HISTORY, help="tokens that the penalties look back; 0: off")
+    repeat_last_n: int = _integer(64, 0, MAX_HISTORY, help="tokens that the penalties look back; 0: off")
     repeat_penalty: float = _number(1.0, 1 / _LARGE, help="divides the logits of repeated tokens; 1: off")
     frequency_penalty: float = _number(0.0, help="taken from a logit for each repetition of its token; 0: off")
     presence_penalty: float = _number(0.0, help="subtracted once from the logits of tokens that occurred; 0: off")
     dry_multiplier: float = _number(0.0, 0.0, help="strength of the DRY penalty on repeated sequences; 0: off")
     dry_base: float = _number(1.75, 1.0, help="base of the DRY penalty, which grows with a repetition's length")
     dry_allowed_length: int = _integer(2, 0, help="tokens that may be repeated without a DRY penalty")
-    dry_penalty_last_n: int = _integer(64, 0, _MAX_HISTORY, help="tokens that DRY looks back; 0: off")
+    dry_penalty_last_n: int = _integer(64, 0, MAX_HISTORY, help="tokens that DRY looks back; 0: off")
     dry_sequence_breakers: Sequence[str] | None = _other(None, _TEXTS, help="strings over which DRY sees no repetition")
     mirostat: int = _integer(0, 0, 2, help="Mirostat's version, in place of the other samplers; 0: off")
     mirostat_tau: float = _number(5.0, 0.0, help="Mirostat's target entropy")

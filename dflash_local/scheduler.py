@@ -283,17 +283,27 @@ class Scheduler:
         updates = self.native.step()
         if not updates and not self._closing:
             raise ComputeError(f"libdflash ran no slot although {len(self._running)} are busy")
+        self._count_cached(updates)
         self.counters.steps += 1
         self.counters.busy_slot_steps += len(updates)
         self.throughput.add(start, self._counts(updates), self.n_running, self.n_waiting)
         wake([waiter for update in updates for waiter in self._deliver(update)])
 
+    def _count_cached(self, updates: Sequence[StepUpdate]) -> None:
+        """Count what requests have from the cache, before they have read: also a prefix that another slot had yet to
+        read when they came."""
+        for update in updates:
+            running = self._running[update.slot]
+            if not running.has_read:
+                running.count_cached(self.native.slot_stats(update.slot).n_cached)
+
     def _counts(self, updates: Sequence[StepUpdate]) -> StepCounts:
         """The counts of a step, taken before its updates are delivered."""
         n_read = n_passes = 0
         for update in updates:
-            if update.first or update.state == SlotState.READING:
-                n_read += max(update.n_past - self._running[update.slot].n_held, 0)
+            running = self._running[update.slot]
+            if running.n_passes == 0:
+                n_read += max(update.n_past - running.n_held, 0)
             else:
                 n_passes += 1
         return StepCounts(
@@ -365,7 +375,8 @@ class Scheduler:
         slot = self._slot_of(generation)
         if slot is not None:
             self.native.cancel(slot)
-            wake([self._finish(slot, "cancelled")])
+            held = self._running[slot].held_text()
+            wake([generation.add(held) if held.text else None, self._finish(slot, "cancelled")])
         else:
             self._waiting.remove(next(job for job in self._waiting if job.generation is generation))
             self._release(generation)

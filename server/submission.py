@@ -69,9 +69,12 @@ def _idle_budget(fields: RequestFields, of_template: Mapping[str, Any] | None = 
 
 
 def _idle_probs(body: GenerationFields, fields: RequestFields) -> list[str]:
-    """llama-server's name for probabilities has no effect beside OpenAI's."""
-    n_probs = body.n_probs if isinstance(body, ProbFields) else None
-    return ["n_probs"] if n_probs and n_probs != fields.probs.n_top else []
+    """llama-server's name for probabilities has no effect beside OpenAI's; nor has their kind without any."""
+    if not isinstance(body, ProbFields):
+        return []
+    n_top = fields.probs.n_top
+    named = ["n_probs"] if body.n_probs and body.n_probs != n_top else []
+    return named + ["post_sampling_probs"] * bool(body.post_sampling_probs and n_top is None)
 
 
 def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:

@@ -8,12 +8,14 @@ import importlib.util
 import json
 import re
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dflash_local.build.disk_space import disk_full
 from dflash_local.build.log import BuildLog
-from dflash_local.build.recipe import Recipe
+from dflash_local.build.recipe import GPUS, Recipe
 from dflash_local.build.upstream import pip
 from dflash_local.errors import BuildError
 
@@ -43,7 +45,15 @@ def is_installed(recipe: Recipe) -> bool:
     thread-safe."""
     importlib.invalidate_caches()
     stamp = installed_stamp()
-    return stamp is not None and stamp.get("key") == recipe.key and _is_whole()
+    return stamp is not None and (stamp.get("key") == recipe.key or _is_for_unseen_gpus(stamp, recipe)) and _is_whole()
+
+
+def _is_for_unseen_gpus(stamp: Mapping[str, Any], recipe: Recipe) -> bool:
+    """Whether the recipe differs only because the GPUs cannot be asked for now: a driver that was just updated, say."""
+    made_for = [entry for entry in stamp.get("compilers", ()) if entry.startswith(GPUS)]
+    if not made_for or any(entry.startswith(GPUS) for entry in recipe.compilers):
+        return False
+    return replace(recipe, compilers=(*recipe.compilers, *made_for)).key == stamp.get("key")
 
 
 def _is_whole() -> bool:

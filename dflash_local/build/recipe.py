@@ -63,6 +63,7 @@ GPU_NAMES = {
     "cuda": ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"),
     "hip": ("rocm_agent_enumerator",),
 }
+GPUS = "GPUs: "  # begins their entry among the compilers
 NAMED_GPUS = re.compile(r"-D(CMAKE_CUDA_ARCHITECTURES|CMAKE_HIP_ARCHITECTURES|GPU_TARGETS|AMDGPU_TARGETS)=(?!native)")
 MSVC = "msvc"  # CMake finds it through the registry, not on PATH
 
@@ -177,7 +178,7 @@ def make_recipe(
         )
     flags += given
     if not any(map(NAMED_GPUS.match, flags)) and (gpus := _own_gpus(backend)):
-        compilers.append(f"for {gpus}")
+        compilers.append(f"{GPUS}{gpus}")
     flags += [f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name)]
     return _describe(source, backend, flags, compilers, machine="" if any_machine else _machine())
 

@@ -259,7 +259,8 @@ class Pairing:
         """Download what is missing, the small drafter first, and convert it if necessary. Returns the paths of target
         and drafter (None: there is none). Raises DFlashError."""
         drafter = self._fetch_drafter()
-        return self.target.path or self.hub.download(self.target.files)[0], drafter
+        # The branch leads to a commit once all of it is there, the projector too.
+        return self.target.path or self.hub.download(self.target.files, keeps_refs=self.projector is None)[0], drafter
 
     def fetch_projector(self) -> Path | None:
         """Download the projector, unless it is cached. Returns its path (None: there is none). Raises DFlashError."""
@@ -281,7 +282,8 @@ class Pairing:
 
     def _download_drafter(self, drafter: Source) -> Path:
         """Its first file. In the target's repository the branch leads to both, once the target is there."""
-        is_beside = any(file.repo == drafter.files[0].repo for file in self.target.files)
+        first = drafter.files[0]
+        is_beside = any((file.repo, file.commit) == (first.repo, first.commit) for file in self.target.files)
         return self.hub.download(drafter.files, keeps_refs=not is_beside)[0]
 
     def _pass_on(self, text: str) -> None:

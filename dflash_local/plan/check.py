@@ -22,7 +22,7 @@ log = logging.getLogger("dflash_local.engine")
 
 # Upper bound for K and V of one token in f16, in bytes. If even that fits, no dry run is needed.
 _TOKEN_AT_MOST = 3 << 20
-_LEAST = 256  # tokens of the smallest context in a hint
+_LEAST, _LEAST_OF_SLOT = 256, 8  # tokens of the smallest context in a hint; of a slot: target/context_size.cpp
 _WIDE = ("f32", "f16", "bf16")  # K/V types that q8_0 is smaller than
 
 
@@ -178,7 +178,8 @@ def host_hint(plan: MemoryPlan, devices: Mapping[str, int] | None = None) -> str
 def _host_context(plan: MemoryPlan, devices: Mapping[str, int] | None) -> int:
     """A number of tokens that fit, almost the largest; 0: there is none."""
     room = _host_room(plan.options)
-    least = MemoryPlan.of(replace(plan.options, n_ctx=_LEAST), devices)
+    n_least = -(-max(_LEAST, _LEAST_OF_SLOT * plan.options.n_slots) // _LEAST) * _LEAST
+    least = MemoryPlan.of(replace(plan.options, n_ctx=n_least), devices)
     if least.host_need > room:
         return 0
     while plan.host_need > room and plan.n_ctx > least.n_ctx:

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -21,5 +22,19 @@ inline void remove_file(const std::string & path) {
     std::error_code ignored;
     std::filesystem::remove(file_path(path), ignored);
 }
+
+// Tells whether a file was replaced or written to.
+struct file_state {
+    std::uintmax_t                  size = 0;
+    std::filesystem::file_time_type written;
+
+    // Of no file, too.
+    static file_state of(const std::string & path) {
+        std::error_code ignored;
+        return { std::filesystem::file_size(file_path(path), ignored),
+            std::filesystem::last_write_time(file_path(path), ignored) };
+    }
+    bool operator==(const file_state & other) const { return size == other.size && written == other.written; }
+};
 
 }   // namespace dflash

@@ -16,7 +16,7 @@ int32_t head_part::size(const whole_head & whole, uint32_t draft_vocab) {
 }
 
 head_part::head_part(const whole_head & whole, int32_t n_tokens, const llama_vocab * vocab) :
-    stored_(whole.stored), head_(whole.tensor, n_tokens, whole.beside),
+    stored_(whole.stored), state_(file_state::of(whole.stored.path)), head_(whole.tensor, n_tokens, whole.beside),
     vocabulary_(whole.n_tokens, n_tokens, text_ends(vocab, n_tokens)), tokens_(vocabulary_.tokens()) {
     if (whole.tensor->data) {   // else a memory plan: only the size is known
         read();
@@ -36,10 +36,13 @@ bool head_part::follow_texts() {
     if (is_lost_ || !vocabulary_.is_outdated()) {
         return false;
     }
-    vocabulary_.choose();
     try {
-        read();
-    } catch (const gguf_error &) {
+        is_lost_ = !(file_state::of(stored_.path) == state_);
+        if (!is_lost_) {
+            vocabulary_.choose();
+            read();
+        }
+    } catch (const std::exception &) {   // drafts go on as they were
         is_lost_ = true;
     }
     return !is_lost_;

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "base/files.h"
 #include "draft/draft_vocabulary.h"
 #include "draft/shared_head.h"
 #include "files/gguf_file.h"
@@ -40,17 +41,18 @@ class head_part {
 
     void count_text(const std::vector<int32_t> & tokens, size_t first) { vocabulary_.count(tokens, first); }
     // Chooses other tokens if too many of the newest texts' are not among them; returns whether it did. If the file is
-    // gone, they stay.
+    // gone or another one, or memory is short, they stay for good.
     bool follow_texts();
 
   private:
     void read();   // throws gguf_error, and then holds what it held
 
     gguf_tensor          stored_;
+    file_state           state_;   // when its model was loaded
     shared_head          head_;
     draft_vocabulary     vocabulary_;
     std::vector<int32_t> tokens_;
-    bool                 is_lost_ = false;   // the file
+    bool                 is_lost_ = false;
 };
 
 }   // namespace dflash

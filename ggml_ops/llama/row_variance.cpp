@@ -21,7 +21,7 @@ static std::string weight_variance(const llama_model & model) {
         const std::string type     = ggml_backend_buft_name(ggml_backend_buffer_get_type(w->buffer));
         const bool        is_float = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16;
         // Of a matrix for each head (MLA's), ggml's product has no vector code for f32, but has for the others.
-        const bool served = w->ne[2] == 1 || w->type == GGML_TYPE_F32 || name.find("_exps") != std::string::npos;
+        const bool served = w->ne[2] == 1 || w->type == GGML_TYPE_F32 || name.find("exps") != std::string::npos;
         if (type != "CPU_PANELS" && !(is_float && served && w->ne[0] % 16 == 0 &&
                                         ggml_backend_buffer_is_host(w->buffer) && type.rfind("CPU", 0) == 0)) {
             std::string why = "no row-invariant kernel for ";

@@ -204,7 +204,7 @@ class EmbeddingProcess:
                 self._restarting = asyncio.create_task(self.start())
             await asyncio.shield(self._restarting)  # a client that leaves does not take it from the others
         if self._process is None:
-            raise EngineDeadError("the server stops")
+            raise EngineDeadError("the server stops" if self._closed else "the embedding model's process ended")
         return self._process
 
     async def _answer(self, process: Child, kind: str, message: dict[str, Any]) -> frames.Frame:

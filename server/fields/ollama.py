@@ -143,7 +143,8 @@ class OllamaFields(SingleFields):
             raise RequestError(f"{place} must be a list of base64 texts, got {images!r:.80}", param=place)
         text = message.get("content")
         parts = [{"type": "image_url", "image_url": {"url": image}} for image in images]
-        self._media_places |= {f"{content}[{index}]": f"{place}[{index}]" for index in range(len(images))}
+        places = {f"{content}[{index}]": f"{place}[{index}]" for index in range(len(images))}
+        self._media_places = {**(self._media_places or {}), **places}
         message["content"] = [*parts, {"type": "text", "text": text}] if text else parts
 
     def _generation(self, n_ctx: int, *, strict: bool) -> dict[str, Any]:

@@ -43,11 +43,15 @@ class SingleFields(GenerationFields):
     # A chat completion's names, or their beginnings -> this format's; `.parameters` are a tool's.
     OWN_NAMES: ClassVar[Mapping[str, str]] = {}
 
+    # Whether the chat completion's messages are this format's own, one by one.
+    OWN_MESSAGES: ClassVar[bool] = False
+
     # What an error about an image or audio says before the reason.
     MEDIA_WORDS: ClassVar[Mapping[str, str]] = {}
 
     _tool_places: list[str] = PrivateAttr(default_factory=list)  # of the chat completion's tools, in its order
-    _media_places: dict[str, str] = PrivateAttr(default_factory=dict)  # of its content parts: those of this body
+    # Of its content parts: those of this body. None: it has not become a chat completion yet.
+    _media_places: dict[str, str] | None = PrivateAttr(None)
 
     def blame(self, error: RequestError) -> RequestError:
         """`error` with this format's name for what the chat completion calls otherwise."""
@@ -60,7 +64,7 @@ class SingleFields(GenerationFields):
         """The place in this body of the content part that `param` is in, and the rest of `param`; None if there is
         none."""
         part = re.match(r"messages\[\d+\]\.content\[\d+\]", param)
-        place = self._media_places.get(part[0]) if part else None
+        place = (self._media_places or {}).get(part[0]) if part else None
         return (place, param[part.end() :]) if part and place else None
 
     def _media_param(self, place: str, rest: str) -> str:
@@ -77,12 +81,20 @@ class SingleFields(GenerationFields):
             return self._tool_places[int(tool[1])] + inner
         if found := self._media_place(param):
             return "".join(found)
+        if not self.OWN_MESSAGES and self._media_places is not None and param.startswith("messages["):
+            return self._conversation_name(param)
         if param in self.given():
             return self._sent_as.get(param, param)
         for name, own in self.OWN_NAMES.items():
             if param == name or param.startswith(f"{name}."):
                 return own + param.removeprefix(name)
         return param
+
+    def _conversation_name(self, param: str) -> str:
+        """What this format calls something in the chat completion's messages. Their indices mean nothing to the client,
+        as several of its items may be one message."""
+        own = self.OWN_NAMES.get("messages", "messages")
+        return own + param.removeprefix("messages") if param.startswith("messages[]") else own
 
     def passed_on(self, *more: str) -> dict[str, Any]:
         """The fields that a chat completion shares: those of every generation, and `more`."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
+from dflash_local.server.connected import while_connected
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.any_model import AnyModelFields
@@ -22,6 +24,7 @@ from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
 from dflash_local.server.shapes.slots import SlotErased, SlotRestored, SlotSaved
 
+T = TypeVar("T")
 PATH = "/slots/{id_slot}"
 # Checked here, since FastAPI's refusals have another shape than ours.
 _DOCUMENTED: dict[str, Any] = {
@@ -58,13 +61,13 @@ async def _act(request: Request, engine: Engine, settings: Settings, folder: Pat
     if action == "erase":
         raw = await read_bytes(request)
         body = AnyModelFields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)
-        erased = JSON(SlotErased(id_slot=slot, n_erased=await asyncio.wrap_future(engine.erase_slot_soon(slot))))
+        erased = JSON(SlotErased(id_slot=slot, n_erased=await _result(request, engine.erase_slot_soon(slot))))
         list_ignored(erased, PATH, body)
         return erased
     if action not in ("save", "restore"):
         raise RequestError(f"action must be save, restore or erase, got {action!r:.40}", param="action")
     file = SlotFileRequest.of(await read_json(request), strict=settings.strict_fields)
-    answer = JSON(await _move(engine, slot, action, folder, checked_filename(file.filename)))
+    answer = JSON(await _move(request, engine, slot, action, folder / checked_filename(file.filename)))
     list_ignored(answer, PATH, file)
     return answer
 
@@ -75,10 +78,20 @@ def _slot(text: str, engine: Engine) -> int:
     return int(text)
 
 
-async def _move(engine: Engine, slot: int, action: str, folder: Path, filename: str) -> SlotSaved | SlotRestored:
+async def _result(request: Request, action: Future[T]) -> T:
+    """The result of an action, which is cancelled if the client leaves before its slot is idle."""
+
+    async def wait() -> T:
+        return await asyncio.wrap_future(action)
+
+    return await while_connected(request.receive, wait())
+
+
+async def _move(request: Request, engine: Engine, slot: int, action: str, path: Path) -> SlotSaved | SlotRestored:
     move = engine.save_slot_soon if action == "save" else engine.restore_slot_soon
+    filename = path.name
     try:
-        done = await asyncio.wrap_future(move(slot, folder / filename))
+        done = await _result(request, move(slot, path))
     except RequestError as error:
         param = "filename" if error.param == "path" else error.param
         raise RequestError(f"unable to {action} {filename!r}: {error.message}", param=param) from None

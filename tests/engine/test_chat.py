@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from dflash_local.engine import Engine
+from dflash_local.engine import Engine, SamplingParams
 from dflash_local.errors import RequestError
 from tests.fake_native import CONTROL, EOG, FakeNative
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+HI = [{"role": "user", "content": "hi"}]
 CALL = [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
 
 
@@ -41,6 +45,38 @@ def test_tool_calls_see_their_control_tokens() -> None:
 def test_a_cut_tool_call_is_length() -> None:
     with Engine.over(FakeNative(lambda _: CALL)) as engine:
         assert engine.chat([{"role": "user", "content": "hi"}], tools=TOOLS, max_tokens=4).finish_reason == "length"
+
+
+class Noting(FakeNative):
+    """Keeps what it was to render."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: list[dict[str, Any]] = []
+
+    def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
+        self.bodies.append(json.loads(body))
+        return super().chat_apply(template, body)
+
+
+def test_a_constraint_in_the_object_goes_to_the_template_too() -> None:
+    native = Noting()
+    with Engine.over(native) as engine:
+        engine.chat(HI, SamplingParams(grammar="of the object", top_k=7), tools=TOOLS)
+        list(engine.chat(HI, SamplingParams(json_schema={"type": "null"}), stream=True))
+        engine.chat(HI, SamplingParams(grammar="of the object"), grammar="given")
+        engine.chat(HI, SamplingParams(grammar="of the object"), grammar=None)
+        engine.chat(HI, SamplingParams(grammar="of the object"), json_schema=True)
+    told = [{name: body[name] for name in ("grammar", "json_schema") if name in body} for body in native.bodies]
+    assert told == [
+        {"grammar": "of the object"},
+        {"json_schema": {"type": "null"}},
+        {"grammar": "given"},
+        {},
+        {"grammar": "of the object", "json_schema": True},
+    ]
+    assert json.loads(native.submitted[0]["sampling"])["top_k"] == 7
+    assert not any("grammar" in sent["sampling"] or "json_schema" in sent["sampling"] for sent in native.submitted)
 
 
 def test_template_refusal_names_messages() -> None:

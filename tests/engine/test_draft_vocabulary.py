@@ -73,11 +73,16 @@ def test_it_follows_the_texts(pocket: dict[str, Path], drafter: str) -> None:
     assert last > 0.8 * lengths["all"][-1]
 
 
-def test_a_file_that_is_gone_costs_nothing_but_drafts(pocket: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [False, True])
+def test_a_file_that_is_gone_costs_nothing_but_drafts(pocket: dict[str, Path], other: bool, tmp_path: Path) -> None:
+    """So does one in whose place another lies, whose rows would be of no use."""
     target = tmp_path / "target.gguf"
     shutil.copy(pocket["target"], target)
     with Engine(target, pocket["dflash"], draft_vocab=150, **OPTIONS) as engine:
+        size = target.stat().st_size
         target.unlink()
+        if other:
+            target.write_bytes(bytes(size))
         lengths = [rate(answer) for answer in answers(engine, 4)]
         drafted = next(answers(engine))
         plain = engine.generate(PROMPT, max_tokens=120, temperature=0, ignore_eos=True, budget=1)

@@ -19,8 +19,11 @@ from dflash_local.errors import (
     RequestError,
     ResultTimeoutError,
 )
+from dflash_local.generation import Chunk, Generation
+from dflash_local.native import PreparedRequest, StepUpdate
+from dflash_local.request_options import RequestOptions
 from dflash_local.text_stream import TextStream
-from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
+from tests.fake_native import CONTROL, EOG, FakeNative, FakePrepared, bytes_in_blocks
 from tests.patience import PATIENCE, wait_until
 
 
@@ -82,6 +85,43 @@ def test_progress_and_timings_are_told_when_asked_for() -> None:
         assert [chunk.timings.predicted_n for chunk in asked[3:] if chunk.timings] == [1, 5]
         done = engine.generate(list(b"x" * 9), progress=True)
         assert (done.text, done.acceptance_lengths) == ("hello", [4])
+
+
+class Following(FakeNative):
+    """The first step takes over 8 tokens of slot 0's prompt, which another slot has read meanwhile."""
+
+    def step(self) -> list[StepUpdate]:
+        if self.n_steps == 0:
+            self._slots[0].n_read = self._slots[0].stats.n_cached = 8
+        return super().step()
+
+
+def test_a_prefix_that_another_slot_was_reading_counts_as_cached() -> None:
+    with Engine.over(Following(n_batch=2)) as engine:
+        asked = list(engine.stream("0123456789ab", progress=True, timings=True))
+        read = [chunk.progress for chunk in asked if chunk.progress]
+        assert [(one.cache, one.processed) for one in read] == [(0, 0), (8, 10), (8, 12)]
+        assert [chunk.timings.prompt_n for chunk in asked if chunk.progress and chunk.timings] == [0, 2, 4]
+        assert engine.throughput.total.prompt_tokens == 4
+        (use,) = engine._scheduler.slots()
+        assert use is not None and (use.n_cached, use.n_read) == (8, 12)
+
+
+class OnlyReading(FakeNative):
+    """As libdflash does if nothing is to be generated: no pass is the first of an answer, and no time is taken."""
+
+    def step(self) -> list[StepUpdate]:
+        self._slots[0].stats.t_prompt_ms = 0.0
+        return [update._replace(first=False) for update in super().step()]
+
+
+def test_a_prompt_that_is_only_read_has_its_time_and_no_pass() -> None:
+    with Engine.over(OnlyReading(step_seconds=0.01)) as engine:
+        done = engine.generate("0123456789", max_tokens=0, trace=True)
+        assert (done.timings.prompt_n, done.acceptance_lengths, done.steps) == (10, [], [])
+        assert done.timings.prompt_ms >= 10
+        total = engine.throughput.total
+        assert (total.prompt_tokens, total.passes) == (10, 0)
 
 
 def test_a_late_answer_ends_with_its_line() -> None:
@@ -305,6 +345,52 @@ def test_cancel_frees_the_slot_within_one_step() -> None:
         assert (native.n_steps, done.text) in ((3, "x" * 9), (4, "x" * 13))
         assert engine.n_running == 0
         generation.cancel()  # no effect any more
+
+
+def test_cancel_while_reading_counts_what_was_read() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(gate=gate, n_batch=4)
+    with Engine.over(native) as engine:
+        generation = engine.submit(list(b"x" * 100))
+        gate.release(3)
+        wait_until(lambda: native.n_steps == 3)
+        generation.cancel()
+        gate.release()  # the step that was running, if it had begun
+        timings = generation.result(PATIENCE).timings
+        assert timings.prompt_n in (12, 16) and timings.prompt_ms > 0
+        assert engine.counters.timings.prompt_n == timings.prompt_n
+
+
+def test_cancel_shows_what_a_stop_string_held_back() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(lambda _: [[*b"a"], [*b"bST"]] + [[*b"."]] * 9, gate=gate)
+    with Engine.over(native) as engine:
+        generation = engine.submit([1], stop="STOP")
+        gate.release(2)
+        chunks = iter(generation)
+        assert [next(chunks).text, next(chunks).text] == ["a", "b"]
+        native._slots[0].passes[:] = [[]] * 9  # the step that was running, if it had begun, adds nothing
+        generation.cancel()
+        gate.release()
+        done = generation.result(PATIENCE)
+        assert done.text == bytes(done.tokens).decode() == "abST"
+        assert "".join(chunk.text for chunk in chunks) == "ST"
+
+
+def test_an_interrupted_wait_cancels_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(generation: Generation) -> None:
+        raise KeyboardInterrupt
+
+    gate = threading.Semaphore(0)
+    native = FakeNative(b"x" * 1000, n_slots=2, gate=gate)
+    monkeypatch.setattr(Generation, "result", interrupted)
+    with Engine.over(native) as engine:
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate("hi")
+        with pytest.raises(KeyboardInterrupt):
+            engine.chat([{"role": "user", "content": "hi"}])
+        gate.release(2)  # the steps that were running, if they had begun
+        wait_until(lambda: engine.n_running + engine.n_waiting == 0)
 
 
 def test_cancel_while_waiting() -> None:
@@ -546,6 +632,30 @@ def test_idle_engine_sleeps() -> None:
         assert engine._scheduler.call(time.thread_time).result(PATIENCE) - seconds < 0.1
 
 
+class Overtaken(Generation):
+    """While its engine takes the waiter, another consumer has a tenth of a second to come."""
+
+    def __init__(self) -> None:
+        self.comes: threading.Thread | None = None
+        super().__init__(RequestOptions([1]), FakePrepared({"tokens": [1]}), lambda _: None)
+
+    def __getattribute__(self, name: str) -> object:
+        value = super().__getattribute__(name)
+        if name == "_waiting" and self.comes and not self.comes.is_alive() and not self.comes.ident:
+            self.comes.start()
+            self.comes.join(0.1)
+        return value
+
+
+def test_a_waiter_that_comes_while_another_is_taken_is_not_lost() -> None:
+    generation, first, second = Overtaken(), threading.Event(), threading.Event()
+    assert generation._must_wait(first, 0, per_chunk=True)
+    generation.comes = threading.Thread(target=generation._must_wait, args=(second, 1), kwargs={"per_chunk": True})
+    assert generation.add(Chunk("a", [], None)) is first
+    generation.comes.join()
+    assert generation.add(Chunk("b", [], None)) is second
+
+
 def test_asyncio_consumers() -> None:
     async def main() -> None:
         with Engine.over(FakeNative(b"hello world", n_slots=2, step_seconds=0.002)) as engine:
@@ -618,6 +728,18 @@ def test_counters() -> None:
         counters = engine.counters
         assert (counters.requests, counters.steps, counters.busy_slot_steps) == (3, 12, 12)
         assert (counters.timings.prompt_n, counters.timings.predicted_n, counters.tokens_max) == (6, 33, 13)
+
+
+def test_waiting_on_a_slot_delays_the_first_token() -> None:
+    class Queued(FakeNative):
+        def submit(self, slot: int, request: PreparedRequest) -> None:
+            super().submit(slot, request)
+            self._slots[slot].stats.t_queue_ms = 5000.0
+
+    with Engine.over(Queued()) as engine:
+        engine.generate("hi")
+        assert 5 <= engine.counters.first_token_seconds.sum < 5 + PATIENCE
+        assert engine.counters.queue_seconds.sum < 5
 
 
 def test_hammer() -> None:

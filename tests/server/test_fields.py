@@ -278,7 +278,7 @@ def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
         ("/v1/completions", {"logprobs": 2, "n_probs": 5}, "n_probs"),
         ("/v1/completions", {"logprobs": 2, "n_probs": 0}, None),
         *((path, {"post_sampling_probs": True}, "post_sampling_probs")
-          for path in ("/v1/chat/completions", "/v1/completions", "/completion", "/v1/messages")),
+          for path in ("/v1/chat/completions", "/v1/completions", "/completion")),
         ("/v1/chat/completions", {"logprobs": True, "post_sampling_probs": True}, None),
         ("/completion", {"n_probs": 0, "post_sampling_probs": False}, None),
         ("/api/chat", {"format": "json", "json_schema": {"type": "null"}}, "format"),

@@ -18,6 +18,8 @@ export class Library {
   readonly trouble = new Cell("");
   #database: Database | null = null;
   #media = new Media();
+  /** Why the files of some question were not kept; the notice stays. */
+  #lost = "";
   /** Turns that could not be written: they are with the next change. */
   #owed = new Set<Turn>();
   /** Of the turns that were opened. */
@@ -158,7 +160,8 @@ export class Library {
     if (await this.#keep((database) => this.#put(database, [...theirs], [...all], false))) {
       all.forEach((turn) => this.#owed.add(turn));
     } else if ([...all].some(({ files }) => files.some(isMedium))) {
-      this.trouble.value = `The last change was kept without its files: ${why}`;
+      this.#lost = `Files of a question were not kept: ${why}`;
+      this.trouble.value = this.#lost;
     }
   }
 
@@ -189,7 +192,7 @@ export class Library {
     if (!this.#database) return "";
     try {
       await write(this.#database);
-      this.trouble.value = "";
+      this.trouble.value = this.#lost;
       return "";
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
