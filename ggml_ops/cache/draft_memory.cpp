@@ -87,7 +87,7 @@ void draft_memory::cut(int32_t id, int32_t n_past) {
 
 void draft_memory::share(int32_t from, int32_t to, int32_t n_past) {
     taps_.copy(from, to);
-    drafter_->context().put(to, drafter_->context().take(from, n_past));
+    drafter_->context().share(from, to, n_past);
 }
 
 draft_copy draft_memory::copy_of(int32_t id, int32_t n_tokens) const {

@@ -27,6 +27,8 @@ class draft_context {
     // the same drafter. If the sizes do not fit, put() throws std::runtime_error and changes nothing.
     virtual ring_copy take(int32_t slot, int32_t end) const     = 0;
     virtual void      put(int32_t slot, const ring_copy & copy) = 0;
+    // Puts a slot's positions below `end` into another one, without a copy where both can hold the same cells.
+    virtual void share(int32_t from, int32_t to, int32_t end) { put(to, take(from, end)); }
     // Whether a copy from outside fits such a context and holds finite numbers.
     virtual bool fits(const ring_copy & copy) const = 0;
 

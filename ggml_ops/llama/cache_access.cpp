@@ -2,6 +2,7 @@
 
 #include "llama-context.h"
 #include "llama-kv-cache.h"
+#include "llama-memory-recurrent.h"
 #include "llama-model.h"
 #include "llama/devices.h"
 #include "llama/memory_parts.h"

@@ -84,6 +84,17 @@ void mtp_context::put(int32_t slot, const ring_copy & copy) {
     std::memcpy(slots_[slot].newest.data(), copy.data.data(), tap_bytes());
 }
 
+// As the target does: there are not many more cells here than it has.
+void mtp_context::share(int32_t from, int32_t to, int32_t end) {
+    restart(to, 0);
+    if (shares_ || slots_[from].begin > 0 || slots_[from].end == 0 || !memory_.share(from, to)) {
+        put(to, take(from, end));
+        return;
+    }
+    slots_[to] = slots_[from];
+    rewind(to, std::min(end, slots_[from].end));
+}
+
 bool mtp_context::fits(const ring_copy & copy) const {
     if (!copy.past.empty() || copy.data.empty()) {
         return copy.past.empty();

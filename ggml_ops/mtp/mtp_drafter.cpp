@@ -17,11 +17,15 @@ namespace dflash {
 
 // ---- construction ----
 
-// Cells for the drafts of each slot beside its text, up to the length that the model was trained with.
+// Cells for the drafts of each slot beside its text, up to the length that the model was trained with; where slots
+// share them, whose texts may fill the target's, all of these.
 static uint32_t n_cells(const llama_model * model, const dflash_engine_params & p) {
     const uint32_t n_drafted = GGML_PAD((uint32_t) access_mtp_length(model), 256);
     const uint32_t n_seqs = p.kv_unified ? 1 : p.n_slots, n_seq = p.n_ctx / n_seqs;
     const uint32_t wanted = n_seq + n_drafted * p.n_slots / n_seqs;
+    if (p.kv_unified && p.n_slots > 1) {
+        return wanted;
+    }
     return std::max(n_seq, std::min(wanted, (uint32_t) llama_model_n_ctx_train(model))) * n_seqs;
 }
 

@@ -93,6 +93,25 @@ def test_acceptance(make: Make, questions: list[list[dict[str, str]]]) -> None:
         assert acceptance(answers(engine, questions, **options)) > least, options
 
 
+def test_slots_that_share_a_prefix_share_its_rows(make: Make, questions: list[list[dict[str, str]]]) -> None:
+    """The target holds the prefix once, and the layers have not many more cells than it."""
+    engine = make(n_slots=4, share_ctx=True, n_ctx=768)
+    said = [engine.tokenize(engine.apply_chat({"messages": question}).prompt) for question in questions]
+    prefix = (said[0] * 30)[:420]
+    endless = SamplingParams(temperature=0, ignore_eos=True)
+    engine.generate(prefix, GREEDY, max_tokens=1)
+
+    def at_once(**more: Any) -> list[Completion]:
+        running = [engine.submit(prefix + one[:20], endless, max_tokens=50, budget=8, **more) for one in said]
+        return [generation.result() for generation in running]
+
+    done = at_once()
+    assert engine.stats()["drafter_failure"] == ""
+    assert sum(completion.cached_tokens for completion in done) > 4 * 400
+    assert tokens(done) == tokens(at_once(draft="off"))
+    assert acceptance(done) > 1.2
+
+
 def test_a_file_of_its_own(make: Make, files: Files, questions: list[list[dict[str, str]]]) -> None:
     whole, split = make(), make(files.mtp, files.target)
     both = [answers(engine, questions, budget=16) for engine in (whole, split)]
