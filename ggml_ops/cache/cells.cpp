@@ -80,6 +80,7 @@ bool cache::set_aside(int32_t id) {
         s.save_at = checkpoint_place(s);
     }
     target_memory().forget(id);
+    drafts_.set_aside(id);
     ++moved_.set_aside;
     return true;
 }

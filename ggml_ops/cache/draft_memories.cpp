@@ -58,6 +58,12 @@ void draft_memories::share(int32_t from, int32_t to, int32_t n_past) {
     }
 }
 
+void draft_memories::set_aside(int32_t id) {
+    for (const auto & memory : all_) {
+        memory->set_aside(id);
+    }
+}
+
 void draft_memories::copy_to(conversation & c, int32_t id) const {
     for (const auto & memory : all_) {
         c.drafts.push_back(memory->copy_of(id, (int32_t) c.tokens.size()));

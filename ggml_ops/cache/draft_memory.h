@@ -55,6 +55,7 @@ class draft_memory {
     void cut(int32_t id, int32_t n_past);
     // Lets `to` hold what `from` holds of the first n_past tokens.
     void share(int32_t from, int32_t to, int32_t n_past);
+    void set_aside(int32_t id) { drafter_->context().leave(id); }
     // To the host and back; n_tokens: of the text.
     draft_copy copy_of(int32_t id, int32_t n_tokens) const;
     void       restore(int32_t id, const draft_copy & copy);

@@ -30,6 +30,7 @@ class mtp_context : public draft_context {
     ring_copy                                    take(int32_t slot, int32_t end) const override;
     void                                         put(int32_t slot, const ring_copy & copy) override;
     void                                         share(int32_t from, int32_t to, int32_t end) override;
+    void                                         leave(int32_t slot) override { restart(slot, end(slot)); }
     bool                                         fits(const ring_copy & copy) const override;
     std::map<ggml_backend_buffer_type_t, size_t> memory() const override;
 

@@ -112,6 +112,21 @@ def test_slots_that_share_a_prefix_share_its_rows(make: Make, questions: list[li
     assert acceptance(done) > 1.2
 
 
+def test_a_slot_that_is_set_aside_leaves_its_rows(make: Make, questions: list[list[dict[str, str]]]) -> None:
+    """To the other one, whose rows would not fit beside them."""
+    engine = make(n_slots=2, share_ctx=True, n_ctx=2560)
+    said = [engine.tokenize(engine.apply_chat({"messages": question}).prompt) for question in questions]
+    endless = SamplingParams(temperature=0, ignore_eos=True)
+    lengths = ((1100, 1200), (900, 400))
+    running = [
+        engine.submit((one * 90)[:n_prompt], endless, max_tokens=n, budget=8)
+        for one, (n_prompt, n) in zip(said, lengths, strict=False)
+    ]
+    assert [len(generation.result().tokens) for generation in running] == [1200, 400]
+    assert engine.stats()["moved"]["set_aside"] > 0
+    assert engine.stats()["drafter_failure"] == ""
+
+
 def test_a_file_of_its_own(make: Make, files: Files, questions: list[list[dict[str, str]]]) -> None:
     whole, split = make(), make(files.mtp, files.target)
     both = [answers(engine, questions, budget=16) for engine in (whole, split)]
