@@ -151,8 +151,8 @@ page: .venv/.installed-test
 # With what the native build imports.
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null 2>&1 || \
-		$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 	@$(PIP_INSTALL) --upgrade '$(PIP)' "$$(sed -n 's/^ *"\(filelock[^"]*\)".*/\1/p' pyproject.toml)"
 	@touch $@
 

@@ -34,6 +34,7 @@ struct file_state {
         return { std::filesystem::file_size(file_path(path), ignored),
             std::filesystem::last_write_time(file_path(path), ignored) };
     }
+    bool is_unknown() const { return size == (std::uintmax_t) -1; }
     bool operator==(const file_state & other) const { return size == other.size && written == other.written; }
 };
 

@@ -88,7 +88,11 @@ bool cache::set_aside(int32_t id) {
 bool cache::bring_back(int32_t id) {
     const raw_bytes state = std::move(sequences_[id].aside);
     sequences_[id].aside  = {};
-    return target_memory().write(id, state);
+    if (!target_memory().write(id, state)) {
+        return false;
+    }
+    drafts_.bring_back(id);
+    return true;
 }
 
 }   // namespace dflash

@@ -64,6 +64,12 @@ void draft_memories::set_aside(int32_t id) {
     }
 }
 
+void draft_memories::bring_back(int32_t id) {
+    for (const auto & memory : all_) {
+        memory->bring_back(id);
+    }
+}
+
 void draft_memories::copy_to(conversation & c, int32_t id) const {
     for (const auto & memory : all_) {
         c.drafts.push_back(memory->copy_of(id, (int32_t) c.tokens.size()));

@@ -37,6 +37,7 @@ class draft_memories {
     // Lets `to` hold what `from` holds of the first n_past tokens.
     void share(int32_t from, int32_t to, int32_t n_past);
     void set_aside(int32_t id);
+    void bring_back(int32_t id);
     // To the host and back.
     void copy_to(conversation & c, int32_t id) const;
     void restore(int32_t id, const conversation & c);

@@ -56,6 +56,7 @@ class draft_memory {
     // Lets `to` hold what `from` holds of the first n_past tokens.
     void share(int32_t from, int32_t to, int32_t n_past);
     void set_aside(int32_t id) { drafter_->context().leave(id); }
+    void bring_back(int32_t id) { drafter_->context().come_back(id); }
     // To the host and back; n_tokens: of the text.
     draft_copy copy_of(int32_t id, int32_t n_tokens) const;
     void       restore(int32_t id, const draft_copy & copy);

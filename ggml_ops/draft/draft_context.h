@@ -29,8 +29,9 @@ class draft_context {
     virtual void      put(int32_t slot, const ring_copy & copy) = 0;
     // Puts a slot's positions below `end` into another one, without a copy where both can hold the same cells.
     virtual void share(int32_t from, int32_t to, int32_t end) { put(to, take(from, end)); }
-    // The slot is set aside: leaves its cells to the others if they share them, and goes on without.
+    // The slot is set aside: leaves its cells to the others, if they share them, until it comes back.
     virtual void leave(int32_t /*slot*/) {}
+    virtual void come_back(int32_t /*slot*/) {}
     // Whether a copy from outside fits such a context and holds finite numbers.
     virtual bool fits(const ring_copy & copy) const = 0;
 

@@ -37,7 +37,11 @@ bool head_part::follow_texts() {
         return false;
     }
     try {
-        is_lost_ = !(file_state::of(stored_.path) == state_);
+        const file_state now = file_state::of(stored_.path);
+        if (now.is_unknown()) {   // perhaps for a moment
+            return false;
+        }
+        is_lost_ = !(now == state_);
         if (!is_lost_) {
             vocabulary_.choose();
             read();

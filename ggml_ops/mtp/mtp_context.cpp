@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <stdexcept>
+#include <utility>
 
 namespace dflash {
 
@@ -36,8 +38,30 @@ void mtp_context::restart(int32_t slot, int32_t pos) {
         memory_.forget(slot);
         s.begin = pos;
     }
-    s.end = pos;
+    s.end   = pos;
+    s.aside = {};
     std::fill(s.newest.begin(), s.newest.end(), 0.0f);
+}
+
+// An assistant's cells are the target's, which are kept with it.
+void mtp_context::leave(int32_t slot) {
+    if (shares_) {
+        return;
+    }
+    ring_copy rows;
+    try {
+        rows = take(slot, slots_[slot].end);
+    } catch (const std::bad_alloc &) {   // it goes on without them
+    }
+    restart(slot, slots_[slot].end);
+    slots_[slot].aside = std::move(rows);
+}
+
+void mtp_context::come_back(int32_t slot) {
+    const ring_copy rows = std::exchange(slots_[slot].aside, {});
+    if (!rows.data.empty()) {
+        put(slot, rows);
+    }
 }
 
 void mtp_context::advance(int32_t slot, int32_t n, const float * newest) {
@@ -54,7 +78,10 @@ void mtp_context::cut_rows(int32_t slot, int32_t pos) {
 // Rows that do not begin with the text are not worth a copy: the other context then goes on without them.
 ring_copy mtp_context::take(int32_t slot, int32_t end) const {
     const slot_state & s = slots_[slot];
-    ring_copy          copy;
+    if (!s.aside.data.empty() && end >= s.end) {
+        return s.aside;
+    }
+    ring_copy copy;
     copy.begin = copy.end = std::min(end, s.end);
     if (copy.end == 0 || s.begin > 0) {
         return copy;

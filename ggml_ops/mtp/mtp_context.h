@@ -30,7 +30,8 @@ class mtp_context : public draft_context {
     ring_copy                                    take(int32_t slot, int32_t end) const override;
     void                                         put(int32_t slot, const ring_copy & copy) override;
     void                                         share(int32_t from, int32_t to, int32_t end) override;
-    void                                         leave(int32_t slot) override { restart(slot, end(slot)); }
+    void                                         leave(int32_t slot) override;
+    void                                         come_back(int32_t slot) override;
     bool                                         fits(const ring_copy & copy) const override;
     std::map<ggml_backend_buffer_type_t, size_t> memory() const override;
 
@@ -46,6 +47,7 @@ class mtp_context : public draft_context {
     struct slot_state {
         int32_t            begin = 0, end = 0;   // positions whose rows are there, its own or the target's
         std::vector<float> newest;
+        ring_copy          aside;   // what it held, while it is set aside
     };
 
     size_t tap_bytes() const { return row_size_ * sizeof(float); }

@@ -122,9 +122,13 @@ def test_a_slot_that_is_set_aside_leaves_its_rows(make: Make, questions: list[li
         engine.submit((one * 90)[:n_prompt], endless, max_tokens=n, budget=8)
         for one, (n_prompt, n) in zip(said, lengths, strict=False)
     ]
-    assert [len(generation.result().tokens) for generation in running] == [1200, 400]
+    done = [generation.result() for generation in running]
+    assert [len(completion.tokens) for completion in done] == [1200, 400]
     assert engine.stats()["moved"]["set_aside"] > 0
     assert engine.stats()["drafter_failure"] == ""
+    # It gets them back: as many are accepted as alone.
+    alone = engine.generate((said[1] * 90)[:900], endless, max_tokens=400, budget=8, cache_prompt=False)
+    assert alone.tokens == done[1].tokens and acceptance([done[1]]) > 0.97 * acceptance([alone])
 
 
 def test_a_file_of_its_own(make: Make, files: Files, questions: list[list[dict[str, str]]]) -> None:

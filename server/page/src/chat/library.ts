@@ -20,6 +20,8 @@ export class Library {
   #media = new Media();
   /** Why the files of some question were not kept; the notice stays. */
   #lost = "";
+  /** Their conversations. */
+  #lossy = new Set<string>();
   /** Turns that could not be written: they are with the next change. */
   #owed = new Set<Turn>();
   /** Of the turns that were opened. */
@@ -125,6 +127,7 @@ export class Library {
   async remove(conversation: Conversation): Promise<void> {
     this.conversations.value = this.conversations.value.filter((other) => other !== conversation);
     if (this.shown.value === conversation) this.shown.value = null;
+    if (this.#lossy.delete(conversation.record.id) && !this.#lossy.size) this.#lost = "";
     await this.#keep(async (database) => {
       const transaction = database.transaction(["conversations", "turns"], "readwrite");
       const gone = [...conversation.turns.keys()].map((id) => transaction.objectStore("turns").delete(id));
@@ -161,6 +164,7 @@ export class Library {
       all.forEach((turn) => this.#owed.add(turn));
     } else if ([...all].some(({ files }) => files.some(isMedium))) {
       this.#lost = `Files of a question were not kept: ${why}`;
+      for (const { conversation } of all) this.#lossy.add(conversation);
       this.trouble.value = this.#lost;
     }
   }
