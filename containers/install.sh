@@ -6,16 +6,18 @@ cd "$(dirname "$0")/.."
 wheel_args=$1
 shift
 backend=${wheel_args#--backend }
-own="dist/dflash_local-*+${backend%% *}-*.whl"
+# The newest wheel of ours, with the engine that it was made for: others may lie beside it.
+own() {
+    find dist -name "dflash_local-*+${backend%% *}-*.whl" -printf '%T@ %p\n' 2>/dev/null | sort -n | sed -n '$s/^[^ ]* //p'
+}
 apt-get update -q
 apt-get install -qy --no-install-recommends python3 python3-venv ca-certificates
-if ! ls $own >/dev/null 2>&1; then
+if [ -z "$(own)" ]; then
     apt-get install -qy --no-install-recommends g++ make python3-dev "$@"
     make wheel WHEEL_ARGS="$wheel_args"
 fi
 python3 -m venv /opt/dflash
-# The newest, with the engine that it was made for: others may lie beside it.
-/opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist "$(ls -t $own | head -n 1)"
+/opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist "$(own)"
 # pip and the tests of other packages are not needed any more.
 /opt/dflash/bin/python -m pip uninstall -qy pip setuptools
 find /opt/dflash -name __pycache__ -prune -exec rm -rf {} +

@@ -54,7 +54,7 @@ ENGINE = [
     ),
     *mutants_of(
         "ggml_ops/cache/draft_memory.cpp",
-        ("drafter_->context().put(to, drafter_->context().take(from, n_past));", ";"),
+        ("drafter_->context().share(from, to, n_past);", ";"),
         ("taps_.clear(p.id, end);", ";"),
         tests=("tests/lossless/test_tokens.py", "tests/rpc/test_rpc.py -k drafter_that_fails", *CACHE),
     ),

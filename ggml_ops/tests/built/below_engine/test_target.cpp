@@ -73,7 +73,9 @@ static void what_cannot_be_loaded(const char * model) {
     };
     dflash_engine_params p = pocket_params(model);
     CHECK(load(p) == DFLASH_OK);
-    p.n_slots = 257;
+    p.n_slots   = 33;
+    p.n_ctx     = 32;
+    p.share_ctx = true;
     CHECK(load(p) == DFLASH_ERROR_ARG);   // more than rows of a pass
     p       = pocket_params(model);
     p.model = __FILE__;
