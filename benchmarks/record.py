@@ -4,7 +4,6 @@ file."""
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import shlex
 import signal
@@ -20,6 +19,7 @@ from benchmarks.http_load import LoadError
 from dflash_local import native
 from dflash_local.build import peer
 from dflash_local.build.commit import running_commit
+from dflash_local.build.upstream import sha256
 from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.demo.shapes import SHAPES, TYPES
@@ -134,7 +134,7 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
         key: value for key, value in vars(args).items() if not isinstance(value, Path) and key not in ("work", "resume")
     }
     if prompts := getattr(args, "prompts", None):
-        found["prompts_sha256"] = hashlib.sha256(prompts.read_bytes()).hexdigest()[:12]
+        found["prompts_sha256"] = sha256(prompts)[:12]
     return found
 
 

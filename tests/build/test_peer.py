@@ -10,12 +10,14 @@ from dflash_local.build import peer
 from dflash_local.build.log import BuildLog
 
 
-def test_it_has_the_flags_of_the_installed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that only a variable of the shell gave then, and no others."""
-    made: list[list[str]] = []
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The flags of each server that is compiled, which takes no time here."""
+    flags_of_all: list[list[str]] = []
 
     def compiled(scratch: Path, flags: list[str], log: BuildLog) -> Path:
-        made.append(flags)
+        flags_of_all.append(flags)
+        log.say("upstream's own server, once")
         folder = scratch / "bin"
         folder.mkdir()
         (folder / peer.PROGRAM).touch()
@@ -24,6 +26,11 @@ def test_it_has_the_flags_of_the_installed_build(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
     monkeypatch.delenv("DFLASH_PEER_BIN", raising=False)
     monkeypatch.setattr(peer, "_compile", compiled)
+    return flags_of_all
+
+
+def test_it_has_the_flags_of_the_installed_build(made: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that only a variable of the shell gave then, and no others."""
     homes = set()
     for flags in (["-DGGML_NATIVE=OFF"], ["-DGGML_NATIVE=OFF", "CXXFLAGS=-O1"], ["-DGGML_OPENMP=OFF"]):
         stamp = {"backend": "cpu", "machine": "this", "flags": flags}
@@ -36,22 +43,11 @@ def test_it_has_the_flags_of_the_installed_build(tmp_path: Path, monkeypatch: py
 
 
 def test_progress_leaves_stdout_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`bench --format json` prints its figures there, also when the server had to be built first."""
-
-    def compiled(scratch: Path, flags: list[str], log: BuildLog) -> Path:
-        assert not [flag for flag in flags if "OPENMP" in flag], "upstream's threads are its own"
-        log.say("upstream's own server, once")
-        folder = scratch / "bin"
-        folder.mkdir()
-        (folder / peer.PROGRAM).touch()
-        return folder
-
-    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
-    monkeypatch.delenv("DFLASH_PEER_BIN", raising=False)
     monkeypatch.setattr(peer, "installed_stamp", lambda: {"backend": "cpu"})
-    monkeypatch.setattr(peer, "_compile", compiled)
     assert (peer.build() / peer.PROGRAM).is_file()
+    assert not [flag for flag in made[0] if "OPENMP" in flag], "upstream's threads are its own"
     out, err = capsys.readouterr()
     assert (out, err) == ("", "upstream's own server, once\n")
