@@ -1,6 +1,7 @@
 #!/bin/sh
-# Install dflash-local and its dependencies into /opt/dflash, from the wheels of a backend in dist/, or from wheels that
-# are made here with some more packages of Debian. usage: install.sh "--backend NAME ..." [PACKAGE...]
+# Install dflash-local and its dependencies into /opt/dflash, from the wheels of a backend in dist/ that are for Linux
+# on this processor, or from wheels that are made here with some more packages of Debian.
+# usage: install.sh "--backend NAME ..." [PACKAGE...]
 set -eu
 cd "$(dirname "$0")/.."
 wheel_args=$1
@@ -8,7 +9,8 @@ shift
 backend=${wheel_args#--backend }
 # The newest wheel of ours, with the engine that it was made for: others may lie beside it.
 own() {
-    find dist -name "dflash_local-*+${backend%% *}-*.whl" -printf '%T@ %p\n' 2>/dev/null | sort -n | sed -n '$s/^[^ ]* //p'
+    find dist -name "dflash_local-*+${backend%% *}-*linux*_$(uname -m).whl" -printf '%T@ %p\n' 2>/dev/null |
+        sort -n | sed -n '$s/^[^ ]* //p'
 }
 apt-get update -q
 apt-get install -qy --no-install-recommends python3 python3-venv ca-certificates

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -51,6 +53,7 @@ Messages = list[dict[str, Any]]  # a conversation in OpenAI's shape
 
 # Prompts with more characters than this per token of the context are checked for length before they are tokenized.
 _LONG_TEXT = 8
+_MOST_PARTS = 64  # of a text in an answer, such as its thoughts
 _REQUEST_ALONE = MediaSources()
 
 
@@ -208,17 +211,20 @@ class Engine(Inspection):
 
     @checked
     def tokens_through(self, text: str, completion: Completion, generation: Generation) -> int:
-        """The number of an answer's tokens up to the end of `text`; 0 if the answer does not contain it."""
-        start = completion.text.find(text)
-        if not text or start < 0:
+        """The number of an answer's tokens up to the end of `text`; 0 if the answer does not contain it. If it has the
+        text in parts, such as thoughts with words between them, these words do not count."""
+        answer = completion.text
+        spans = _spans(text, answer)
+        if not spans:
             return 0
-        n_bytes = len(completion.text[: start + len(text)].encode())
         pieces = self._scheduler.pieces(generation.request.special)
-        for count, token in enumerate(completion.tokens):
-            if n_bytes <= 0:
-                return count
-            n_bytes -= len(pieces[token])
-        return len(completion.tokens)
+        starts = [*accumulate((len(pieces[token]) for token in completion.tokens), initial=0)][:-1]  # bytes
+
+        def tokens_before(place: int) -> int:
+            return bisect_left(starts, len(answer[:place].encode()))
+
+        between = sum(tokens_before(begin) - tokens_before(end) for (_, end), (begin, _) in pairwise(spans))
+        return tokens_before(spans[-1][1]) - between
 
     @checked
     def pieces(self, special: bool | frozenset[int] = False) -> Mapping[int, bytes]:
@@ -467,7 +473,7 @@ class Engine(Inspection):
             RequestError: the file is damaged or foreign; the slot is unchanged.
             QueueFullError: running requests leave no room for it now.
         """
-        return self._move_slot(self._native.slot_restore, slot, path)
+        return self._move_slot(self._native.slot_restore, slot, path, is_use=True)
 
     def restore_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
         """`restore_slot_soon`, once it is done."""
@@ -484,7 +490,12 @@ class Engine(Inspection):
         return self.erase_slot_soon(slot).result()
 
     def _move_slot(
-        self, move: Callable[[int, Path], tuple[int, int]], slot: int, path: str | os.PathLike[str]
+        self,
+        move: Callable[[int, Path], tuple[int, int]],
+        slot: int,
+        path: str | os.PathLike[str],
+        *,
+        is_use: bool = False,
     ) -> Future[SlotFile]:
         self._check_slot(slot)
 
@@ -496,7 +507,7 @@ class Engine(Inspection):
                 raise error.at(error.param or "path") from None
             return SlotFile(n_tokens, n_bytes, 1e3 * (time.perf_counter() - begin))
 
-        return self._scheduler.call_on_slot(timed, slot)
+        return self._scheduler.call_on_slot(timed, slot, is_use=is_use)
 
     def _too_long(self, n_prompt: int, *, counted: bool = True) -> ContextLengthError:
         """With the wording of OpenAI and of llama-server, at which clients shorten a conversation."""
@@ -519,6 +530,25 @@ def _result(generation: Generation) -> Completion:
     except BaseException:
         generation.cancel()
         raise
+
+
+def _spans(text: str, answer: str) -> list[tuple[int, int]]:
+    """The places of an answer that make up `text`, in order; none if it does not have all of it."""
+    spans: list[tuple[int, int]] = []
+    end = 0
+    while text and len(spans) < _MOST_PARTS and (length := _found_length(text, answer, end)):
+        begin = answer.find(text[:length], end)
+        text, end = text[length:], begin + length
+        spans.append((begin, end))
+    return [] if text else spans
+
+
+def _found_length(text: str, answer: str, start: int) -> int:
+    """How much of the beginning of `text` an answer has in one place from `start` on."""
+    if answer.find(text, start) >= 0:
+        return len(text)
+    # What has a longer beginning has the shorter ones, too.
+    return bisect_left(range(len(text)), True, key=lambda length: answer.find(text[: length + 1], start) < 0)
 
 
 def _take(names: Set[str], given: dict[str, Any]) -> dict[str, Any]:

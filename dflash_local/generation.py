@@ -438,16 +438,21 @@ class Stream(Iterator[Item]):
 
 
 def wake(waiters: Iterable[Waiter | None]) -> None:
-    """Wake consumers, each asyncio loop only once."""
+    """Wake consumers when all are known, each asyncio loop once. If `waiters` raises, those before it are woken."""
+    events: list[threading.Event] = []
     futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for waiter in waiters:
-        if isinstance(waiter, threading.Event):
-            waiter.set()
-        elif waiter is not None:
-            futures.setdefault(waiter.get_loop(), []).append(waiter)
-    for loop, waiting in futures.items():
-        with suppress(RuntimeError):  # the loop is closed, so nobody waits there
-            loop.call_soon_threadsafe(_resolve, waiting)
+    try:
+        for waiter in waiters:
+            if isinstance(waiter, threading.Event):
+                events.append(waiter)
+            elif waiter is not None:
+                futures.setdefault(waiter.get_loop(), []).append(waiter)
+    finally:
+        for event in events:
+            event.set()
+        for loop, waiting in futures.items():
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits there
+                loop.call_soon_threadsafe(_resolve, waiting)
 
 
 def _resolve(futures: list[asyncio.Future[None]]) -> None:

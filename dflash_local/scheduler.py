@@ -76,7 +76,8 @@ class Scheduler:
         self._closing = False
         self._mean_seconds = 1.0  # for which a request holds its slot: a moving average
 
-        self._lock = threading.Lock()  # guards the next two, whose members fail when the thread ends
+        self._lock = threading.Lock()  # guards the next three; members of the sets fail when the thread ends
+        self._cause: EngineDeadError | None = None  # why it ended
         self._generations: set[Generation] = set()  # that wait or run
         self._futures: set[Future[Any]] = set()  # of calls
 
@@ -132,9 +133,19 @@ class Scheduler:
         self._commands.put(run)
         return future
 
-    def call_on_slot(self, function: Callable[[int], T], id_slot: int | None = None) -> Future[T]:
-        """Run `function` on the engine thread with an idle slot (`id_slot`, if given), queued like a request."""
-        future, run = self._promise(function)
+    def call_on_slot(
+        self, function: Callable[[int], T], id_slot: int | None = None, *, is_use: bool = False
+    ) -> Future[T]:
+        """Run `function` on the engine thread with an idle slot (`id_slot`, if given), queued like a request. After a
+        use that succeeds the slot has been idle for the shortest time."""
+
+        def use(slot: int) -> T:
+            result = function(slot)
+            del self._idle[slot]
+            self._idle[slot] = None
+            return result
+
+        future, run = self._promise(use if is_use else function)
 
         def start(idle: list[int]) -> bool:
             run(idle[0])
@@ -201,8 +212,9 @@ class Scheduler:
         return future, run
 
     def _raise_if_ended(self) -> None:
-        if self.ended.done():
-            raise again(self.ended.result())
+        """With the lock."""
+        if self._cause is not None:
+            raise again(self._cause)
 
     def _retry_after(self) -> float:
         """Seconds until a slot is likely to become free."""
@@ -284,10 +296,15 @@ class Scheduler:
         if not updates and not self._closing:
             raise ComputeError(f"libdflash ran no slot although {len(self._running)} are busy")
         self._count_cached(updates)
-        self.counters.steps += 1
-        self.counters.busy_slot_steps += len(updates)
+        n_busy = sum(not self._waits(update) for update in updates)
+        self.counters.steps += n_busy > 0
+        self.counters.busy_slot_steps += n_busy
         self.throughput.add(start, self._counts(updates), self.n_running, self.n_waiting)
-        wake([waiter for update in updates for waiter in self._deliver(update)])
+        wake(waiter for update in updates for waiter in self._deliver(update))
+
+    def _waits(self, update: StepUpdate) -> bool:
+        """Whether the step had no row of the slot, because a medium of its prompt is not encoded yet."""
+        return update.state == SlotState.READING and update.n_past == self._running[update.slot].n_held
 
     def _count_cached(self, updates: Sequence[StepUpdate]) -> None:
         """Count what requests have from the cache, before they have read: also a prefix that another slot had yet to
@@ -316,7 +333,7 @@ class Scheduler:
 
     def _deliver(self, update: StepUpdate) -> Iterator[Waiter | None]:
         """Hand one slot's part of a step to its generation. Yields whom to wake once all slots have theirs."""
-        running = self._running[update.slot]
+        running, waits = self._running[update.slot], self._waits(update)
         running.n_held = update.n_past
         running.generation.prompt_probs += update.probs[: update.n_prompt_probs]
         if update.state == SlotState.REFUSED:
@@ -325,7 +342,7 @@ class Scheduler:
             if not self._closing:  # else close() interrupted the pass, and _end() tells the consumers
                 yield self._fail(update.slot, ComputeError(update.error or "the forward pass failed"))
         else:
-            if running.generation.request.progress and running.n_passes == 0:
+            if running.generation.request.progress and running.n_passes == 0 and not waits:
                 yield running.generation.add(running.progress())
             if update.state != SlotState.READING:
                 yield from self._deliver_chunk(running, update)
@@ -349,10 +366,10 @@ class Scheduler:
         return self._vacate(slot).generation.fail(error)
 
     def _finish(self, slot: int, reason: FinishReason, *, truncated: bool = False) -> Waiter | None:
-        stats = self.native.slot_stats(slot)
-        running = self._vacate(slot)
+        running, stats = self._running[slot], self.native.slot_stats(slot)
         timings = running.timings(stats)
         self.counters.add(stats, timings, running.started - running.generation.created)
+        self._vacate(slot)
         waiter = running.generation.finish(
             reason, timings, stopped_by=running.stopped_by, truncated=truncated, slot_tokens=running.n_held
         )
@@ -375,12 +392,18 @@ class Scheduler:
         slot = self._slot_of(generation)
         if slot is not None:
             self.native.cancel(slot)
-            held = self._running[slot].held_text()
-            wake([generation.add(held) if held.text else None, self._finish(slot, "cancelled")])
+            wake(self._deliver_rest(slot))
         else:
             self._waiting.remove(next(job for job in self._waiting if job.generation is generation))
             self._release(generation)
             wake([generation.finish("cancelled", Timings())])
+
+    def _deliver_rest(self, slot: int) -> Iterator[Waiter | None]:
+        """Hand out what a cancelled generation held back, and its end."""
+        running = self._running[slot]
+        if (held := running.held_text()).text:
+            yield running.generation.add(held)
+        yield self._finish(slot, "cancelled")
 
     def _slot_of(self, generation: Generation) -> int | None:
         return next((slot for slot, running in self._running.items() if running.generation is generation), None)
@@ -400,10 +423,11 @@ class Scheduler:
 
     def _end(self, cause: EngineDeadError) -> None:
         with self._lock:
-            self.ended.set_result(cause)
+            self._cause = cause
             generations, self._generations = self._generations, set()
             futures, self._futures = self._futures, set()
             self._running.clear()
+        self.ended.set_result(cause)  # without the lock: its callbacks may use this scheduler
         for future in futures:
             if future.set_running_or_notify_cancel():
                 future.set_exception(again(cause))

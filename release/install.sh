@@ -56,7 +56,7 @@ main() {
         choose_wheel
     fi
     say_plan
-    if [ "$action" = install ]; then
+    if [ -z "$dry_run" ]; then
         install
     fi
 }
@@ -70,6 +70,7 @@ read_arguments() {
     installer=
     offline=
     action=install
+    dry_run=
     while [ $# -gt 0 ]; do
         case $1 in
             --wheels | --version | --backend | --prefix | --python | --installer)
@@ -86,7 +87,7 @@ read_arguments() {
                 ;;
             --from-source) wheels= ;;
             --offline) offline=yes ;;
-            --dry-run) action=dry-run ;;
+            --dry-run) dry_run=yes ;;
             --uninstall) action=uninstall ;;
             --help | -h)
                 usage
@@ -155,6 +156,10 @@ is_ours() {
 uninstall() {
     if [ ! -f "$home/made-by-install.sh" ]; then
         fail "nothing that this script installed is in $home" "name the --prefix of the installation"
+    fi
+    if [ -n "$dry_run" ]; then
+        say "would remove $home and $link"
+        return
     fi
     if is_ours; then
         rm "$link"
@@ -411,7 +416,7 @@ say_plan() {
         say "wheel      $wheel"
         say "from       $wheels"
     else
-        [ "$action" != install ] || check_compiler
+        [ -n "$dry_run" ] || check_compiler
         say "backend    $backend, compiled here, which takes minutes (no wheels are named: --wheels)"
         say "from       the package index of $installer"
     fi

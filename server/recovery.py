@@ -37,10 +37,12 @@ class Recovery:
     ) -> None:
         self._free, self._load, self._give_up, self._held = free, load, give_up, held
         self.refusal: HTTPError | None = None  # the 503 for requests while the engine is lost
+        self._is_lost = False  # since the last attempt began
         self._running: asyncio.Task[None] | None = None
 
     def begin(self, cause: EngineLostError) -> None:
-        """Begin to recover a lost engine."""
+        """Begin to recover a lost engine, or to recover it again."""
+        self._is_lost = True
         if self.refusal is None:
             self.refusal = HTTPError(
                 503,
@@ -58,7 +60,10 @@ class Recovery:
 
     async def _run(self, held: ExitStack) -> None:
         with held:
-            await self._recover()
+            while self._is_lost:  # perhaps once more, before this task goes on behind the load
+                self._is_lost = False
+                await self._recover()
+            self.refusal = None
 
     async def _recover(self) -> None:
         start = time.monotonic()
@@ -81,6 +86,5 @@ class Recovery:
             except Exception as error:
                 self._give_up(error)
                 return
-            self.refusal = None
             log.info("the model is loaded again, after %.1f s", time.monotonic() - start)
             return

@@ -11,15 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_local.build.bundle import make_bundle
-from dflash_local.build.disk_space import disk_full
+from dflash_local.build.folder_errors import cache_errors
 from dflash_local.build.installation import install, is_installed
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import detect_backend, make_recipe
 from dflash_local.build.upstream import native_source
 from dflash_local.build.wheel import cached_wheel, make_wheel
 from dflash_local.cache_dir import cache_dir
-from dflash_local.disk import is_full
-from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked
 
 
@@ -63,18 +61,6 @@ def build(
                 install(wheel, recipe, log)
                 log.say(f"installed in {log.seconds:.0f} s (log: {log.path})")
     return True
-
-
-@contextmanager
-def cache_errors(cache: Path) -> Iterator[None]:
-    """Turn an OSError about the cache folder into a BuildError."""
-    try:
-        yield
-    except OSError as error:
-        if is_full(error):
-            raise disk_full(cache) from None
-        what = f"{error.filename or cache}: {error.strerror or error}"
-        raise BuildError(what, hint="check the folder's permissions, or set DFLASH_CACHE") from None
 
 
 @contextmanager

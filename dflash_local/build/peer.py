@@ -12,10 +12,13 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from dflash_local.build.cmake import compile_with_cmake
+from dflash_local.build.folder_errors import cache_errors
 from dflash_local.build.installation import installed_stamp
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import ENVIRONMENT, THREAD_FLAGS, Recipe, make_recipe
@@ -82,15 +85,24 @@ def build(recipe: Recipe | None = None) -> Path:
     recipe = recipe or _installed_recipe()
     flags = [*(flag for flag in recipe.flags if flag not in THREAD_FLAGS), *FLAGS]
     identity = json.dumps([recipe.upstream, flags, AMX_HEADER, CMAKE, recipe.compilers, recipe.machine])
-    home = cache_dir() / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    cache = cache_dir()
+    home = cache / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
         with (
-            BuildLog(cache_dir() / "logs" / f"peer-{home.name}.log", sys.stderr) as log,
-            tempfile.TemporaryDirectory(dir=home.parent) as scratch,
+            cache_errors(cache),
+            BuildLog(cache / "logs" / f"peer-{home.name}.log", sys.stderr) as log,
+            _scratch(home.parent) as scratch,
         ):
-            _compile(Path(scratch), flags, log).rename(home)
+            _compile(scratch, flags, log).rename(home)
     return _complete(home)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A new folder in `folder`, which is made; removed at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        yield Path(scratch)
 
 
 def _installed_recipe() -> Recipe:

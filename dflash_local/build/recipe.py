@@ -150,7 +150,7 @@ def make_recipe(
     if sys.platform == "win32":  # elsewhere CMake finds the same ones itself
         named = {language: Path(path).as_posix() for language, path in host.items() if path != MSVC}
         flags += [f"-DCMAKE_{language}_COMPILER={path}" for language, path in named.items()]
-    given = [*shlex.split(os.environ.get("CMAKE_ARGS", "")), *cmake_flags]
+    given = [*_words("CMAKE_ARGS"), *cmake_flags]
     if BACKENDS[backend].compiler:
         compiler = _find_compiler(backend)
         if compiler is None:
@@ -170,9 +170,7 @@ def make_recipe(
             what = f"--cuda-arch '{cuda_arch}' is not a list of architectures"
             raise BuildError(what, hint="use numbers like 86;89 (RTX 30xx and 40xx), or native")
         flags.append(f"-DCMAKE_CUDA_ARCHITECTURES={cuda_arch.replace(',', ';')}")
-    elif (
-        backend == "cuda" and not _has_device("cuda") and not any("CUDA_ARCHITECTURES" in flag for flag in cmake_flags)
-    ):
+    elif backend == "cuda" and not _has_device("cuda") and not any("CUDA_ARCHITECTURES" in flag for flag in given):
         raise BuildError(
             "no NVIDIA GPU is visible here to take the architecture from", hint="name it, for example --cuda-arch 86;89"
         )
@@ -181,6 +179,14 @@ def make_recipe(
         compilers.append(f"{GPUS}{gpus}")
     flags += [f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name)]
     return _describe(source, backend, flags, compilers, machine="" if any_machine else _machine())
+
+
+def _words(variable: str) -> list[str]:
+    """The words of an environment variable, as a shell would read them. Raises BuildError if it could not."""
+    try:
+        return shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise BuildError(f"${variable} cannot be read: {error}", hint="close its quotes") from None
 
 
 def _own_gpus(backend: str) -> str:
@@ -203,7 +209,7 @@ def make_image_recipe(source: Path, backend: str, image: str, cuda_arch: str | N
     flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags, *ANY_MACHINE_FLAGS]
     if cuda_arch is not None:
         flags.append(f"-DCMAKE_CUDA_ARCHITECTURES={cuda_arch}")
-    flags += shlex.split(os.environ.get("CMAKE_ARGS", ""))
+    flags += _words("CMAKE_ARGS")
     return _describe(source, backend, flags, [f"image {image}"], machine="")
 
 
@@ -225,7 +231,7 @@ def _host_compiler(language: str, backend: str) -> str:
     variable, names = {"C": ("CC", ("cc", "gcc", "clang")), "CXX": ("CXX", ("c++", "g++", "clang++"))}[language]
     if sys.platform == "win32":
         return _windows_compiler(os.environ.get(variable), names[1:], backend)
-    override = shlex.split(os.environ.get(variable, ""))
+    override = _words(variable)
     if found := next((path for name in (override[-1:] or names) if (path := shutil.which(name))), None):
         return found
     tried = f"{variable}={override[-1]}" if override else ", ".join(names)

@@ -9,6 +9,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+from dflash_local.build.folder_errors import cache_errors, folder_errors
 from dflash_local.build.installation import STAMP
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import Recipe, native_files
@@ -81,7 +82,10 @@ def write_tree(tree: Path) -> None:
         raise BuildError(f"{tree} exists already", hint="name a folder that does not exist")
     patches = native_source() / "patches"
     upstream = Upstream.read(patches / "UPSTREAM")
-    with BuildLog(cache_dir() / "logs" / "tree.log") as log:
-        upstream.unpack(upstream.fetch(log), tree.absolute())
-        names = apply_patches(patches, tree)
+    cache = cache_dir()
+    with cache_errors(cache), BuildLog(cache / "logs" / "tree.log") as log:
+        archive = upstream.fetch(log)
+        with folder_errors(tree, "name a folder that can be written: --tree DIR"):
+            upstream.unpack(archive, tree.absolute())
+            names = apply_patches(patches, tree)
         log.say(f"{tree}: {upstream.package} {upstream.version} with {len(names)} patches")

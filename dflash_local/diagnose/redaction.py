@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from dflash_local.errors import DFlashError
+from dflash_local.home_dir import home_dir
+
 GONE = "<removed>"
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|PWD|KEY|CREDENTIAL|AUTH|COOKIE|SESSION|SIGNATURE", re.IGNORECASE)
 _SAID = re.compile(r"PROMPT|TEMPLATE|KWARGS")  # texts for a model
@@ -76,7 +79,9 @@ class Redaction:
                 yield value
 
     def _home_paths(self, home: Path | None) -> Iterator[str]:
-        for path in (home or Path.home(), (home or Path.home()).resolve()):
+        with suppress(DFlashError):  # a user without a home has no path to hide
+            home = home or home_dir()
+        for path in (home, home.resolve()) if home else ():
             if len(path.parts) > 1:
                 yield str(path)
                 yield str(path).replace("\\", "\\\\")  # as in JSON, on Windows

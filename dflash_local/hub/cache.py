@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
+from dflash_local.home_dir import home_dir
 from dflash_local.hub.links import hard_link_or_copy
 
 COMMIT = re.compile(r"[0-9a-fA-F]{40}")
@@ -49,7 +50,8 @@ class HubFile:
 
 
 def cache_root() -> Path:
-    """By llama.cpp's order of variables. ~ and $NAME are expanded in huggingface_hub's variables, as it does itself."""
+    """By llama.cpp's order of variables. ~ and $NAME are expanded in huggingface_hub's variables, as it does itself.
+    Raises DFlashError for a user without a home."""
     if own := os.environ.get("LLAMA_CACHE"):
         return Path(own)
     for variable, below in (
@@ -60,7 +62,7 @@ def cache_root() -> Path:
     ):
         if value := os.environ.get(variable):
             return Path(os.path.expandvars(value)).expanduser() / below
-    return Path.home() / ".cache" / "huggingface" / "hub"
+    return home_dir("HF_HOME") / ".cache" / "huggingface" / "hub"
 
 
 def is_repository(name: str) -> bool:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dflash_local.home_dir import home_dir
+
 SETTINGS_BYTES = 1 << 20  # most that is read of a settings file; real ones have a few kilobytes
 
 # Where a system keeps files of its users: a variable ("": none), and the usual place below the home folder.
@@ -49,7 +51,8 @@ class System:
 
     @classmethod
     def here(cls) -> System:
-        return cls(sys.platform, Path.home(), os.environ)
+        """This one. Raises DFlashError for a user without a home."""
+        return cls(sys.platform, home_dir(), os.environ)
 
     def path(self, text: str) -> Path:
         """A path of the table below: {home}, {cache}, {config}, {data} and {local} are the folders above."""
@@ -175,6 +178,7 @@ WEBUI = Program(
         "{home}/text-generation-webui*/user_data/models",
         "{home}/text-generation-webui*/models",
         "{home}/textgen*/user_data/models",
+        "{home}/textgen*/models",
         "{home}/user_data/models",
     ),
     patterns=("*.gguf", "*/*.gguf"),

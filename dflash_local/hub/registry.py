@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.errors import HubError
+from dflash_local.home_dir import home_dir
 
 _OURS = Path(__file__).with_name("registry.json")
 # Additions to a model's name by those who quantize it: bartowski's USER_ in front, -GGUF and the like behind.
@@ -88,8 +89,8 @@ class KnownTarget:
 
 
 def user_file() -> Path:
-    """The user's own list of pairs, in the format of registry.json."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    """The user's own list of pairs, in the format of registry.json. Raises DFlashError for a user without a home."""
+    base = os.environ.get("XDG_CONFIG_HOME") or home_dir("XDG_CONFIG_HOME") / ".config"
     return Path(base).expanduser() / "dflash-local" / "pairs.json"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOptions
@@ -28,9 +29,20 @@ def flags(options: EngineOptions) -> str:
             words += [flag.names[0], ("off", "on")[value] if isinstance(value, bool) else str(value)]
         else:
             words.append(flag.names[0] if value else flag.off_names[0])
-    if options.share_ctx and options.n_slots > 1:
+    if _shares(options):
         words.append("-kvu")
     return shlex.join(words)
+
+
+def kept(options: EngineOptions, typed: Mapping[str, Sequence[str]]) -> list[str]:
+    """The words of typed flags that `flags` does not write; `typed` has them by the names of options."""
+    written = {*_PLACES, "kv_unified"} if _shares(options) else {*_PLACES}
+    return [word for name, words in typed.items() if name not in written for word in words]
+
+
+def _shares(options: EngineOptions) -> bool:
+    """Whether several slots share the context."""
+    return bool(options.share_ctx) and options.n_slots > 1
 
 
 def changes(before: EngineOptions, after: EngineOptions) -> dict[str, Any]:

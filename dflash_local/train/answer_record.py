@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,6 @@ class AnswerRecord:
         self._told = False  # that media are left out
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._size = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
             name = f"answers-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
             self._path = folder / name
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -62,10 +62,8 @@ class AnswerRecord:
             return
         prompt = list(request.prompt_tokens)
         temperature = (request.sampling or SamplingParams()).temperature
-        text = Text(
-            key_of(prompt), 0, prompt, list(completion.tokens), temperature, completion.finish_reason == "stop",
-            self._target,
-        )  # fmt: skip
+        ended = completion.finish_reason == "stop" and completion.stopped_by is None
+        text = Text(key_of(prompt), 0, prompt, list(completion.tokens), temperature, ended, self._target)
         self._writer.submit(self._write, text)
 
     def _tell_of_media(self) -> None:
@@ -74,21 +72,45 @@ class AnswerRecord:
             self._told = True
 
     def _write(self, text: Text) -> None:
-        line = text.to_json().encode() + b"\n"
         if self._full:
             return
-        if self._size + len(line) > self._n_most:
-            self._full = True
-            log.warning("the record in %s is full: later answers are not kept", self._path.parent)
-            return
         try:
-            os.write(self._file, line)
-            self._size += len(line)
+            self._full = not self._append(text.to_json().encode() + b"\n")
         except OSError as error:
             self._full = True
             log.warning("%s cannot be written (%s): later answers are not kept", self._path, error.strerror)
+            return
+        if self._full:
+            log.warning("the record in %s is full: later answers are not kept", self._path.parent)
+
+    def _append(self, line: bytes) -> bool:
+        """Add a whole line, or nothing; False: it was too much. What the folder has is counted afterwards, since other
+        processes write there, too: of two at once, the later one to count sees both lines. Raises OSError."""
+        before = os.fstat(self._file).st_size
+        fits = False
+        try:
+            _write_all(self._file, line)
+            fits = self._others() + before + len(line) <= self._n_most
+        finally:
+            if not fits:
+                os.ftruncate(self._file, before)
+        return fits
+
+    def _others(self) -> int:
+        """Bytes of the folder's other files."""
+        n_bytes = 0
+        for path in self._path.parent.glob("*.jsonl"):
+            with suppress(FileNotFoundError):  # removed in the meantime
+                n_bytes += path.stat().st_size if path != self._path else 0
+        return n_bytes
 
     def close(self) -> None:
         """Write what is left."""
         self._writer.shutdown()
         os.close(self._file)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    """os.write() may write less than it is given, of which a full disk is one reason. Raises OSError."""
+    while data:
+        data = data[os.write(file, data) :]

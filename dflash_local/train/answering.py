@@ -11,7 +11,7 @@ from dflash_local.sampling import SamplingParams
 from dflash_local.train.examples import Example
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace
-from dflash_local.train.written_texts import Text, TextFile, identity, read_texts
+from dflash_local.train.written_texts import Text, TextFile, identity, read_texts, shows_media
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine, Generation
@@ -88,7 +88,7 @@ def _answers(
             example, number, temperature, generation = running.popleft()
             completion = generation.result()
             if not over or len(completion.tokens) >= _LEAST:
-                ended = completion.finish_reason == "stop"
+                ended = completion.finish_reason == "stop" and completion.stopped_by is None
                 yield Text(example.key, number, example.tokens, list(completion.tokens), temperature, ended, target)
     finally:
         for *_, generation in running:
@@ -101,4 +101,8 @@ def _submit(engine: Engine, example: Example, number: int, settings: TrainSettin
     seed = (int(example.key[:8], 16) + 7919 * number + settings.seed) % (1 << 31)
     n_most = min(settings.n_predict, settings.length - len(example.tokens))
     sampling = SamplingParams(temperature=temperature, seed=seed)
-    return temperature, engine.submit(example.tokens_for(engine), sampling, max_tokens=n_most)
+    if "messages" not in example.prompt:
+        return temperature, engine.submit(example.tokens, sampling, max_tokens=n_most)
+    chat = engine.apply_chat(example.prompt)  # its grammar and stop strings are those with which it is measured
+    tokens = None if shows_media(example.tokens) else example.tokens
+    return temperature, engine.submit_chat(chat, sampling, tokens=tokens, max_tokens=n_most)

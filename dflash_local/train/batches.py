@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dflash_local.train.network import Blocks
 from dflash_local.train.shards import TappedText
+from dflash_local.train.step_size import GROUP
 
-GROUP = 32  # anchors of one text in one batch
 # Contexts of a batch end at a multiple of this. torch keeps what it has prepared for products of every shape, which
 # are gigabytes after a few hundred steps of as many lengths.
 _CONTEXT_STEP = 128
@@ -174,8 +174,3 @@ def all_tokens(texts: Sequence[TappedText], *, prompts: bool) -> npt.NDArray[np.
     """The different tokens of the answers, those that can be anchors; also of the `prompts`."""
     parts = [text.tokens if prompts else text.tokens[text.n_prompt :] for text in texts]
     return np.unique(np.concatenate(parts)).astype(np.int64)
-
-
-def part_size(n_texts: int, most: int) -> int:
-    """Texts of each part of a step of `n_texts`: at most so many, and as many in all parts."""
-    return next(size for size in range(min(most, n_texts), 0, -1) if n_texts % size == 0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.requantize import ReducedHead, requantize
+from dflash_local.errors import RequestError
 from dflash_local.train.drafter_file import D2T, DrafterFile
 from dflash_local.vocabulary import first_tokens, ordered
 
@@ -17,6 +19,19 @@ _STEP = 1024
 def may_be_reduced(file: DrafterFile) -> bool:
     """Does the drafter propose all tokens, and does its kind allow fewer?"""
     return D2T not in file.frozen and file.config.kind.needs_all_tokens is None
+
+
+def check_head(n_tokens: int, config: DrafterConfig) -> None:
+    """Raise RequestError if a drafter of this form can have no head of `n_tokens` tokens."""
+    if n_tokens > config.n_vocab:
+        why = f"exceeds the {config.n_vocab} tokens of the target"
+    elif config.n_vocab_draft < config.n_vocab:
+        why = f"is for a whole drafter: this one proposes {config.n_vocab_draft} tokens already"
+    elif config.kind.needs_all_tokens is not None:
+        why = f"is not for a {config.kind.name} drafter, whose {config.kind.needs_all_tokens[0]} needs all tokens"
+    else:
+        return
+    raise RequestError(f"--draft-vocab {n_tokens} {why}", param="--draft-vocab", hint="leave --draft-vocab out")
 
 
 def enough_tokens(counts: Counter[int], n_vocab: int) -> int | None:

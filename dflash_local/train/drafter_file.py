@@ -83,7 +83,7 @@ class DrafterFile:
         keys, stored = read_model(path)
         settings = settings_of(keys, stored, target, path.name)
         config, specs = _understood(settings, target, stored)
-        if strange := sorted(stored.keys() ^ {spec.name for spec in specs}):
+        if strange := sorted((stored.keys() - {FACTORS}) ^ {spec.name for spec in specs}):
             raise ConvertError(f"{path.name}: the tensor {strange[0]!r} is not one that is trained", field=strange[0])
         values = {spec.source: stored[spec.name].numbers() for spec in specs if spec.name not in _FROZEN}
         frozen = {name: tensor for name, tensor in stored.items() if name in _FROZEN}
@@ -142,13 +142,19 @@ class DrafterFile:
                 outputs.append(_output(spec, values[spec.source], chosen.of(spec, "BF16"), ggml))
         write_drafter(path, keys, outputs, None)
 
-    def write_checkpoint(self, folder: Path, values: Values) -> None:
-        """Write the authors' form: config.json and model.safetensors, in bfloat16. Raises ConvertError where that form
-        cannot say what the GGUF does."""
+    def check_checkpoint(self) -> None:
+        """Raise ConvertError where the authors' form cannot say what the GGUF does."""
         if FACTORS in self.frozen:
             raise ConvertError(
-                "a drafter with a table of rotation factors cannot be written as a Hugging Face folder", field=FACTORS
+                "a drafter with a table of rotation factors cannot be written as a Hugging Face folder",
+                field=FACTORS,
+                hint="leave --hf out",
             )
+
+    def write_checkpoint(self, folder: Path, values: Values) -> None:
+        """Write the authors' form: config.json and model.safetensors, in bfloat16. Raises the errors of
+        `check_checkpoint`."""
+        self.check_checkpoint()
         from dflash_local.train.shards import bfloat16
 
         kept = {OPTIONAL[name]: tensor.numbers() for name, tensor in self.frozen.items() if name in OPTIONAL}
@@ -221,6 +227,7 @@ def settings_of(
     for key in (*(f"{ARCH}.{key}" for key in _NEEDED), MASK_TOKEN):
         if key not in keys:
             raise ModelError(f"{name}: the key {key!r} is missing", field=key)
+    _check_rotation(found, name)
     if found["embedding_length"] != target.n_embd:
         raise ModelError(
             f"{name} was trained for a target of width {found['embedding_length']}, {target.path.name} has "
@@ -230,6 +237,18 @@ def settings_of(
         )
     shapes = {tensor.name: tensor.shape for tensor in stored.values()}
     return _settings(found, shapes, target, keys[MASK_TOKEN].data)
+
+
+def _check_rotation(found: Mapping[str, Any], name: str) -> None:
+    """Raise ConvertError if not all of a head rotates, which the authors' config.json cannot say."""
+    head_dim = found.get("attention.key_length", found["embedding_length"] // found["attention.head_count"])
+    n_dims = found.get("rope.dimension_count", head_dim)
+    if n_dims < head_dim:
+        raise ConvertError(
+            f"{name}: a drafter that rotates {n_dims} of a head's {head_dim} dimensions is not trained here",
+            field=f"{ARCH}.rope.dimension_count",
+            hint="if the key was copied from the target by mistake, 'dflash-local convert' takes it out",
+        )
 
 
 def _with_tokens_of(

@@ -10,6 +10,7 @@ from dflash_local.convert.target import Target
 from dflash_local.train.drafter_file import DrafterFile
 from dflash_local.train.initial_file import new_form
 from dflash_local.train.train_settings import TrainSettings
+from dflash_local.train.trained_parts import n_trained
 
 _BYTES = {"f32": 4}  # of a parameter; other types take two, or less
 _ANY_TOKEN = 0  # stands for the mask token, which follows from the texts
@@ -29,9 +30,9 @@ class DrafterSize:
     @property
     def fit_bytes(self) -> int:
         """On disk: two checkpoints, values and the optimizer's two averages in float32, since one stays until the next
-        is whole; and the drafter to go on from, the best one, the one that is measured, and one with a part of the
-        head."""
-        return 2 * 12 * self.n_trained + 4 * self.file_bytes
+        is whole; the drafter to go on from, the best one, the one that is measured, and one with a part of the head;
+        and, twice for the same reason, all values of the best one in float32."""
+        return 2 * 12 * self.n_trained + 4 * self.file_bytes + 2 * 4 * self.n_all
 
     @classmethod
     def of(cls, settings: TrainSettings, target: Target, init: DrafterFile | None) -> DrafterSize:
@@ -44,11 +45,6 @@ class DrafterSize:
         n_all = sum(counts.values())
         fusion = sum(count for name, count in counts.items() if name.startswith("fc"))
         kv = sum(count for name, count in counts.items() if "k_proj" in name or "v_proj" in name)
-        is_plain = init is None or init.kind == "dflash"
-        trained = {"fc": fusion, "heads": config.n_embd if is_plain else n_all - fusion - kv}.get(
-            settings.only or "", n_all
-        )
-        if settings.only == "lora":
-            trained = sum(settings.rank * sum(shape) for shape in shapes.values() if len(shape) == 2)
+        trained = n_trained(shapes, settings.only, settings.rank)
         frozen = 0 if init is None else sum(tensor.n_bytes for tensor in init.frozen.values())
         return cls(config, n_all, fusion + kv, trained, _BYTES.get(settings.outtype, 2) * n_all + frozen)

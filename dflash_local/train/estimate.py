@@ -25,10 +25,10 @@ from dflash_local.train.evaluation import answer_seconds, n_measured
 from dflash_local.train.examples import read_data
 from dflash_local.train.initial_file import initial_file
 from dflash_local.train.shards import Layout
+from dflash_local.train.step_size import GROUP, texts_at_once
 from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TrainSettings
 from dflash_local.words import file_size_text, memory_text
 
-_GROUP = 32  # batches.GROUP, which needs torch
 _ANSWER_PART = 0.55  # of the most tokens that an answer may have, it has on average
 _PROMPT = 40  # tokens of a prompt
 _PASS_SHARE = 0.6  # of the machine's bandwidth and products, a target's pass reaches
@@ -84,16 +84,17 @@ class Load:
     def fit_operations(self, anchors: float) -> float:
         """Products of forward and backward passes: each parameter six times for each row of a block; what reads the
         context once for each of its tokens; the rows of the head four times."""
-        length = self.all_tokens / max(self.answer_tokens, 1) * _GROUP * 4  # of the context of a group
+        length = self.all_tokens / max(self.answer_tokens, 1) * GROUP * 4  # of the context of a group
         blocks = 6.0 * (self.drafter.n_all - self.drafter.n_context) * self.config.block_size
-        context = 6.0 * self.drafter.n_context * length / _GROUP
+        context = 6.0 * self.drafter.n_context * length / GROUP
         head = 4.0 * self.config.n_embd * (self.head_rows + _SAMPLED) * self.config.block_size
         return anchors * (blocks + context + head)
 
-    def fit_memory(self, micro: int) -> int:
-        """Bytes: values, gradients and the optimizer's two averages in float32, rows of embeddings and head in two
-        bytes, and what a batch keeps for its backward pass: logits too, where a kind has heads that read them."""
-        rows = micro * _GROUP * self.config.block_size
+    def fit_memory(self, n_texts: int) -> int:
+        """Bytes with so many texts at once: values, gradients and the optimizer's two averages in float32, rows of
+        embeddings and head in two bytes, and what a batch keeps for its backward pass: logits too, where a kind has
+        heads that read them."""
+        rows = n_texts * GROUP * self.config.block_size
         kept = rows * self.config.n_layer * (14 * self.config.n_embd + 4 * self.config.n_ff) * 3
         has_heads = isinstance(self.config.kind, DFlash2 | DSpark)
         logits = rows * (self.head_rows + _SAMPLED) * 4 * 4 if has_heads else 0
@@ -141,18 +142,19 @@ def load_of(settings: TrainSettings) -> Load:
     )
 
 
-def this_rates() -> Rates:
-    """This machine's, timed for a second; of a GPU, torch's products and a published bandwidth's order."""
+def this_rates(device_name: str) -> tuple[Rates, str]:
+    """This machine's, timed for a second; of a GPU, torch's products and a published bandwidth's order. And the type
+    of the device that --device names, "cpu" without torch. Raises DFlashError if torch does not have it."""
     block = np.ones(64 << 20, np.uint8)
     bandwidth = 2 * block.nbytes / _best(lambda: block.copy())
     products = _numpy_products()
     try:
         import torch
     except ImportError:
-        return Rates(bandwidth, 2 * products, products)
+        return Rates(bandwidth, 2 * products, products), "cpu"
     from dflash_local.train.fitting import bf16_helps, pick_device
 
-    device = pick_device("auto")
+    device = pick_device(device_name)
     dtype = torch.bfloat16 if bf16_helps(device) else torch.float32
     a = torch.ones(1024, 1024, dtype=dtype, device=device)
 
@@ -161,13 +163,13 @@ def this_rates() -> Rates:
 
     torch_products = 2 * 1024**3 / _best(multiply)
     if device.type == "cpu":
-        return Rates(bandwidth, 2 * products, torch_products)
+        return Rates(bandwidth, 2 * products, torch_products), device.type
     b = torch.ones(64 << 20, dtype=torch.uint8, device=device)
 
     def copy() -> None:
         b.clone().sum().item()
 
-    return Rates(3 * b.numel() / _best(copy), torch_products, torch_products)
+    return Rates(3 * b.numel() / _best(copy), torch_products, torch_products), device.type
 
 
 def _numpy_products() -> float:
@@ -187,10 +189,10 @@ def _best(work: object) -> float:
 
 def estimate(settings: TrainSettings) -> Iterator[str]:
     """Lines for a terminal."""
-    load, rates = load_of(settings), this_rates()
+    load = load_of(settings)
+    rates, device = this_rates(settings.device)
     most = 60 * settings.minutes if settings.minutes else math.inf
     load = load.within(ANSWER_SHARE * most, rates, settings.slots)
-    micro = settings.micro or 4
     times = load.seconds(rates, settings.slots, settings.n_epochs)
     others = sum(times.values()) - times["fit"]
     times["fit"] = min(times["fit"], max(most - others, LEAST_FIT * most))
@@ -200,7 +202,7 @@ def estimate(settings: TrainSettings) -> Iterator[str]:
     parent = settings.work.resolve().parent
     free = shutil.disk_usage(next(p for p in (parent, *parent.parents) if p.exists())).free
     yield f"disk: {file_size_text(load.disk)} in {settings.work} ({file_size_text(free)} are free)"
-    memory = memory_text(load.fit_memory(micro))
+    memory = memory_text(load.fit_memory(texts_at_once(settings, device)))
     yield f"memory: answering and tapping as the target needs it ('dflash-local plan'), fitting {memory}"
     for name, seconds in times.items():
         yield f"{name}: {_hours(seconds)}"

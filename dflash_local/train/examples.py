@@ -55,7 +55,7 @@ def read_data(paths: Iterable[Path], work: Path) -> tuple[list[dict[str, Any]], 
         if _is_record(path):
             texts += _without_media(path, read_texts(path))
         else:
-            prompts += map(_without_answer, read_prompts(path))
+            prompts += questions(path)
     return prompts, texts
 
 
@@ -99,6 +99,11 @@ def _without_media(path: Path, texts: Iterable[Text]) -> Iterator[Text]:
         yield text
 
 
+def questions(path: Path) -> list[dict[str, Any]]:
+    """The prompts of a file, without an assistant's last message: the target answers itself. Raises RequestError."""
+    return list(map(_without_answer, read_prompts(path)))
+
+
 def _without_answer(prompt: dict[str, Any]) -> dict[str, Any]:
     messages = prompt.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
@@ -130,16 +135,21 @@ def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int, pa
     return list(examples.values())
 
 
-def recorded_examples(texts: Sequence[Text], n_most: int) -> list[Example]:
-    """The prompts of recorded texts, each once, of at most `n_most` tokens. Raises RequestError if there are none."""
-    if not texts:
+def with_recorded(asked: Sequence[Example], texts: Sequence[Text], n_most: int) -> list[Example]:
+    """`asked`, and the prompts of recorded texts of at most `n_most` tokens; each once. Raises RequestError if there
+    are none."""
+    if not asked and not texts:
         raise RequestError("--data holds no prompts and no recorded answers", param="--data")
-    prompts = {text.key: text.prompt for text in texts if len(text.prompt) <= n_most}
-    if not prompts:
+    found = {
+        text.key: Example(text.key, {"tokens": text.prompt}, text.prompt)
+        for text in texts if len(text.prompt) <= n_most
+    }  # fmt: skip
+    found |= {example.key: example for example in asked}
+    if not found:
         raise RequestError(
             f"no recorded prompt of --data has {n_most} tokens or fewer", param="--data", hint="raise --length"
         )
-    return [Example(key, {"tokens": tokens}, tokens) for key, tokens in prompts.items()]
+    return list(found.values())
 
 
 def check_targets(texts: Sequence[Text], target: str) -> None:
@@ -167,17 +177,21 @@ def _numbered(tokens: Sequence[int]) -> list[int]:
     return [token if token >= 0 else numbers.setdefault(token, -2 - len(numbers)) for token in tokens]
 
 
-def hold_out(examples: Sequence[Example], n: int, known: Sequence[str]) -> tuple[list[Example], list[Example]]:
-    """Examples to learn from, and those to measure on: the `known` ones, else `n`, evenly spread; always fewer than
-    half. Raises RequestError if there is only one."""
+def hold_out(examples: Sequence[Example], n: int, known: Sequence[str]) -> list[Example]:
+    """Examples to measure on: the `known` ones, else `n`, evenly spread; always fewer than half. Raises RequestError
+    if there is only one, or if a known one is missing: measurements with and without it cannot be compared."""
     if len(examples) < 2:
         raise RequestError("one prompt is not enough: some are held out to measure on", param="--data")
     keys = set(known)
-    if not keys & {example.key for example in examples}:
+    if missing := keys - {example.key for example in examples}:
+        raise RequestError(
+            f"{len(missing)} of the {len(keys)} prompts that were held out are not in --data any more",
+            param="--data",
+            hint="give what you gave before (more may be added), or '--restart answer' to begin anew, or another "
+            "folder with --work",
+        )
+    if not keys:
         n = min(n, (len(examples) + 1) // 2 if len(examples) < 4 else len(examples) // 2)
         step = len(examples) / n
         keys = {examples[int(i * step)].key for i in range(n)}
-    return (
-        [example for example in examples if example.key not in keys],
-        [example for example in examples if example.key in keys],
-    )
+    return [example for example in examples if example.key in keys]

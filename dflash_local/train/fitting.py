@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dflash_local.convert.gguf_metadata import StoredGgufTensor
 from dflash_local.errors import DFlashError
-from dflash_local.train.batches import GROUP, EmbeddingTable, Sampler, all_tokens, part_size, token_counts
+from dflash_local.train.batches import EmbeddingTable, Sampler, all_tokens, token_counts
 from dflash_local.train.drafter_file import DrafterFile
 from dflash_local.train.low_rank import add_low_rank
 from dflash_local.train.mtp_file import MtpFile
@@ -27,6 +27,7 @@ from dflash_local.train.mtp_network import MtpNetwork
 from dflash_local.train.network import Network, TrainedNetwork, trained_parameters
 from dflash_local.train.objective import Head, Objective
 from dflash_local.train.shards import TappedText
+from dflash_local.train.step_size import GROUP, texts_at_once, texts_of_step
 from dflash_local.train.token_rows import embedding_rows, frequent, head_rows, mask_row
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace, whole_file
@@ -124,8 +125,8 @@ class Fit:
         )
         self._objective = Objective(self.network, settings.goal, settings.weights)
         self._head = self._make_head(texts, target)
-        self._n_texts = max(1, round(settings.batch / GROUP))  # of a step, in parts over which gradients are summed
-        self._n_parts = self._n_texts // part_size(self._n_texts, settings.micro or (4 if device.type == "cpu" else 32))
+        self._n_texts = texts_of_step(settings)  # in parts over which gradients are summed
+        self._n_parts = self._n_texts // texts_at_once(settings, device.type)
         self.sampler = self._make_sampler(texts, target)
         self.rate = rate_of(settings, file)
         self.step = self.n_batches = 0

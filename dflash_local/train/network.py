@@ -7,7 +7,6 @@ it is computed as the engine computes it, whatever else is in the batch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from dflash_local.convert.kinds import DFlash2, DSpark
 from dflash_local.train.drafter_file import D2T, DrafterFile
 from dflash_local.train.rotation import Rotation
+from dflash_local.train.trained_parts import is_trained
 
 _TOGETHER = 8  # anchors of a view
 _CONTEXT_STEP = 64  # a view's context ends at a multiple of it: fewer shapes for torch to prepare for
@@ -326,12 +326,7 @@ def draft_places(file: DrafterFile) -> Tensor | None:
 
 
 def trained_parameters(network: TrainedNetwork, only: str | None) -> list[nn.Parameter]:
-    """Freezes what `only` leaves out, and returns the others. "fc": the fusion of the taps; "heads": what a kind adds
-    to a plain drafter, and the last norm."""
-    patterns = {
-        "fc": r"(fc|hidden_norm|pre_fc_norm_\w+)\.",
-        "heads": r"(norm|markov_head|confidence_head|candidate_selector)\.",
-    }
+    """Freezes what `only` leaves out, and returns the others."""
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(only not in patterns or bool(re.match(patterns[only], name)))
+        parameter.requires_grad_(is_trained(name, only))
     return [parameter for parameter in network.parameters() if parameter.requires_grad]

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local import __version__
-from dflash_local.bench import Run, read_prompts
+from dflash_local.bench import Run
 from dflash_local.convert.conversion import convert
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 from dflash_local.convert.target import MASK_TOKEN, Target
-from dflash_local.convert.writer import check_output
 from dflash_local.draft_options import DraftKind
 from dflash_local.engine import Engine
-from dflash_local.errors import DFlashError, RequestError
+from dflash_local.errors import DFlashError
 from dflash_local.train.answering import answer_all
-from dflash_local.train.draft_vocabulary import enough_tokens, may_be_reduced, write_reduced
-from dflash_local.train.drafter_file import DrafterFile, Values, choose_mask_token, spread_taps
+from dflash_local.train.best_values import BestValues
+from dflash_local.train.draft_vocabulary import check_head, enough_tokens, may_be_reduced, write_reduced
+from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, spread_taps
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import (
     N_SLOTS,
@@ -44,16 +43,18 @@ from dflash_local.train.examples import (
     Examples,
     check_targets,
     hold_out,
+    questions,
     read_data,
-    recorded_examples,
     tokenized,
+    with_recorded,
 )
 from dflash_local.train.initial_file import initial_file, new_form
 from dflash_local.train.mtp_file import MtpFile, write_merged
+from dflash_local.train.run_checks import check_hf, check_init, check_settings
 from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
 from dflash_local.train.tapping import tap_all, usable
 from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TrainSettings, Watcher
-from dflash_local.train.workspace import Workspace, as_flag_value, whole_file
+from dflash_local.train.workspace import Workspace, whole_file
 from dflash_local.train.written_texts import Text, identity, read_texts
 
 if TYPE_CHECKING:
@@ -92,38 +93,14 @@ def train(settings: TrainSettings, watcher: Watcher, restart: str | None = None)
         ModelError, ConvertError: a model is damaged or unsupported, or the drafter to go on from is not trained here.
         DFlashError: torch is missing, or the disk is full; what is done so far is kept.
     """
-    _check(settings)
+    check_settings(settings)
     workspace = Workspace(settings.work)
     with workspace.opened():
+        if settings.hf:
+            check_hf(settings.hf, workspace.state.get("hf"))
         if restart:
             workspace.restart(restart)
         return _Run(settings, workspace, watcher).run()
-
-
-def _check(settings: TrainSettings) -> None:
-    """What can be said before anything is read or loaded."""
-    # Threads of torch that wait for each other spin for a millisecond by default, which costs most of the time where
-    # something else needs a core. Read when it is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise DFlashError(
-            "training needs torch", hint="pip install 'dflash-local[train]', or torch alone as its site says"
-        ) from None
-    output = settings.output
-    if output.is_dir() or not output.parent.is_dir():
-        raise RequestError(f"cannot write {output}: not a file in an existing folder", param="-o")
-    for path, what in ((settings.model, "the target"), (settings.init, "the drafter to go on from")):
-        if path and output.resolve() == path.resolve():
-            raise RequestError(f"{output} is {what}", param="-o", hint="give another file name to -o")
-    for path in settings.checks:
-        read_prompts(path)
-    if settings.merge is not None:
-        check_output(settings.merge, (settings.model, output))
-    if settings.hf and settings.hf.exists() and any(settings.hf.iterdir()):
-        raise RequestError(f"{settings.hf} is not empty", param="--hf", hint="name a new folder")
-    find_outtype(settings.outtype, settings.fc_type)
 
 
 @dataclass
@@ -139,7 +116,9 @@ class _Run:
         s = self.settings
         self.target = Target.read(s.model)
         self.init = initial_file(s, self.target, self.workspace.folder)
-        self._check_init()
+        check_init(s, self.init)
+        if s.draft_vocab:
+            check_head(s.draft_vocab, self._size.config)
         if self.init and self.init.n_ff_before:
             n_ff, before = self.init.config.n_ff, self.init.n_ff_before
             self.watcher.note(f"each feed-forward part of {s.init} keeps {n_ff} of its {before} units")
@@ -148,27 +127,6 @@ class _Run:
         texts, shards = self._tap()
         with torch.enable_grad():  # whoever calls may have turned gradients off
             return self._fit(texts, shards)
-
-    # ---- settings that depend on the drafter to go on from ----
-
-    def _check_init(self) -> None:
-        if self.init is None or isinstance(self.init, MtpFile):
-            return
-        config, s = self.init.config, self.settings
-        known: dict[str, tuple[Any, Any]] = {
-            "--kind": (s.kind, self.init.kind),
-            "--layers": (s.layers, config.n_layer),
-            "--block": (s.block, config.block_size),
-            "--feed-forward": (s.feed_forward, config.n_ff),
-            "--taps": (s.taps, tuple(layer - 1 for layer in config.taps)),
-        }
-        for name, (asked, has) in known.items():
-            if asked is not None and asked != has:
-                raise RequestError(
-                    f"{name} {as_flag_value(asked)} disagrees with {s.init}, which has {as_flag_value(has)}",
-                    param=name,
-                    hint=f"leave {name} out, or --init for a new drafter",
-                )
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -191,12 +149,14 @@ class _Run:
         prompts, recorded = read_data(s.data, s.work)
         check_targets(recorded, identity(s.model))
         self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
-        drafter = self._init_gguf() if s.slots < _MANY_SLOTS else None
+        drafter = self._init_gguf if s.slots < _MANY_SLOTS else None
         with self._engine(drafter, n_slots=s.slots, length=s.length, warmup=True) as engine:
-            found = self._examples(engine, prompts) if prompts else recorded_examples(recorded, self._longest_prompt)
-            learned, held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
-            learned = learned if prompts else []  # what is recorded is answered
-            workspace.state["held_out"] = [example.key for example in held_out]
+            asked = self._examples(engine, prompts) if prompts else []
+            found = with_recorded(asked, recorded, self._longest_prompt)
+            held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
+            keys = [example.key for example in held_out]
+            learned = [example for example in asked if example.key not in keys]  # what is recorded is answered
+            workspace.state["held_out"] = keys
             workspace.save()
             deadline = None
             if s.minutes:
@@ -211,18 +171,18 @@ class _Run:
 
     def _tokens_on_disk(self) -> int:
         """Those whose hidden states have room, with what is there already and what the fit will need."""
-        return (self.workspace.room() + self.workspace.stored() - self._fit_bytes) // self._layout.token_bytes
+        return (self.workspace.room() + self.workspace.stored() - self._size.fit_bytes) // self._layout.token_bytes
 
     def _need_disk(self) -> None:
         """Raises DFlashError unless there is room for anything at all."""
         n_first = 2 * self.settings.slots * self.settings.length  # tokens
         self.workspace.need(
-            n_first * self._layout.token_bytes + self._fit_bytes, "storing the first hidden states, and the fit,"
+            n_first * self._layout.token_bytes + self._size.fit_bytes, "storing the first hidden states, and the fit,"
         )
 
     @cached_property
-    def _fit_bytes(self) -> int:
-        return DrafterSize.of(self.settings, self.target, self.init).fit_bytes
+    def _size(self) -> DrafterSize:
+        return DrafterSize.of(self.settings, self.target, self.init)
 
     @property
     def _layout(self) -> Layout:
@@ -288,11 +248,13 @@ class _Run:
             self.before_now += fit.seconds
             self.watcher.note(f"the fit goes on after {fit.step} steps")
         state = workspace.state
-        state.setdefault("evaluations", [])
+        is_other = self._forget_others(state)
         if not state["evaluations"]:
             state["checks"] = {}
             with workspace.timed("measure"), fit.parked():
                 self._measure_init(state)
+        if is_other:
+            self._measure_best(fit)
         run_fit(fit, workspace, s, self._fit_seconds, self.watcher, self._evaluate)
         if not workspace.best.exists() or fit.step > workspace.last_evaluated:
             self._evaluate(fit, 1.0)
@@ -318,7 +280,7 @@ class _Run:
     # ---- measuring ----
 
     def _measure_init(self, state: dict[str, Any]) -> None:
-        drafter = self._init_gguf()
+        drafter = self._init_gguf
         if drafter is None:
             return
         held_out, budget = self.examples.held_out, self.settings.budget
@@ -333,7 +295,7 @@ class _Run:
 
     def _check_al(self, drafter: Path, path: Path) -> float:
         with self._measuring_engine(drafter, warmup=False) as engine:
-            prompts = tokenized(engine, read_prompts(path), self.settings.length, "--check")
+            prompts = tokenized(engine, questions(path), self.settings.length, "--check")
             runs = measure_alone(engine, prompts, self.settings.budget)
         self._count_measured(len(runs))
         return acceptance_length(runs)
@@ -353,29 +315,52 @@ class _Run:
     def _measuring_engine(self, drafter: Path, *, warmup: bool) -> Engine:
         return self._engine(drafter, n_slots=N_SLOTS, length=self.settings.length + N_TOKENS, warmup=warmup)
 
+    def _forget_others(self, state: dict[str, Any]) -> bool:
+        """Forget what was measured with another --budget, or of files of other types. Was there anything?"""
+        now = {name: getattr(self.settings, name) for name in ("budget", "outtype", "fc_type")}
+        before, evaluations = state.get("measured_as", now), state.setdefault("evaluations", [])
+        state["measured_as"] = now
+        if before == now:
+            return False
+        has_init = before["budget"] == now["budget"]  # the drafter to go on from is measured as it is
+        state["evaluations"] = [e for e in evaluations if has_init and e["step"] == 0]
+        return True
+
+    def _measure_best(self, fit: Fit) -> None:
+        """Write and measure the best drafter anew."""
+        kept = self._best_values()
+        if kept is None:
+            self.workspace.best.unlink(missing_ok=True)  # the fit's last drafter takes its place
+        else:
+            self._measure(fit, kept)
+
     def _evaluate(self, fit: Fit, share: float) -> None:
         """Measure the drafter as it is, and keep it if none was better."""
-        s, workspace, state = self.settings, self.workspace, self.workspace.state
-        begin = time.monotonic()
-        candidate = workspace.folder / "candidate.gguf"
         values = {name: value.numpy() for name, value in fit.network.numbers().items()}
-        self._write(candidate, fit, values, None)
+        self._measure(fit, BestValues(values, self._history(fit), share))
+
+    def _measure(self, fit: Fit, found: BestValues) -> None:
+        workspace, begin = self.workspace, time.monotonic()
+        candidate, n_steps = workspace.folder / "candidate.gguf", found.history["steps"]
+        self._write(candidate, fit.file, found)
         with fit.parked():
             runs = self._alone(candidate, self.examples.held_out)
-        evaluation = Evaluation.of(runs, share, fit.step, self._minutes())
-        best = max((e["al"] for e in self._own_evaluations()), default=0.0)
+        evaluation = Evaluation.of(runs, found.share, n_steps, self._minutes())
+        best = max((e["al"] for e in self._own_evaluations()), default=-1.0)
         if evaluation.al > best or not workspace.best.exists():
-            self._write(workspace.best, fit, values, evaluation)
-            if s.hf:
-                fit.file.write_checkpoint(workspace.folder / "best-hf", values)
+            reached = {"nodes": self.settings.budget, "acceptance_length": round(evaluation.al, 3)}
+            kept = replace(found, history={**found.history, **reached})
+            kept.write(workspace.best_values)
+            self._write(workspace.best, fit.file, kept)
         candidate.unlink()
-        state["evaluations"].append(evaluation.to_json())
+        workspace.state["evaluations"].append(evaluation.to_json())
         workspace.add_seconds("measure", time.monotonic() - begin)
-        self.watcher.note(f"AL on held-out prompts after {fit.step} steps: {evaluation.al:.2f}")
+        self.watcher.note(f"AL on held-out prompts after {n_steps} steps: {evaluation.al:.2f}")
 
-    def _write(self, path: Path, fit: Fit, values: Values, evaluation: Evaluation | None) -> None:
-        s, history = self.settings, self._history(fit, evaluation)
-        fit.file.write(path, values, s.outtype, history, _quantizer(s.outtype, s.fc_type), fc_type=s.fc_type)
+    def _write(self, path: Path, file: DrafterFile, found: BestValues) -> None:
+        s = self.settings
+        ggml = _quantizer(s.outtype, s.fc_type)
+        file.write(path, found.values, s.outtype, found.history, ggml, fc_type=s.fc_type)
 
     def _fit_seconds(self) -> float | None:
         """What the whole run's minutes leave for the fit; None: there is no such bound."""
@@ -415,7 +400,7 @@ class _Run:
 
     # ---- the result ----
 
-    def _history(self, fit: Fit, evaluation: Evaluation | None) -> dict[str, Any]:
+    def _history(self, fit: Fit) -> dict[str, Any]:
         s = self.settings
         return {
             "dflash_local": __version__,
@@ -435,7 +420,7 @@ class _Run:
             "anchors": fit.n_anchors,
             "seconds": {n: round(v) for n, v in (*self.workspace.state["seconds"].items(), ("fit", fit.seconds))},
             "nodes": s.budget,
-            "acceptance_length": None if evaluation is None else round(evaluation.al, 3),
+            "acceptance_length": None,  # not measured yet
         }
 
     def _finish(self, fit: Fit, file: DrafterFile) -> Result:
@@ -453,7 +438,12 @@ class _Run:
         if s.merge:
             write_merged(s.model, chosen, s.merge)
         if s.hf:
-            shutil.copytree(workspace.folder / "best-hf", s.hf, dirs_exist_ok=True)
+            state["hf"] = str(s.hf.resolve())
+            workspace.save()  # before it is there, so that it is known after a kill, too
+            kept = self._best_values()
+            # In a folder of an earlier version there is the GGUF alone.
+            best = DrafterFile.read(workspace.best, self.target, workspace.folder) if kept is None else kept
+            file.write_checkpoint(s.hf, best.values)
         return Result(
             output=s.output,
             evaluations=[Evaluation(**{**e, "depths": tuple(e["depths"])}) for e in state["evaluations"]],
@@ -461,9 +451,12 @@ class _Run:
             after=served,
             checks={_check_name(path, s.checks): tuple(state["checks"][str(path.resolve())]) for path in s.checks},
             course=vars(fit.course),
-            history=self._history(fit, None),
+            history=self._history(fit),
             seconds={**state["seconds"], "fit": fit.seconds},
         )
+
+    def _best_values(self) -> BestValues | None:
+        return BestValues.read(self.workspace.best_values, self.workspace.best)
 
     def _choose_head(self, file: DrafterFile, counts: Counter[int]) -> tuple[Path, Served]:
         """The best drafter, with all tokens or the frequent ones of the answers: as is asked for, or as is faster."""
@@ -498,8 +491,9 @@ class _Run:
             draft_kind=kind, **s.engine,
         )  # fmt: skip
 
+    @cached_property
     def _init_gguf(self) -> Path | None:
-        """The drafter to go on from, as the engine loads it."""
+        """The drafter to go on from, as the engine loads it; written anew, since --init may name another one now."""
         init = self.settings.init
         if isinstance(self.init, MtpFile):
             path = self.workspace.folder / "init-mtp.gguf"
@@ -508,8 +502,7 @@ class _Run:
         if init is None or not init.is_dir():
             return init
         path = self.workspace.folder / "init-f16.gguf"
-        if not path.exists():
-            convert(init, self.target.path, path)
+        convert(init, self.target.path, path)
         return path
 
 

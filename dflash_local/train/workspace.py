@@ -53,6 +53,11 @@ class Workspace:
         """The drafter of the best evaluation."""
         return self.folder / "best.gguf"
 
+    @property
+    def best_values(self) -> Path:
+        """Its values (BestValues)."""
+        return self.folder / "best.safetensors"
+
     @contextmanager
     def opened(self) -> Iterator[None]:
         """The folder for this process alone.
@@ -78,6 +83,7 @@ class Workspace:
                     param="--work",
                     hint="name a new folder with --work",
                 )
+            self.save()  # first of all, so that the folder is known for what it is
             return
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
@@ -113,7 +119,7 @@ class Workspace:
             self.save()
             return
         for name in [name for name in {**settings, **before} if name not in _DROPPED]:
-            if before.get(name) != settings.get(name):
+            if not _agree(before.get(name), settings.get(name)):
                 raise RequestError(
                     f"{self.folder} was begun with {flag(name)} {as_flag_value(before.get(name))}, and now it is "
                     f"{as_flag_value(settings.get(name))}",
@@ -121,6 +127,7 @@ class Workspace:
                     hint=f"give the same again, or '--restart {stage}' to do this stage and those after it anew, or "
                     "another folder with --work",
                 )
+        self.state["stages"][stage] = {**before, **settings}
 
     def restart(self, stage: str) -> None:
         """Forget a stage and those after it."""
@@ -134,7 +141,7 @@ class Workspace:
                     path.unlink(missing_ok=True)
         if stage == "answer":
             self.state.pop("held_out", None)
-        for name in ("evaluations", "before", "mask_token", "measured_answers"):
+        for name in ("evaluations", "before", "mask_token", "measured_answers", "measured_as"):
             self.state.pop(name, None)
         self.state["seconds"].pop("measure", None)
         self.save()
@@ -143,7 +150,7 @@ class Workspace:
         return {
             "answer": (self.answers,),
             "tap": (self.taps,),
-            "fit": (self.checkpoint, self.best),
+            "fit": (self.checkpoint, self.best, self.best_values, *self.folder.glob("init*.gguf")),
         }[stage]
 
     @contextmanager
@@ -225,6 +232,11 @@ def _raise_busy(folder: Path) -> None:
     raise RequestError(
         f"another training run uses {folder}", param="--work", hint="wait for it, or name another folder with --work"
     )
+
+
+def _agree(before: Any, now: Any) -> bool:
+    """Is a setting the same? Of a folder, earlier versions kept the name alone."""
+    return before == now or (isinstance(before, str) and isinstance(now, str) and now.rpartition(" (")[0] == before)
 
 
 def as_flag_value(value: Any) -> str:

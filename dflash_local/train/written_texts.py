@@ -45,16 +45,22 @@ class Text:
 
 
 def identity(model: Path) -> str:
-    """A model's name and a few of its bytes, which tell it from another of that name."""
-    if model.is_dir():
-        return model.name
-    size = model.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with model.open("rb") as file:
-        for at in (0, size // 2, max(size - (1 << 16), 0)):
-            file.seek(at)
-            digest.update(file.read(1 << 16))
+    """A model's name and a few of its bytes, which tell it from another of that name. A Hugging Face folder's are those
+    of its config.json and its weights."""
+    digest = hashlib.sha256()
+    for path in _weights(model) if model.is_dir() else [model]:
+        size = path.stat().st_size
+        digest.update(str(size).encode())
+        with path.open("rb") as file:
+            for at in (0, size // 2, max(size - (1 << 16), 0)):
+                file.seek(at)
+                digest.update(file.read(1 << 16))
     return f"{model.name} ({digest.hexdigest()[:12]})"
+
+
+def _weights(folder: Path) -> list[Path]:
+    found = (path for pattern in ("config.json", "*.safetensors", "*.bin", "*.pt") for path in folder.glob(pattern))
+    return sorted(path for path in found if path.is_file())
 
 
 def shows_media(tokens: Sequence[int]) -> bool:

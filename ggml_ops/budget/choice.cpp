@@ -224,8 +224,8 @@ const length_choice & drafter_turns::choose(const std::vector<length_choice> & b
     make_current(top->drafter);
     const length_choice * trial  = due(best);
     const length_choice & chosen = trial ? *trial : *top;
-    for (const length_choice & c : best) {
-        turns_[c.drafter].n_since = &c == &chosen ? 0 : turns_[c.drafter].n_since + 1;
+    for (auto & [drafter, t] : turns_) {
+        t.n_since = drafter == chosen.drafter ? 0 : t.n_since + 1;
     }
     return chosen;
 }
@@ -234,6 +234,40 @@ void drafter_turns::new_text() {
     for (auto & [drafter, t] : turns_) {
         t.wait = std::min(t.wait, 2 * MIN_WAIT);
     }
+}
+
+// ---- drafter_rests ----
+
+void drafter_rests::fail(int32_t drafter) {
+    rest & r = rests_[drafter];
+    r.length = std::clamp(2 * r.length, MIN_REST, MAX_REST);
+    r.n_left = r.length;
+}
+
+void drafter_rests::drafted(int32_t drafter) {
+    rests_.erase(drafter);
+    for (auto & [other, r] : rests_) {
+        r.n_left = std::max(0, r.n_left - 1);
+    }
+}
+
+int32_t drafter_rests::n_left(int32_t drafter) const {
+    const auto found = rests_.find(drafter);
+    return found == rests_.end() ? 0 : found->second.n_left;
+}
+
+std::vector<int32_t> drafter_rests::ready(const std::vector<int32_t> & drafters) const {
+    int32_t shortest = MAX_REST;
+    for (const int32_t drafter : drafters) {
+        shortest = std::min(shortest, n_left(drafter));
+    }
+    std::vector<int32_t> chosen;
+    for (const int32_t drafter : drafters) {
+        if (n_left(drafter) == shortest) {
+            chosen.push_back(drafter);
+        }
+    }
+    return chosen;
 }
 
 // ---- draft_switch ----
@@ -258,13 +292,19 @@ void draft_switch::observe(int32_t n_slots, double accepted, double expected, do
     recent_ms_            = SHORT * recent_ms_ + ms;
     loss_                 = std::max(0.0, loss_ + (plain_rate * ms - tokens) / n_slots);
     if (loss_ > LIMIT) {
-        loss_    = LIMIT;
-        backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
-        rest_    = backoff_;
+        loss_ = LIMIT;
+        rest();
     } else if (loss_ < 0.5 * LIMIT) {
         backoff_ = 0;
     }
 }
+
+void draft_switch::rest() {
+    backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
+    rest_    = backoff_;
+}
+
+void draft_switch::fail() { rest(); }
 
 void draft_switch::new_text(int32_t n_others) {
     if (n_others > 0) {

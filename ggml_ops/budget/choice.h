@@ -78,7 +78,8 @@ length_choice best_length(const std::vector<const value_profile *> & slots, cons
 // passages are easier than others, for all drafters alike, so a rate is only compared with that of the step before.
 class drafter_turns {
   public:
-    // best: of each drafter that may draft, in order of preference. At least one.
+    // best: of each drafter that may draft, in order of preference. At least one. A step that may turn out to have no
+    // drafts is chosen for on a copy, which is kept if there are some.
     const length_choice & choose(const std::vector<length_choice> & best);
     void                  new_text();   // a new answer begins: compare them again soon
 
@@ -100,6 +101,25 @@ class drafter_turns {
     int32_t                 current_ = -1;
 };
 
+// Leaves out drafters that failed while another one may draft, for a growing number of steps that others draft.
+class drafter_rests {
+  public:
+    void fail(int32_t drafter);
+    void drafted(int32_t drafter);
+    // Those with the shortest rest, in the same order. drafters: at least one.
+    std::vector<int32_t> ready(const std::vector<int32_t> & drafters) const;
+
+  private:
+    static constexpr int32_t MIN_REST = 16, MAX_REST = 512;
+    struct rest {
+        int32_t n_left = 0, length = 0;   // steps to come; of the last rest
+    };
+
+    int32_t n_left(int32_t drafter) const;
+
+    std::map<int32_t, rest> rests_;   // by drafter, of those that failed last
+};
+
 // Whether to draft at all. It keeps account of what drafts lose: the tokens that plain decoding would have written in
 // the time of a step with drafts, less those that came. Gains make up for losses, but are not saved up for later ones
 // (a one-sided CUSUM: Page, "Continuous inspection schemes", Biometrika 1954). Where the loss reaches a limit, drafts
@@ -111,6 +131,7 @@ class draft_switch {
     // Records a step with drafts: number of slots, accepted draft tokens, the number that their values predicted, the
     // step's cost, and tokens per ms of plain decoding.
     void observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate);
+    void fail();   // the drafter's pass failed: drafts rest, as where the loss reaches the limit
     // A new answer begins: it tries at once, or soon if n_others write meanwhile, whom that would cost as much.
     void new_text(int32_t n_others = 0);
     bool resting() const { return rest_ > 0; }
@@ -123,6 +144,7 @@ class draft_switch {
     static constexpr double  CREDIT = 1;   // of them, that a new answer may lose before drafts rest again
     static constexpr double  LONG = 0.98, SHORT = 0.7, PRIOR = 12;
     double                   bias() const { return (PRIOR + accepted_) / (PRIOR + expected_); }
+    void                     rest();
 
     double  accepted_ = 0, expected_ = 0;         // draft tokens, slowly decaying sums
     double  recent_tokens_ = 0, recent_ms_ = 0;   // quickly decaying sums

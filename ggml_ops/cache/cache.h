@@ -103,6 +103,7 @@ class cache {
     int32_t reach(const sequence & s) const;
     int32_t own_prefix(const sequence & s, const std::vector<int32_t> & prompt) const;
     int32_t future_prefix(const sequence & s, const std::vector<int32_t> & prompt) const;
+    bool    shares_cells() const;
     source  best_source(const sequence & s, const std::vector<int32_t> & prompt) const;
     int32_t take_over(sequence & s, const std::vector<int32_t> & reusable, bool caches);
     int32_t cut_back(sequence & s, int32_t n);

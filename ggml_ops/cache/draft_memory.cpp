@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 namespace dflash {
 
@@ -40,9 +41,7 @@ bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vec
         // Drafting is an optimization: without it the answer is the same. Start the drafter's context afresh.
         failure_ = e.what();
         for (const part & p : parts) {
-            const int32_t end = taps_.of(p.id).pos + taps_.of(p.id).rows;
-            taps_.clear(p.id, end);
-            drafter_->context().restart(p.id, end);   // it may hold rows that were never computed
+            begin_anew(p.id, taps_.of(p.id).pos + taps_.of(p.id).rows);
         }
         return false;
     }
@@ -86,8 +85,26 @@ void draft_memory::cut(int32_t id, int32_t n_past) {
 }
 
 void draft_memory::share(int32_t from, int32_t to, int32_t n_past) {
-    taps_.copy(from, to);
-    drafter_->context().share(from, to, n_past);
+    try {
+        taps_.copy(from, to);
+        drafter_->context().share(from, to, n_past);
+    } catch (const std::bad_alloc &) {
+        begin_anew(to, n_past);
+    }
+}
+
+void draft_memory::bring_back(int32_t id) {
+    try {
+        drafter_->context().come_back(id);
+    } catch (const std::bad_alloc &) {
+        begin_anew(id, taps_.of(id).pos + taps_.of(id).rows);
+    }
+}
+
+// Where a sequence's text ends its drafter knows nothing of it: its context may hold rows that were never computed.
+void draft_memory::begin_anew(int32_t id, int32_t end) {
+    taps_.clear(id, end);
+    drafter_->context().restart(id, end);
 }
 
 draft_copy draft_memory::copy_of(int32_t id, int32_t n_tokens) const {
@@ -96,8 +113,12 @@ draft_copy draft_memory::copy_of(int32_t id, int32_t n_tokens) const {
 
 // Where the tap store has no room for all taps, the drafter reads some at once.
 void draft_memory::restore(int32_t id, const draft_copy & copy) {
-    drafter_->context().put(id, copy.context);
-    taps_.restore(id, copy.taps, [&] { inject_all(); });
+    try {
+        drafter_->context().put(id, copy.context);
+        taps_.restore(id, copy.taps, [&] { inject_all(); });
+    } catch (const std::bad_alloc &) {
+        begin_anew(id, copy.taps.pos + copy.taps.rows);
+    }
 }
 
 std::string draft_memory::refusal(const draft_copy & copy, int32_t n_tokens) const {

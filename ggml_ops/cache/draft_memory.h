@@ -51,12 +51,14 @@ class draft_memory {
 
     // ---- with the target's memory ----
 
+    // Where the host has no memory for a copy, the drafter begins anew at the text's end: drafts are an optimization.
+
     void forget(int32_t id);
     void cut(int32_t id, int32_t n_past);
     // Lets `to` hold what `from` holds of the first n_past tokens.
     void share(int32_t from, int32_t to, int32_t n_past);
     void set_aside(int32_t id) { drafter_->context().leave(id); }
-    void bring_back(int32_t id) { drafter_->context().come_back(id); }
+    void bring_back(int32_t id);
     // To the host and back; n_tokens: of the text.
     draft_copy copy_of(int32_t id, int32_t n_tokens) const;
     void       restore(int32_t id, const draft_copy & copy);
@@ -64,6 +66,8 @@ class draft_memory {
     std::string refusal(const draft_copy & copy, int32_t n_tokens) const;
 
   private:
+    void begin_anew(int32_t id, int32_t end);
+
     target &                         target_;
     std::unique_ptr<dflash::drafter> drafter_;
     pending_taps                     taps_;

@@ -34,7 +34,8 @@ class host_cache {
     // Keeps it as the newest, in place of entries whose tokens it covers. Makes room first; drops it if there is none.
     void add(conversation && c);
 
-    // The one that gives most of the prompt's beginning, the newest of equals. Valid until the next add() or take().
+    // The one that gives most of the prompt's beginning; of equals the shortest, of these the newest. Valid until the
+    // next add() or take().
     struct match {
         const conversation * entry  = nullptr;   // null: none gives any
         int32_t              n_kept = 0;

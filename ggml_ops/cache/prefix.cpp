@@ -13,8 +13,10 @@ namespace {
 // A prompt waits for another sequence that reads the same beginning if that saves at least this many rows: to read
 // fewer in the same pass costs less than the wait.
 constexpr int32_t MIN_SHARED_READING = 64;
-// A copy from elsewhere must save at least this many rows more than what the sequence holds.
+// What comes from elsewhere must save at least this many rows more than what the sequence holds.
 constexpr int32_t MIN_GAIN = 8;
+// A conversation is copied whole, and meanwhile no slot goes on: so many of its tokens must save a row.
+constexpr int32_t COPIED_PER_ROW = 16;
 
 // Tokens at a prompt's end that the next one may not repeat: the template's own words for the answer's beginning, and
 // what a checkpoint leaves out.
@@ -22,6 +24,9 @@ constexpr int32_t TEMPLATE_TAIL = 32;
 
 // Whether keeping n_kept tokens of a sequence or conversation loses more than half of it.
 template <class T> bool loses_much(const T & from, int32_t n_kept) { return 2 * n_kept < (int32_t) from.tokens.size(); }
+
+// Rows that n tokens from elsewhere save, less what it costs to copy the conversation that they begin.
+int32_t worth(int32_t n, int32_t n_copied) { return n - n_copied / COPIED_PER_ROW; }
 
 }   // namespace
 
@@ -95,16 +100,22 @@ int32_t cache::held_by_running(const std::vector<int32_t> & prompt) const {
     return n;
 }
 
+// Whether one sequence can have another one's cells, so that nothing of the target's memory is copied.
+bool cache::shares_cells() const {
+    return size().has_value() && (!target_memory().recurrent() || target_memory().tapes());
+}
+
 cache::source cache::best_source(const sequence & s, const std::vector<int32_t> & prompt) const {
     source  best = { source::OWN, s.id, own_prefix(s, prompt) };
-    int32_t need = best.n_tokens + MIN_GAIN;
+    int32_t need = best.n_tokens + MIN_GAIN;   // that the next one must be worth
     for (const sequence & other : sequences_) {
         if (other.id == s.id || other.is_aside() || other.follows()) {
             continue;
         }
-        if (const int32_t n = own_prefix(other, prompt); n >= need) {
+        const int32_t n_copied = shares_cells() ? 0 : other.n_past();
+        if (const int32_t n = own_prefix(other, prompt); worth(n, n_copied) >= need) {
             best = { source::OTHER, other.id, n };
-            need = n + 1;
+            need = worth(n, n_copied) + 1;
         }
         if (const int32_t n = other.reading() ? future_prefix(other, prompt) : 0;
             n >= std::max(need, best.n_tokens + MIN_SHARED_READING)) {
@@ -112,8 +123,9 @@ cache::source cache::best_source(const sequence & s, const std::vector<int32_t> 
             need = n + 1;
         }
     }
-    const host_cache::match match = host_.find(prompt);
-    if (match.n_kept >= need && has_cells((int32_t) match.entry->tokens.size())) {
+    const host_cache::match match    = host_.find(prompt);
+    const int32_t           n_copied = match.entry ? (int32_t) match.entry->tokens.size() : 0;
+    if (worth(match.n_kept, n_copied) >= need && has_cells(n_copied)) {
         best = { source::HOST, -1, match.n_kept, match.entry };
     }
     return best;

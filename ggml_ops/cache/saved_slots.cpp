@@ -96,7 +96,8 @@ dflash_slot_file cache::load(int32_t id, const std::string & path) {
     if (s.caches && !before.state.empty() && !host_.holds(before.tokens)) {
         host_.add(std::move(before));
     }
-    s.caches = true;
+    s.caches    = true;
+    s.t_used_us = llama_time_us();
     return { n, file.bytes };
 }
 

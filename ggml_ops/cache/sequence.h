@@ -49,7 +49,7 @@ struct sequence {
     bool                         caches         = true;      // later requests may have what this one leaves
     int32_t                      save_at        = 0;   // make a checkpoint when so much of the prompt is read, 0: never
     leading_sequence             leader;               // reads the beginning of this prompt for its own request
-    int64_t                      t_used_us = 0;        // when the last request ended
+    int64_t                      t_used_us = 0;        // when the last request ended, or a file was put back
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t position() const { return media.position(n_past()); }   // of the next token

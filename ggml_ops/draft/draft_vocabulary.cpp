@@ -12,6 +12,8 @@ int32_t draft_vocabulary::enough(int32_t n_vocab) {
 
 draft_vocabulary::draft_vocabulary(int32_t n_vocab, int32_t n_tokens, std::vector<int32_t> always) :
     always_(std::move(always)), holds_(n_vocab), counts_(n_vocab), n_tokens_(n_tokens) {
+    const auto is_outside = [&](int32_t token) { return token < 0 || token >= n_vocab; };
+    always_.erase(std::remove_if(always_.begin(), always_.end(), is_outside), always_.end());
     choose();
 }
 

@@ -16,8 +16,9 @@ class draft_vocabulary {
     // Of n_vocab tokens: how many are enough, 0: all, since fewer would save little.
     static int32_t enough(int32_t n_vocab);
 
-    // n_tokens: how many may be proposed, at most n_vocab. always: tokens that are never left out, at most n_tokens.
-    // Before any text is known, low ids fill up: tokenizers find frequent tokens first.
+    // n_tokens: how many may be proposed, at most n_vocab. always: tokens that are never left out, at most n_tokens, as
+    // far as they are in the vocabulary: a drafter may know fewer tokens than its target. Before any text is known, low
+    // ids fill up: tokenizers find frequent tokens first.
     draft_vocabulary(int32_t n_vocab, int32_t n_tokens, std::vector<int32_t> always);
 
     const std::vector<int32_t> & tokens() const { return tokens_; }   // rising

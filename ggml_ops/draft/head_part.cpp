@@ -17,7 +17,7 @@ int32_t head_part::size(const whole_head & whole, uint32_t draft_vocab) {
 
 head_part::head_part(const whole_head & whole, int32_t n_tokens, const llama_vocab * vocab) :
     stored_(whole.stored), state_(file_state::of(whole.stored.path)), head_(whole.tensor, n_tokens, whole.beside),
-    vocabulary_(whole.n_tokens, n_tokens, text_ends(vocab, n_tokens)), tokens_(vocabulary_.tokens()) {
+    vocabulary_(whole.n_tokens, n_tokens, text_ends(vocab, whole.n_tokens, n_tokens)), tokens_(vocabulary_.tokens()) {
     if (whole.tensor->data) {   // else a memory plan: only the size is known
         read();
     }

@@ -29,7 +29,8 @@ void prediction::advance(int32_t token) {
         next_ = next_ >= 0 && next_ < size() && ++lost_ <= MAX_LOST ? next_ + 1 : -1;
     }
     if (run_ >= CERTAIN) {
-        meet(std::max(known_, next_ - run_), next_);
+        const int32_t first = next_ - run_;
+        meet(known_ <= next_ ? std::max(known_, first) : first, next_);   // else it went back
         known_ = next_;
         lost_  = 0;
     }

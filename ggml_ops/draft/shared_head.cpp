@@ -5,11 +5,14 @@
 #include "draft/graph.h"
 #include "llama/devices.h"
 
+#include <algorithm>
+
 namespace dflash {
 
-std::vector<int32_t> text_ends(const llama_vocab * vocab, int32_t n) {
+std::vector<int32_t> text_ends(const llama_vocab * vocab, int32_t n_tokens, int32_t n) {
+    const int32_t        n_known = std::min(n_tokens, llama_vocab_n_tokens(vocab));
     std::vector<int32_t> ends;
-    for (llama_token token = 0; token < llama_vocab_n_tokens(vocab) && (int32_t) ends.size() < n; ++token) {
+    for (llama_token token = 0; token < n_known && (int32_t) ends.size() < n; ++token) {
         if (llama_vocab_is_eog(vocab, token)) {
             ends.push_back(token);
         }

@@ -16,8 +16,8 @@
 
 namespace dflash {
 
-// Tokens that end a text or a turn, at most n: a part of a head always has them.
-std::vector<int32_t> text_ends(const llama_vocab * vocab, int32_t n);
+// Tokens that end a text or a turn, at most n, of the first n_tokens: a part of a head always has them.
+std::vector<int32_t> text_ends(const llama_vocab * vocab, int32_t n_tokens, int32_t n);
 
 class shared_head {
   public:

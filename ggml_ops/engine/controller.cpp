@@ -1,6 +1,7 @@
 #include "engine/controller.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace dflash {
@@ -82,6 +83,7 @@ int32_t controller::max_nodes(const slot & s, const step_choice & choice) const 
 
 // ---- whether to draft, and how long a block ----
 
+// Once per step; observe_failure() replaces it.
 void controller::set_reason(dflash::reason why) {
     reason_ = why;
     ++counts_.reasons[why];
@@ -166,17 +168,33 @@ length_choice controller::best_of(int32_t drafter, const drafting_slots & drafti
     return best;
 }
 
-// The drafter and its best length. If no slot leaves this to the controller, the first drafter that may draft. There is
-// one, because block verification is refused where no drafter has a lattice (require_lattice()).
+// Those that may draft, without one that failed if there is another. There is one, because block verification is
+// refused where no drafter has a lattice (require_lattice()).
+std::vector<int32_t> controller::ready_drafters(const std::vector<slot> & slots) const {
+    std::vector<int32_t> drafters;
+    for (int32_t drafter = 0; drafter < (int32_t) drafters_.size(); ++drafter) {
+        if (may_draft(drafter, slots)) {
+            drafters.push_back(drafter);
+        }
+    }
+    return rests_.ready(drafters);
+}
+
+// The drafter and its best length. If no slot leaves this to the controller, the first drafter that is ready.
 length_choice controller::choose_drafter(
     const std::vector<slot> & slots, const drafting_slots & drafting, const step_choice & choice) {
     std::vector<length_choice> best;
-    for (int32_t drafter = 0; drafter < (int32_t) drafters_.size(); ++drafter) {
-        if (may_draft(drafter, slots)) {
-            best.push_back(best_of(drafter, drafting, choice));
-        }
+    for (const int32_t drafter : ready_drafters(slots)) {
+        best.push_back(best_of(drafter, drafting, choice));
     }
-    return drafting.automatic.empty() ? best.front() : turns_[drafting.automatic.front()->request.greedy].choose(best);
+    if (drafting.automatic.empty()) {
+        next_kind_.reset();
+        return best.front();
+    }
+    // Only a step with drafts is somebody's turn (observe_draft()).
+    next_kind_  = (size_t) drafting.automatic.front()->request.greedy;
+    next_turns_ = turns_[*next_kind_];
+    return next_turns_.choose(best);
 }
 
 // What fixed budgets ask for; otherwise the drafter's best length, or 1 where it does not pay.
@@ -371,9 +389,10 @@ void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
 
 // ---- what is learned ----
 
-// What the drafter's part of a tree is worth, for the next choice of a block length.
+// What the drafter's part of a tree is worth, for the next choice of a block length. An empty block is worth nothing.
 void controller::learn_values(slot & s) const {
-    if (s.drafts.block.length <= 1) {
+    const int32_t length = std::max(s.drafts.block.length, s.drafts.n_denoised);
+    if (length <= 1) {
         return;
     }
     std::vector<int32_t> depths;
@@ -386,7 +405,6 @@ void controller::learn_values(slot & s) const {
         }
     }
     const std::vector<int32_t> lengths = block_lengths(limits_.n_draft_max + 1, s.drafts.drafter);
-    const int32_t              length  = std::max(s.drafts.block.length, s.drafts.n_denoised);
     s.learned.drafters[s.drafts.drafter].values.observe(length, lengths, depths, values);
 }
 
@@ -469,20 +487,49 @@ double controller::observe_draft(
     const int32_t n_tokens = n_slots * choice.length;
     ++counts_.lengths[choice.length];
     ++counts_.drafters[choice.drafter];
-    ms                 = costs_.fixed ? draft.at(n_tokens) : ms;
-    const bool injects = n_injected > 2 * n_tokens;   // that is most of the time
+    if (next_kind_) {
+        turns_[*next_kind_] = next_turns_;
+        next_kind_.reset();
+    }
+    rests_.drafted(choice.drafter);
+    failures_[choice.drafter].clear();
+    ms                   = costs_.fixed ? draft.at(n_tokens) : ms;
+    const bool   injects = n_injected > 2 * n_tokens;   // that is most of the time
+    const double usual   = draft.at(n_tokens);
+    usual_draft_ms_      = usual > 0 ? std::min(ms, injects ? usual : 2 * usual) : ms;
     if (last.trees_only && !injects) {
         draft.observe(n_tokens, 0, ms);
     }
-    usual_draft_ms_ = injects && !draft.empty() ? std::min(ms, draft.at(n_tokens)) : ms;
     return ms;
 }
 
-void controller::observe_failure(const std::string & why) {
-    drafter_failure_ = why;
+void controller::observe_failure(const pass_record & next, int32_t drafter, const std::string & why) {
+    failures_[drafter] = why;
+    if (next.choice.length <= 1 || next.choice.drafter != drafter || next.draft_ms) {
+        return;   // the step has what was chosen for it
+    }
+    rests_.fail(drafter);
+    if (!next.choice.is_fixed) {
+        switch_.fail();
+    }
+    if (--counts_.reasons[reason_] == 0) {
+        counts_.reasons.erase(reason_);
+    }
     set_reason(reason::failed);
 }
 
-void controller::observe_other(double ms) { costs_.other_ms += costs_.fixed ? 0.0 : 0.05 * (ms - costs_.other_ms); }
+const std::string & controller::drafter_failure() const {
+    const auto failed = [](const std::string & why) { return !why.empty(); };
+    const auto first  = std::find_if(std::begin(failures_), std::end(failures_), failed);
+    return first == std::end(failures_) ? failures_[0] : *first;
+}
+
+// A step that stalled (another process) counts for twice what is usual.
+void controller::observe_other(double ms) {
+    constexpr double NEWEST = 0.05, LEAST_MS = 1;
+    if (!costs_.fixed) {
+        costs_.other_ms += NEWEST * (std::min(ms, 2 * std::max(costs_.other_ms, LEAST_MS)) - costs_.other_ms);
+    }
+}
 
 }   // namespace dflash

@@ -91,8 +91,9 @@ class controller {
     // milliseconds that count.
     double observe_draft(
         const pass_record & last, const step_choice & choice, int32_t n_slots, int32_t n_injected, double ms);
-    void observe_failure(const std::string & why);   // of the drafter's pass
-    void observe_other(double ms);                   // time of a step beyond its passes
+    // A pass of a drafter failed: the one that `next` was to have, or one that only read what target passes left.
+    void observe_failure(const pass_record & next, int32_t drafter, const std::string & why);
+    void observe_other(double ms);   // time of a step beyond its passes
 
     pass_costs &       costs() { return costs_; }
     const pass_costs & costs() const { return costs_; }
@@ -110,7 +111,8 @@ class controller {
     const length_choice & last_choice() const { return last_choice_; }   // a drafter's, taken or not
     const draft_switch &  switch_state() const { return switch_; }
     dflash::reason        reason() const { return reason_; }
-    const std::string &   drafter_failure() const { return drafter_failure_; }
+    // Why a drafter's last pass failed; empty: none did.
+    const std::string & drafter_failure() const;
 
   private:
     step_choice          plain_choice(const std::vector<slot> & slots, int32_t room) const;
@@ -121,6 +123,7 @@ class controller {
     int32_t              tree_outputs(const std::vector<slot> & slots) const;
     drafting_slots       drafting_of(const std::vector<slot> & slots, const step_choice & choice) const;
     bool                 may_draft(int32_t drafter, const std::vector<slot> & slots) const;
+    std::vector<int32_t> ready_drafters(const std::vector<slot> & slots) const;
     length_choice        best_of(int32_t drafter, const drafting_slots & drafting, const step_choice & choice) const;
     length_choice        choose_drafter(
                const std::vector<slot> & slots, const drafting_slots & drafting, const step_choice & choice);
@@ -145,13 +148,16 @@ class controller {
     tree_padding padding_{ limits_, costs_ };
     steady_size  block_length_[MAX_DRAFTERS];   // where blocks come in few lengths
 
-    draft_switch   switch_;
-    drafter_turns  turns_[2];            // of greedy requests at [1]
-    int32_t        n_since_plain_ = 0;   // drafted steps since a plain one
-    length_choice  last_choice_;
-    dflash::reason reason_ = dflash::reason::none_yet;   // of the last choice
-    choice_counts  counts_;
-    std::string    drafter_failure_;
+    draft_switch          switch_;
+    drafter_turns         turns_[2];     // of greedy requests at [1]
+    drafter_turns         next_turns_;   // one of them as it will be if the step that is chosen has drafts
+    std::optional<size_t> next_kind_;    // which one; none: fixed budgets alone
+    drafter_rests         rests_;
+    int32_t               n_since_plain_ = 0;   // drafted steps since a plain one
+    length_choice         last_choice_;
+    dflash::reason        reason_ = dflash::reason::none_yet;   // of the last choice
+    choice_counts         counts_;
+    std::string           failures_[MAX_DRAFTERS];   // why the last pass of each drafter failed; empty: it did not
 };
 
 }   // namespace dflash

@@ -51,7 +51,10 @@ int32_t engine::run_step(dflash_update * updates) {
     const double          passes_before = times_.verify + times_.draft;
     const transfer_counts moved_before  = transfers_of_this_thread();
 
-    const int32_t room = timed(times_.plan, [&] { return begin_step(); });
+    // Not what steps take as a rule: it may copy the rows of whole conversations to the host and back.
+    double        begin_ms = 0;
+    const int32_t room     = timed(begin_ms, [&] { return begin_step(); });
+    times_.plan += begin_ms;
     timed(times_.verify, [&] { read_media(); });
     timed(times_.plan, [&] { plan(room); });
     if (target_.rows().n_rows() == 0) {
@@ -71,7 +74,8 @@ int32_t engine::run_step(dflash_update * updates) {
     const double step_ms = whole.ms();
     times_.step += step_ms;
     if (pass_.trees_only) {
-        controller_.observe_other(std::max(0.0, step_ms - (times_.verify + times_.draft - passes_before)));
+        const double passes_ms = times_.verify + times_.draft - passes_before;
+        controller_.observe_other(std::max(0.0, step_ms - begin_ms - passes_ms));
     }
     return n_updates;
 }
@@ -453,9 +457,13 @@ void engine::quote() {
 
 // Whether a drafter reads a slot's pending taps even if the slot does not draft. Only few may wait, so that the tap
 // store keeps free cells, and a slot that drafts again has little to catch up with. On the host more of a prompt's taps
-// may wait, so that a wider pass reads them.
+// may wait, so that a wider pass reads them. Those of a slot that is set aside wait for its rows, which are on the
+// host.
 static bool must_flush(const slot & s, const pending_taps & taps) {
     constexpr int32_t MAX_READING = 256;
+    if (s.held->is_aside()) {
+        return false;
+    }
     return taps.of(s.id).rows >= (s.reading() && !taps.store() ? MAX_READING : target::MAX_STORED_TAPS);
 }
 
@@ -480,6 +488,9 @@ void engine::draft() {
         if (!parts.empty()) {
             draft_with(drafts_[i], parts, n_denoised, n_injected);
         }
+        if (const std::string why = drafts_[i].take_failure(); !why.empty()) {
+            controller_.observe_failure(next_, i, why);
+        }
     }
 }
 
@@ -494,9 +505,6 @@ void engine::draft_with(
     const stopwatch            watch;
     const bool                 ran     = drafts.run(parts, choice.length, blocks);
     const double               pass_ms = watch.ms();
-    if (const std::string why = drafts.take_failure(); !why.empty()) {
-        controller_.observe_failure(why);
-    }
     if (!ran || n_denoised == 0) {
         return;
     }

@@ -289,8 +289,8 @@ class projector_check : header_keys {
         const std::string  key   = "clip.vision.image_grid_pinpoints";
         const gguf_value * value = find(key);
         for (const int64_t n : value ? integers(key, *value) : std::vector<int64_t>()) {
-            refuse_key_if(n < size || n > MAX_TILES * size || n > MAX_SIZE || n % size != 0, key, "holds ", n,
-                "; it must be a multiple of image_size, ", size, ", and at most ", MAX_SIZE);
+            refuse_key_if(size < 1 || n < size || n > MAX_TILES * size || n > MAX_SIZE || n % size != 0, key, "holds ",
+                n, "; it must be a multiple of image_size, ", size, ", and at most ", MAX_SIZE);
         }
         const int64_t longest = number("clip.vision.preproc_image_size", 1, MAX_SIZE, size);
         refuse_key_if(name == "idefics3" && longest > size * 16, "clip.vision.preproc_image_size", "is ", longest,
@@ -299,13 +299,25 @@ class projector_check : header_keys {
             "clip.vision.patch_size", "is ", patch, "; four of them must divide image_size, ", size,
             ", and tiles of 504 pixels");
         if (name == "granite4_vision") {
-            const int64_t side = number("clip.vision.projector.window_side", 1, 256);
-            refuse_key_if(size / patch % side != 0, "clip.vision.projector.window_side", "is ", side,
-                "; it must divide the ", size / patch, " patches of a side");
-            const gguf_value * layers  = find("clip.vision.feature_layer");
-            const gguf_value * offsets = find("clip.vision.projector.spatial_offsets");
-            refuse_key_if(!layers || !offsets || layers->count != offsets->count, "clip.vision.feature_layer",
-                "must have as many elements as clip.vision.projector.spatial_offsets");
+            check_samples(size / patch);
+        }
+    }
+
+    // Each window of the patches becomes one of queries; with an offset of 0 and more, every second patch is taken.
+    void check_samples(int64_t n_patches) const {
+        const std::string offsets_key = "clip.vision.projector.spatial_offsets";
+        const int64_t     window      = number("clip.vision.projector.window_side", 1, 256);
+        refuse_key_if(n_patches % window != 0, "clip.vision.projector.window_side", "is ", window,
+            "; it must divide the ", n_patches, " patches of a side");
+        const gguf_value * layers  = find("clip.vision.feature_layer");
+        const gguf_value * offsets = find(offsets_key);
+        refuse_key_if(!layers || !offsets || layers->count != offsets->count, "clip.vision.feature_layer",
+            "must have as many elements as ", offsets_key);
+        const std::string key = "clip.vision.projector.query_side";
+        const int64_t     n   = n_patches / window * number(key, 1, MAX_MERGE);
+        for (const int64_t offset : integers(offsets_key, *offsets)) {
+            refuse_key_if(offset >= 0 && 2 * n != n_patches, key, "makes ", n, " queries of ", n_patches,
+                " patches of a side; it must be half as many");
         }
     }
 

@@ -357,7 +357,7 @@ class left_edge {
 
     // The open rules from i on reach each other at the left edge.
     void close_cycle(int32_t i) {
-        const auto first = std::find(open_.begin(), open_.end(), i);
+        const auto first = std::find(open_.rbegin(), open_.rend(), i).base() - 1;   // mostly the last one
         for (auto member = first; member != open_.end(); ++member) {
             each_edge(*member, [&](int32_t to, bool followed) {
                 if (followed && state_[to].open && state_[to].order >= state_[i].order) {

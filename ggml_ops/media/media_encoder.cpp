@@ -41,7 +41,12 @@ void media_encoder::add_reader(medium & m) {
 
 void media_encoder::remove_reader(medium & m) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (--m.n_readers == 0 && m.state != medium::progress::queued) {
+    if (--m.n_readers > 0) {
+        return;
+    }
+    if (&m == encoded_) {
+        projector_.cancel();
+    } else if (m.state != medium::progress::queued) {
         m.rows  = {};
         m.state = medium::progress::none;
     }
@@ -75,27 +80,32 @@ void media_encoder::run() {
             m->state = medium::progress::none;
             continue;
         }
+        encoded_ = m.get();
+        projector_.allow();
         lock.unlock();
-        encode(*m);
+        encode(m);
     }
 }
 
-void media_encoder::encode(medium & m) {
+void media_encoder::encode(const std::shared_ptr<medium> & m) {
     std::vector<float> rows;
     std::string        error;
     try {
-        rows = projector_.encode(m);
+        rows = projector_.encode(*m);
     } catch (const std::exception & e) {
         error = e.what();
     }
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        m.rows  = std::move(rows);
-        m.error = error;
-        m.state = error.empty() ? medium::progress::ready : medium::progress::failed;
-        if (m.n_readers == 0) {
-            m.rows  = {};
-            m.state = medium::progress::none;
+        encoded_ = nullptr;
+        if (m->n_readers == 0) {
+            m->state = medium::progress::none;
+        } else if (projector_.is_cancelled() && !ends_) {   // the last reader had gone, and then another one came
+            queue_.push_front(m);
+        } else {
+            m->rows  = std::move(rows);
+            m->error = error;
+            m->state = error.empty() ? medium::progress::ready : medium::progress::failed;
         }
     }
     changed_.notify_all();

@@ -26,7 +26,7 @@ class media_encoder {
     // Encodes it, unless that was done or is about to be. A request that will read it counts as its reader.
     void want(const std::shared_ptr<medium> & m);
     void add_reader(medium & m);
-    // One of its readers has read it, or ended: without readers the rows are dropped.
+    // One of its readers has read it, or ended: without readers the rows are dropped, or not computed to their end.
     void remove_reader(medium & m);
 
     // Its rows if they are ready, else null. Throws std::runtime_error: it cannot be encoded.
@@ -36,13 +36,14 @@ class media_encoder {
 
   private:
     void run();
-    void encode(medium & m);
+    void encode(const std::shared_ptr<medium> & m);
 
     dflash::projector                   projector_;
     mutable std::mutex                  mutex_;   // guards what follows, and the media's own state
     std::condition_variable             changed_;
     std::deque<std::shared_ptr<medium>> queue_;
-    bool                                ends_ = false;
+    const medium *                      encoded_ = nullptr;   // now; null: none is
+    bool                                ends_    = false;
     std::thread                         thread_;
 };
 

@@ -175,6 +175,7 @@ std::vector<float> projector::encode(const medium & m) {
     const abort_guard             guard(abort_guard::phase::pass);
     logged_error();
     fail_if(mtmd_encode_chunk(ctx_.get(), m.chunk()) != 0, "a medium could not be encoded: ", logged_error());
+    fail_if(cancelled_, "the encoding of a medium was cancelled");   // mtmd does not tell
     const float * rows = mtmd_get_output_embd(ctx_.get());
     return { rows, rows + (size_t) m.key.size.n_rows * n_embd_ };
 }

@@ -34,10 +34,13 @@ class projector {
     media_prompt tokenize(const std::string & text, bool add_special, const dflash_media * media, int32_t n_media,
         live_media & live) const;
 
-    // Computes the rows of a medium: [n_rows, n_embd_inp]. One thread at a time. Throws std::runtime_error.
+    // Computes the rows of a medium: [n_rows, n_embd_inp]. One thread at a time. Throws std::runtime_error: it failed,
+    // or was cancelled.
     std::vector<float> encode(const medium & m);
-    // Ends the encoding that runs, and all later ones. Any thread.
+    // Ends the encoding that runs, and all later ones until allow(). Any thread.
     void cancel() { cancelled_ = true; }
+    void allow() { cancelled_ = false; }
+    bool is_cancelled() const { return cancelled_; }
     // Who computes when: this or a step.
     encoder_turns & turns() { return turns_; }
 

@@ -153,13 +153,14 @@ void placement::check_split(const std::vector<ggml_backend_dev_t> & known) const
     if (!devices.empty() && !devices.back()) {
         devices.pop_back();
     }
+    // chosen from `devices_` even where no layer is put there
+    refuse_if(split_mode_ == LLAMA_SPLIT_MODE_NONE && !devices.empty() && main_gpu_ >= (int32_t) devices.size(),
+        "main_gpu is ", main_gpu_, ", and the devices are ", names_of(devices), ": the first one is 0");
     if (n_gpu_layers_ == 0 || split_mode_ == LLAMA_SPLIT_MODE_LAYER) {
         return;
     }
     refuse_if(split_mode_ == LLAMA_SPLIT_MODE_TENSOR && devices.empty(),
         "split_mode tensor needs a device, and there is none: use layer");
-    refuse_if(split_mode_ == LLAMA_SPLIT_MODE_NONE && !devices.empty() && main_gpu_ >= (int32_t) devices.size(),
-        "main_gpu is ", main_gpu_, ", and the devices are ", names_of(devices), ": the first one is 0");
     for (ggml_backend_dev_t device : devices) {
         refuse_if(split_mode_ == LLAMA_SPLIT_MODE_ROW && !has_split_buffers(device),
             "split_mode row: ", ggml_backend_dev_name(device),

@@ -20,7 +20,15 @@ async def read_json(request: Request) -> dict[str, Any]:
 
 
 async def read_bytes(request: Request) -> bytes:
-    """The request's body. Raises HTTPError: 400 if the client leaves, and those of BodyLimits, which bounds it."""
+    """The request's body. Raises HTTPError: 400 if the client leaves, 415 if it is compressed, and those of BodyLimits,
+    which bounds it."""
+    encoding = request.headers.get("content-encoding", "")
+    if encoding.strip().lower() not in ("", "identity"):
+        raise HTTPError(
+            415,
+            f"Content-Encoding {encoding!r:.40} is not supported: send the body uncompressed, without this header",
+            code="unsupported_encoding",
+        )
     try:
         return b"".join([chunk async for chunk in request.stream()])  # body() would keep it until the answer's end
     except ClientDisconnect:

@@ -51,6 +51,13 @@ class Item:
             return value
         raise self.refusal(key, "must be a string or a list")
 
+    def need_texts(self, key: str) -> str | list[Any]:
+        """`texts`, which must be there, but may be empty."""
+        value = self.texts(key)
+        if value is None:
+            raise self.refusal(key, "is missing")
+        return value
+
     def says(self, key: str, value: object) -> bool:
         """Whether a key has exactly this value."""
         self._read.add(key)

@@ -161,7 +161,7 @@ def _conversation(body: MessagesRequest, ignored: list[str]) -> Transcript:
 
 def _read_turn(turn: Item, transcript: Transcript, ignored: list[str]) -> None:
     role = turn.need("role", str)
-    content = turn.texts("content")
+    content = turn.need_texts("content")
     turn.finish()
     if role == "system":
         for text in _texts(content, f"{turn.place}.content", ignored):

@@ -342,7 +342,7 @@ def _tools(tools: Any) -> Any:
 
 def _conversation(messages: Any) -> list[Any]:
     """OpenAI's messages. Ollama's calls and results may have no ids: a result belongs to the first call of its tool
-    that has none yet."""
+    that has none yet, among the latest calls."""
     if not isinstance(messages, list):
         raise RequestError(f"messages must be a list, got {messages!r:.80}", param="messages")
     waiting: deque[tuple[str, str]] = deque()  # names and ids of calls without a result
@@ -355,9 +355,11 @@ def _conversation(messages: Any) -> list[Any]:
             message["name"] = message.pop("tool_name")
         if isinstance(calls := message.get("tool_calls"), list):
             message["tool_calls"] = [_call(call, f"call_{place}_{index}") for index, call in enumerate(calls)]
+            if calls and read and read[-1].get("role") != "assistant":  # whose turn may come in several messages
+                waiting.clear()
             waiting.extend(_names(message["tool_calls"]))
-        if message.get("role") == "tool" and "tool_call_id" not in message:
-            message |= _answered(waiting, message.get("name"))
+        if message.get("role") == "tool":
+            message |= _answered(waiting, message)
         read.append(message)
     return read
 
@@ -378,10 +380,12 @@ def _names(calls: Sequence[Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _answered(waiting: deque[tuple[str, str]], name: Any) -> dict[str, Any]:
-    """The id of the call that a result belongs to; nothing if there is none."""
-    found = next((one for one in waiting if name in (None, one[0])), None)
-    if found is None:
-        return {}
-    waiting.remove(found)
-    return {"tool_call_id": found[1]}
+def _answered(waiting: deque[tuple[str, str]], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The id of the call that a result belongs to, which then waits no longer; nothing if there is none."""
+    named, wanted = result.get("name"), result.get("tool_call_id")
+    for name, call_id in waiting:
+        belongs = named in (None, name) if wanted is None else wanted == call_id
+        if belongs:
+            waiting.remove((name, call_id))
+            return {"tool_call_id": call_id}
+    return {}

@@ -147,6 +147,9 @@ class ResponsesRequest(SingleFields):
         chat = self.passed_on("chat_template_kwargs", "enable_thinking")
         transcript = _conversation(self, ignored)
         chat["messages"], self._media_places = transcript.messages, transcript.places
+        last = transcript.messages[-1]
+        if last["role"] == "assistant" and "tool_calls" not in last:
+            chat["continue_final_message"] = False  # OpenAI's answer begins anew; calls without results are refused
         chat |= self._tools(ignored)
         if self.reasoning is not None and self.reasoning.effort is not None:
             chat["reasoning_effort"] = self.reasoning.effort
@@ -230,7 +233,7 @@ def _read_message(item: Item, transcript: Transcript) -> None:
     say = {"user": transcript.ask, "assistant": transcript.answer}.get(role, transcript.instruct)
     if role not in ("user", "assistant", "system", "developer"):
         raise item.refusal("role", f"must be user, assistant, system or developer, got {role!r:.40}")
-    content = item.texts("content")
+    content = item.need_texts("content")
     if isinstance(content, str) and (content or role == "user"):
         say(content)
     for part in [] if isinstance(content, str) else item.items("content"):

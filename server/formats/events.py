@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_local.server.encoding import encode
+from dflash_local.server.encoding import encode_line
 from dflash_local.server.formats.reply import Body
 
 # Caches and proxies must not hold events back.
@@ -14,4 +14,4 @@ STREAMS = (EVENTS, NDJSON)
 
 def named_event(body: Body) -> str:
     """An event named by its body's `type`, as Anthropic's and OpenAI's newer streams have them."""
-    return f"event: {body['type']}\ndata: {encode(body).decode()}\n\n"
+    return f"event: {body['type']}\ndata: {encode_line(body).decode()}\n\n"

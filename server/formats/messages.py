@@ -21,7 +21,7 @@ class MessagesReply(Reply):
 
     Args:
         n_prompt: tokens of the prompt, for the stream's first event.
-        stops: the client's stop sequences, without the template's own.
+        stops: the client's stop sequences, without those of the template and of the server.
         count: tokens of an answer up to the end of a part of its text.
         hide_thoughts: a block of thoughts is empty except for its signature, which brings them back.
     """

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.encoding import encode
+from dflash_local.server.encoding import encode_line
 from dflash_local.server.formats.events import NDJSON
 from dflash_local.server.formats.probs import Placed
 from dflash_local.server.formats.reply import Body, Reply
@@ -109,7 +109,7 @@ class OllamaReply(Reply):
     # ---- a stream ----
 
     def frame(self, body: Body) -> str:
-        return encode(body).decode() + "\n"
+        return encode_line(body).decode() + "\n"
 
     def ping(self) -> str:
         """A part without text: clients take every line for JSON."""

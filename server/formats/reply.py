@@ -11,7 +11,7 @@ from typing import Any
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Step, Timings
-from dflash_local.server.encoding import encode
+from dflash_local.server.encoding import encode_line
 from dflash_local.server.formats.reply_extras import NO_EXTRAS, ReplyExtras
 from dflash_local.server.formats.timings import timings
 from dflash_local.server.http_errors import openai_error
@@ -50,7 +50,7 @@ class Reply(ABC):
 
     def frame(self, body: Body) -> str:
         """One server-sent event."""
-        return f"data: {encode(body).decode()}\n\n"
+        return f"data: {encode_line(body).decode()}\n\n"
 
     def failure(self, error: Exception) -> list[Body]:
         """Events for an error in the middle of a stream."""

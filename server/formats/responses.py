@@ -232,7 +232,8 @@ class _Output:
             events = self._add(item)
             self._calls[call["index"]] = len(self.items) - 1
         if arguments := function.get("arguments"):
-            events += self._append("response.function_call_arguments.delta", arguments, {})
+            place = self._calls[call["index"]]
+            events += self._append("response.function_call_arguments.delta", arguments, {}, place)
         return events
 
     def _add(self, item: shapes.OutputItem) -> list[shapes.ResponseEvent]:
@@ -245,11 +246,17 @@ class _Output:
             events.append(self._event("response.content_part.added", content_index=0, part=self._part()))
         return events
 
-    def _append(self, kind: str, delta: str, fields: shapes.EventFields) -> list[shapes.ResponseEvent]:
-        """One of these events comes with every chunk."""
-        self._text.append(delta)
+    def _append(
+        self, kind: str, delta: str, fields: shapes.EventFields, place: int | None = None
+    ) -> list[shapes.ResponseEvent]:
+        """One of these events comes with every chunk. `place`: the item, if that may be another than the last one."""
+        index = len(self.items) - 1 if place is None else place
+        item = self.items[index]
+        if index == len(self.items) - 1:
+            self._text.append(delta)
+        else:  # a call that was closed when the next item began
+            item["arguments"] = item.get("arguments", "") + delta
         number, self._events.n = self._events.n, self._events.n + 1
-        item, index = self.items[-1], len(self.items) - 1
         return [
             {
                 "type": kind,

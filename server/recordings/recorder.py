@@ -79,7 +79,9 @@ class _Recorded:
         if message["type"] == "http.response.start":
             kind = Headers(raw=message["headers"]).get("content-type", "")
             if kind.startswith("text/event-stream"):
-                recording.begin()
+                self._recordings.open(recording)
+            else:
+                self._recordings.forget(recording)  # it was refused
         elif recording.began and message.get("body") and not recording.cancelled.is_set():
             recording.append(message["body"])
 

@@ -13,8 +13,9 @@ MAX_BYTES = 4 * 2**20  # most bytes kept of one stream: the newest
 class Recording:
     """The bytes of a stream by their offset. One request writes it, any number of others read it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, owner: int = 0) -> None:
         self.name = name
+        self.key = owner, name  # the owner is the number of its client's API key; 0: there are no keys
         self.started_at = time.time()
         self.completed_at = 0.0  # 0: it still grows
         self.began = False  # the headers were sent

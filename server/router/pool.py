@@ -30,7 +30,8 @@ Changed = Callable[[Instance, str], None]
 
 @dataclass
 class Waiting:
-    """Requests for one model that is not loaded: they wait for one load. `n_loads` of them only want it loaded."""
+    """Requests for one model that is not loaded, or drains: they wait for one load. `n_loads` of them only want it
+    loaded."""
 
     n: int = 0
     n_loads: int = 0
@@ -44,7 +45,8 @@ class Waiting:
 
 class Pool:
     """Instances by name, for one event loop. When a model is wanted and there is no room, the least recently used one
-    that is idle is unloaded; models get their room in the order of their requests.
+    that is idle is unloaded; if all are busy, the least recently used one drains: new requests for it wait in the
+    queue. Models get their room in the order of their requests.
 
     Args:
         most: models loaded at once; 0: any number.
@@ -59,6 +61,7 @@ class Pool:
         self._instances: dict[str, Instance] = {}
         self._leaving: set[Instance] = set()  # of models that are no longer known
         self._queue: dict[Instance, Waiting] = {}  # in the order of their arrival; none that is gone
+        self._draining: set[Instance] = set()  # busy ones whose room is wanted
         self._keeping: set[asyncio.Task[None]] = set()
         self._n_made = 0
         self._closed = False
@@ -103,14 +106,15 @@ class Pool:
     @contextlib.asynccontextmanager
     async def use(self, instance: Instance, *, is_work: bool = True) -> AsyncIterator[None]:
         """Load an instance if it is not, and keep it loaded until the block ends. Only looking at it (not `is_work`)
-        does not count as use.
+        does not count as use, and does not wait while it drains.
 
         Raises:
             DFlashError: it cannot be loaded, its model is gone, or too many requests wait.
         """
         waiting = None
         try:
-            while not instance.is_up:
+            # Who waited for it enters, also if it drains again by now.
+            while not instance.is_up or (is_work and waiting is None and instance in self._draining):
                 if waiting is not None:  # it was loaded, and unloaded again at once
                     self._leave(instance, waiting)
                     waiting = None
@@ -171,6 +175,7 @@ class Pool:
             raise QueueFullError("too many requests are waiting for a model", retry_after=RETRY_SECONDS)
         waiting = self._queue.get(instance)
         if waiting is None or waiting.ready.done():
+            self._queue.pop(instance, None)  # the new ones come last
             waiting = self._queue[instance] = Waiting()
         waiting.n += 1
         waiting.n_loads += is_load
@@ -197,7 +202,7 @@ class Pool:
         return max(self.most - n_running, 0)
 
     def _make_room(self) -> None:
-        """Start what waits, as far as there is room; for the rest, end what is idle."""
+        """Start what waits, as far as there is room; for the rest, end what is idle, and drain what is busy."""
         if self._closed:
             return
         n_needed = 0
@@ -213,18 +218,34 @@ class Pool:
             self.n_evictions += 1
             victim.stop()
             n_coming += 1
+        self._drain(n_needed - n_coming)
 
     def _victim(self) -> Instance | None:
-        """The model to unload: idle, and no request waits for it."""
-        idle = [one for one in self if one.is_up and not one.users and one not in self._queue]
+        """The model to unload: idle, and no request is about to use it."""
+        idle = [one for one in self if one.is_up and not one.users and not self._is_expected(one)]
         return min(idle, key=lambda one: one.last_used, default=None)
+
+    def _is_expected(self, instance: Instance) -> bool:
+        """Whether requests that waited for it are about to use it."""
+        waiting = self._queue.get(instance)
+        return waiting is not None and waiting.ready.done()
+
+    def _drain(self, count: int) -> None:
+        """Let the least recently used models, `count` of them, drain, and no others: else requests for these could for
+        ever come before older ones for models that are not loaded."""
+        by_use = sorted((one for one in self if one.is_up), key=lambda one: one.last_used)
+        before, self._draining = self._draining, set(by_use[: max(count, 0)])
+        for instance in before - self._draining:
+            waiting = self._queue.get(instance)
+            if waiting is not None and instance.is_up and not waiting.ready.done():
+                waiting.ready.set_result(None)
 
     def _on_change(self, instance: Instance, event: str) -> None:
         waiting = self._queue.get(instance)
         if instance in self._leaving:
             if instance.status == UNLOADED:
                 self._leaving.discard(instance)
-        elif waiting is not None and not waiting.ready.done():
+        elif waiting is not None and not waiting.ready.done() and instance not in self._draining:
             if instance.is_up:
                 waiting.ready.set_result(None)
             elif instance.status == UNLOADED and instance.failure is not None:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.generation import Generation
+from dflash_local.request_options import stop_strings
 from dflash_local.server.chat_prompt import count_tokens
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
@@ -38,7 +39,7 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
                 settings.alias,
                 parsers[0],
                 n_prompt=generations[0].request.n_prompt,
-                stops=fields.options["stop"],
+                stops=stop_strings(chat.given().get("stop", ())),
                 count=partial(service.engine.tokens_through, generation=generations[0]),
                 hide_thoughts=body.hides_thoughts,
             )

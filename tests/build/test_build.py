@@ -22,6 +22,7 @@ import pytest
 from dflash_local import cli
 from dflash_local.build import builder, installation, recipe, upstream
 from dflash_local.build.wheel import WHEELS_KEPT
+from dflash_local.cli.commands import patch as patch_command
 from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked
 from tests.patience import wait_until
@@ -376,3 +377,20 @@ def test_command_writes_a_patched_tree(world: World, tmp_path: Path, capsys: pyt
     assert (tree / "vendor" / "llama.cpp" / "llama.cpp").read_text() == "ONE\ntwo\n"
     assert "1 patches" in capsys.readouterr().out
     assert cli.main(["build", "--tree", str(tree)]) == 1
+
+
+def test_folders_that_cannot_be_written_are_named(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file stands in their way, which stops root too."""
+    (tmp_path / "file").touch()
+    below = str(tmp_path / "file" / "below")
+    assert cli.main(["build", "--tree", below]) == 1
+    error, fix = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"error: {tmp_path / 'file'}") and fix.endswith("--tree DIR")
+    monkeypatch.setenv("DFLASH_CACHE", below)
+    monkeypatch.setattr(patch_command, "native_source", lambda: world.source)
+    for command in (["build", "--tree", str(tmp_path / "tree")], ["patch"]):
+        assert cli.main(command) == 1
+        error, fix = capsys.readouterr().err.splitlines()
+        assert error.startswith(f"error: {below}") and fix.endswith("or set DFLASH_CACHE")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import email
 import importlib.util
 import platform
+import re
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import dflash_local
-from dflash_local.build import own_wheel, recipe, repair, sysroot
+from dflash_local.build import distribution, own_wheel, recipe, repair, sysroot
 from dflash_local.build.log import BuildLog
 from dflash_local.errors import BuildError
 
@@ -70,6 +71,16 @@ def test_auditwheel_is_asked_for_before_anything_is_compiled(monkeypatch: pytest
     with pytest.raises(BuildError, match="auditwheel is not installed") as error:
         repair.check_auditwheel()
     assert error.value.hint == "run: pip install 'dflash-local[wheel]'"
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(distribution, "check_auditwheel", lambda: None)
+    with pytest.raises(BuildError, match=re.escape(str(tmp_path / "file"))) as error:
+        distribution.make_wheels(tmp_path / "file" / "dist")
+    assert str(error.value.hint).endswith("--out DIR")
 
 
 @pytest.mark.parametrize(("version", "links_here"), [("2.17", True), ("2.28", True), ("2.31", False), ("2.9", True)])

@@ -170,6 +170,15 @@ def test_apply_writes_what_fits_and_then_it_is_there(tmp_path: Path) -> None:
     assert file.read_text() == written
 
 
+def test_a_tree_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A file stands where a folder must be."""
+    source = tree(tmp_path / "top", TEXT)
+    new = "--- /dev/null\n+++ b/vendor/llama.cpp/src/f.c/new.c\n@@ -0,0 +1 @@\n+x\n"
+    with pytest.raises(BuildError, match=r"f\.c") as error:
+        states(source, [write(tmp_path, new)], apply=True)
+    assert error.value.hint
+
+
 def test_a_later_patch_sees_the_one_before(tmp_path: Path) -> None:
     source = tree(tmp_path / "top", TEXT)
     second = tmp_path / "0008-y.patch"

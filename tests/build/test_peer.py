@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from dflash_local.build import peer
 from dflash_local.build.log import BuildLog
+from dflash_local.errors import BuildError
 
 
 @pytest.fixture
@@ -40,6 +42,17 @@ def test_it_has_the_flags_of_the_installed_build(made: list[list[str]], monkeypa
         ["-DGGML_NATIVE=OFF"], ["-DGGML_NATIVE=OFF", "CXXFLAGS=-O1"], [],
     ]  # fmt: skip
     assert len(homes) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    made: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr(peer, "installed_stamp", lambda: {"backend": "cpu"})
+    with pytest.raises(BuildError, match=re.escape(str(tmp_path / "file"))) as error:
+        peer.build()
+    assert str(error.value.hint).endswith("or set DFLASH_CACHE") and made == []
 
 
 def test_progress_leaves_stdout_alone(

@@ -127,6 +127,15 @@ def test_cuda_without_a_gpu_wants_the_architecture(
     with pytest.raises(BuildError, match="no NVIDIA GPU is visible"):
         make_recipe(world.source, "cuda")
     assert make_recipe(world.source, "cuda", cmake_flags=("-DCMAKE_CUDA_ARCHITECTURES=90",))
+    monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_CUDA_ARCHITECTURES=90")
+    assert "-DCMAKE_CUDA_ARCHITECTURES=90" in make_recipe(world.source, "cuda").flags
+
+
+@pytest.mark.parametrize("variable", ["CMAKE_ARGS", "CC"])
+def test_a_quote_that_is_left_open(world: World, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, '-DCMAKE_CXX_FLAGS="-O2')
+    with pytest.raises(BuildError, match=rf"\${variable} cannot be read: No closing quotation"):
+        make_recipe(world.source, "cpu")
 
 
 def test_cuda_architecture_of_another_backend(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import socket
@@ -14,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from dflash_local import cli, native
+from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.serving import serve_app
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, ModelError
+from dflash_local.hub.cache import cache_root
+from dflash_local.hub.registry import user_file
 from dflash_local.server.sockets import bind, bound, listen
 
 
@@ -176,6 +180,43 @@ def test_whoever_reads_our_output_may_leave() -> None:
         command = f"{shlex.quote(sys.executable)} -m dflash_local.cli {line} | true; exit ${{PIPESTATUS[0]}}"
         done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
         assert done.stderr == b"" and done.returncode == (141 if "pairs" in line else 0)  # argparse hides it
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "fix"),
+    [
+        ("pairs --json >&-", 0, ""),
+        ("pairs --json >&- 2>&-", 0, ""),
+        ("sevre 2>&-", 2, ""),
+        ("sevre >&-", 2, "did you mean"),
+        ("demo --model qwen2.5-coder <&-", 1, "give --yes to download it"),
+    ],
+)
+def test_streams_that_are_closed(line: str, status: int, fix: str, tmp_path: Path) -> None:
+    """As services and cron may start programs."""
+    caches = {"DFLASH_CACHE": str(tmp_path / "ours"), "LLAMA_CACHE": str(tmp_path / "hub")}
+    command = f"{shlex.quote(sys.executable)} -m dflash_local.cli {line}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ | caches, check=False)
+    assert done.returncode == status and fix in done.stderr
+    assert "Traceback" not in done.stderr and "Traceback" not in done.stdout
+    assert bool(done.stderr) == bool(fix) and done.stdout == ""
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a container whose user has only a number."""
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    names = ("DFLASH_CACHE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "LLAMA_CACHE", "HF_HUB_CACHE")
+    for name in (*names, "HUGGINGFACE_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert "fix: set HOME" in failed(capsys, "models")
+    for folder, variable in ((cache_dir, "DFLASH_CACHE"), (cache_root, "HF_HOME"), (user_file, "XDG_CONFIG_HOME")):
+        with pytest.raises(DFlashError) as error:
+            folder()
+        assert error.value.hint == f"set HOME or {variable} to a folder"
 
 
 def test_help_and_usage_are_argparse_s() -> None:

@@ -49,6 +49,27 @@ def test_no_flag_is_abbreviated(command: str) -> None:
         parse([command, "--hel"])
 
 
+@pytest.mark.parametrize(
+    "flag", ["--path", "--media-path", "--slot-save-path", "--record", "--models-dir", "--api-key-file"]
+)
+def test_an_empty_path_is_refused(flag: str) -> None:
+    """It would be the current folder, whose files would be served."""
+    with pytest.raises(UsageError, match=f"argument {flag}: is empty, must be a path"):
+        parse(["serve", flag, ""])
+    with pytest.raises(UsageError, match="argument -o/--output: is empty, must be a path"):
+        parse(["train", "-m", "T.gguf", "--data", "prompts.txt", "-o", ""])
+
+
+def test_an_empty_variable_names_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STATIC_PATH", "MODELS_DIR", "MODELS_PRESET", "CHAT_TEMPLATE_FILE"):
+        monkeypatch.setenv(f"LLAMA_ARG_{name}", "")
+    _, args = parse(["serve"])
+    assert (args.path, args.models_dir, args.models_preset, args.chat_template_file) == (None, None, None, None)
+    monkeypatch.setenv("LLAMA_ARG_API_KEY_FILE", "")  # the server would be open
+    with pytest.raises(UsageError, match="argument --api-key-file: is empty"):
+        parse(["serve"])
+
+
 def test_a_line_that_no_command_understands() -> None:
     with pytest.raises(UsageError, match="unrecognized arguments: --portt"):
         parse(["serve", "-m", "T.gguf", "--portt"])

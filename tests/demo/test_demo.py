@@ -64,24 +64,49 @@ def test_a_full_disk_is_named(
     assert list((tmp_path / "pocket").iterdir()) == []
 
 
-def test_server_says_how_to_talk_to_it() -> None:
+KEYED = {"LLAMA_API_KEY": "a-secret", "LLAMA_ARG_API_PREFIX": "/below"}
+
+
+@pytest.mark.parametrize("variables", [{}, KEYED])
+def test_server_says_how_to_talk_to_it(variables: dict[str, str]) -> None:
     port = free_port()
     command = [sys.executable, "-m", "dflash_local.demo", "--shape", "pocket", "--port", str(port)]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"} | variables
     ) as process:
         assert process.stdout is not None
         try:
             curl = next(line for line in process.stdout if "curl" in line)
-            found = re.search(r"curl (\S+) -d '(.*)'", curl)
-            assert found
-            with urllib.request.urlopen(found[1], data=found[2].encode(), timeout=60) as response:
+            told = next(line for line in process.stdout if "AL" in line)
+            found = re.search(r"""curl (\S+)( -H "Authorization: Bearer \$LLAMA_API_KEY")? -d '(.*)'""", curl)
+            assert found and bool(found[2]) == bool(variables) and "a-secret" not in curl
+            assert found[1] == f"http://127.0.0.1:{port}{variables.get('LLAMA_ARG_API_PREFIX', '')}/v1/chat/completions"
+            key = {"Authorization": "Bearer a-secret"} if variables else {}
+            request = urllib.request.Request(found[1], data=found[3].encode(), headers=key)
+            with urllib.request.urlopen(request, timeout=60) as response:
                 answer = json.loads(response.read())
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=60)
     assert "def largest_result" in answer["choices"][0]["message"]["content"]
     assert answer["timings"]["predicted_n"] > 20
+    assert "'dflash' AL" in told and answer["dflash"]["acceptance_length"] >= 1.0
+
+
+def test_an_address_that_cannot_be_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No thread that waits for it ends with an error of its own."""
+    started: list[object] = []
+    monkeypatch.setattr(demo, "_announce", lambda *watch: started.append(watch))
+    assert cli.main(["demo", "--shape", "pocket", "--port", "70000"]) == 1
+    assert "error: " in capsys.readouterr().err and started == []
+
+
+def test_several_keys_and_a_file_of_keys_are_not_told() -> None:
+    for flags in (("--api-key", "one,two"), ("--api-key-file", "keys")):
+        _, args = cli.parse(["serve", *flags])
+        assert '-H "Authorization: Bearer KEY"' in demo._curl("http://x", "one", args)
 
 
 @pytest.fixture

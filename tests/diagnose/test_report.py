@@ -47,6 +47,14 @@ def test_values_of_secret_variables_are_taken_out_wherever_they_are(tmp_path: Pa
     assert redact(f"{tmp_path}/models/a.gguf {tmp_path}er/b") == f"~/models/a.gguf {tmp_path}er/b"
 
 
+def test_a_user_without_a_home_has_no_path_to_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    assert Redaction({})("opened /srv/x.gguf") == "opened /srv/x.gguf"
+
+
 def test_of_variables_only_settings_are_told() -> None:
     environment = {
         "LLAMA_ARG_CTX_SIZE": "4096",

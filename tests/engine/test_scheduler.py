@@ -20,7 +20,7 @@ from dflash_local.errors import (
     ResultTimeoutError,
 )
 from dflash_local.generation import Chunk, Generation
-from dflash_local.native import PreparedRequest, StepUpdate
+from dflash_local.native import PreparedRequest, SlotState, SlotStats, StepUpdate
 from dflash_local.request_options import RequestOptions
 from dflash_local.text_stream import TextStream
 from tests.fake_native import CONTROL, EOG, FakeNative, FakePrepared, bytes_in_blocks
@@ -85,6 +85,23 @@ def test_progress_and_timings_are_told_when_asked_for() -> None:
         assert [chunk.timings.predicted_n for chunk in asked[3:] if chunk.timings] == [1, 5]
         done = engine.generate(list(b"x" * 9), progress=True)
         assert (done.text, done.acceptance_lengths) == ("hello", [4])
+
+
+class Encoding(FakeNative):
+    """The first five steps read nothing: a medium of the prompt is not encoded yet."""
+
+    def step(self) -> list[StepUpdate]:
+        if self.n_steps < 5:
+            self.n_steps += 1
+            return [StepUpdate(0, SlotState.READING, [])]
+        return super().step()
+
+
+def test_a_step_that_waits_for_a_medium_does_not_count() -> None:
+    with Engine.over(Encoding(b"hello")) as engine:
+        asked = list(engine.stream("0123456789", progress=True))
+        assert [chunk.progress.processed for chunk in asked if chunk.progress] == [0, 10]
+        assert (engine.counters.steps, engine.counters.busy_slot_steps) == (2, 2)
 
 
 class Following(FakeNative):
@@ -553,6 +570,84 @@ def test_death_reaches_every_waiter() -> None:
     assert not native.destroyed  # its text functions may still be in use
     engine.close()
     assert native.destroyed
+
+
+def test_who_is_told_of_the_end_may_ask_again() -> None:
+    native = FakeNative()
+    engine = Engine.over(native)
+    errors: list[EngineDeadError] = []
+
+    def ask(_: object) -> None:
+        with pytest.raises(EngineDeadError) as caught:
+            engine.submit([1])
+        errors.append(caught.value)
+
+    engine.ended.add_done_callback(ask)
+    native.fail_next_step = "the device is gone"
+    with pytest.raises(EngineDeadError):
+        engine.submit([1]).result(PATIENCE)
+    assert ["the device is gone" in error.message for error in errors] == [True]
+    engine.close()
+
+
+class Speechless(FakeNative):
+    """One of its tokens has no text."""
+
+    def token_piece(self, token: int, special: bool) -> bytes:
+        if token == ord("!"):
+            raise ComputeError("this token has no text")
+        return super().token_piece(token, special)
+
+
+def test_a_step_that_fails_for_one_wakes_who_got_theirs() -> None:
+    async def text(generation: Generation) -> str:
+        return "".join([chunk.text async for chunk in generation])
+
+    async def main() -> list[str | BaseException]:
+        with Engine.over(Speechless(bytes_in_blocks, n_slots=2)) as engine:
+            goes_on = threading.Event()
+            engine._scheduler.call(goes_on.wait)  # both run in the first step
+            reading = [asyncio.create_task(text(engine.submit(list(prompt)))) for prompt in (b"?", b"!")]
+            await asyncio.sleep(0)  # both wait
+            goes_on.set()
+            return await asyncio.wait_for(asyncio.gather(*reading, return_exceptions=True), PATIENCE)
+
+    answer, error = asyncio.run(main())
+    assert answer == "?" and isinstance(error, EngineDeadError)
+
+
+def test_a_cancel_that_fails_wakes_who_got_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, woken = threading.Semaphore(0), threading.Event()
+    native = FakeNative(lambda _: [[*b"ST"], [*b"O"]], gate=gate)
+
+    def fail(_: int) -> SlotStats:
+        raise ComputeError("no statistics")
+
+    with Engine.over(native) as engine:
+        generation = engine.submit([1], stop="STOP")
+        gate.release()
+        wait_until(lambda: generation.n_tokens == 2)
+
+        def cancel() -> bool:
+            assert generation._must_wait(woken, len(generation._chunks), per_chunk=True)
+            monkeypatch.setattr(native, "slot_stats", fail)
+            with pytest.raises(ComputeError):
+                engine._scheduler._cancel(generation)
+            return woken.is_set()
+
+        cancelled = engine._scheduler.call(cancel)
+        gate.release()  # the step that was running, if it had begun
+        assert cancelled.result(PATIENCE)
+
+
+def test_a_slot_that_was_used_is_chosen_last() -> None:
+    native = FakeNative(n_slots=2)
+    with Engine.over(native) as engine:
+        engine._scheduler.call_on_slot(native.slot_clear, 0, is_use=True).result(PATIENCE)
+        engine.generate("hi")
+        engine._scheduler.call_on_slot(native.slot_clear, 0).result(PATIENCE)
+        engine.generate("no")
+    assert [entry["slot"] for entry in native.submitted] == [1, 0]
 
 
 def test_close_ends_what_runs() -> None:

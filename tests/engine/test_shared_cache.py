@@ -254,6 +254,30 @@ def test_a_beginning_is_shared_between_slots(make: Make, alone: Any) -> None:
     assert first.tokens == alone(one, ENDLESS, max_tokens=20).tokens
 
 
+@pytest.mark.parametrize("unified", [True, False], ids=["one cache", "a cache each"])
+def test_a_long_conversation_is_not_copied_for_a_short_beginning(make: Make, unified: bool) -> None:
+    """Of shared cells every beginning is taken over."""
+    engine = make(4096, n_slots=2, kv_unified=unified, cache_ram=0)
+    system = words("system", 40)
+    long = system + words("long", 900)
+    engine.generate(long, GREEDY, max_tokens=4, id_slot=0)
+    short = engine.generate(system + words("short", 50), GREEDY, max_tokens=4, id_slot=1)
+    assert (short.cached_tokens, moved(engine)["shared"]) == ((40, 1) if unified else (0, 0))
+    half = engine.generate(long[:500] + words("half", 50), GREEDY, max_tokens=4, id_slot=1)
+    assert (half.cached_tokens, moved(engine)["shared"]) == (500, 1 + unified)
+
+
+def test_a_long_conversation_stays_on_the_host_for_a_short_beginning(make: Make) -> None:
+    engine = make(1024, n_slots=1)
+    system = words("system", 40)
+    long = system + words("long", 900)
+    for prompt in (long, words("other", 700)):
+        engine.generate(prompt, GREEDY, max_tokens=4, draft="off")
+    assert engine.generate(system + words("short", 50), GREEDY, max_tokens=4).cached_tokens == 0
+    assert moved(engine)["restored"] == 0
+    assert engine.generate(long, GREEDY, max_tokens=4).cached_tokens == 939
+
+
 @pytest.mark.parametrize("hybrid", [False, True], ids=["attention", "hybrid"])
 def test_requests_with_one_prompt_share_its_reading(make: Make, hybrid: bool) -> None:
     engine = make(hybrid=hybrid, cache_ram=0)

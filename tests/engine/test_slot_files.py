@@ -135,6 +135,19 @@ def test_what_a_slot_held_before_goes_to_the_host(make: Make, tmp_path: Path) ->
     assert say(engine, two, id_slot=1).cached_tokens == 150
 
 
+@pytest.mark.parametrize("n_slots", [2, 3], ids=["in its slot", "in another one"])
+def test_what_was_restored_stays_longest(make: Make, n_slots: int, tmp_path: Path) -> None:
+    """Another conversation takes the slot or the room of one that was used before."""
+    engine = make(n_slots=n_slots, cache_ram=0)
+    one, two = words(engine, 300), words(engine, 301)
+    say(engine, one, 4, id_slot=0)
+    engine.save_slot(0, tmp_path / "slot")
+    say(engine, two, 4, id_slot=1)
+    engine.restore_slot(0, tmp_path / "slot")
+    say(engine, words(engine, 600), 4)
+    assert say(engine, one, 4).cached_tokens == 299
+
+
 def test_erase(make: Make) -> None:
     engine = make()
     prompt = words(engine, 100)

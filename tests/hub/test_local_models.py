@@ -69,6 +69,8 @@ PLACES = [
     ("linux", "text-generation-webui/user_data/models/x.gguf", "webui:x"),
     ("win32", "text-generation-webui-main/models/folder/x.gguf", "webui:x"),
     ("linux", "textgen-portable-3.4/user_data/models/x.gguf", "webui:x"),
+    ("linux", "textgen-main/models/folder/x.gguf", "webui:x"),
+    ("linux", "user_data/models/x.gguf", "webui:x"),
     ("linux", ".config/Jan/data/models/cortex.so/x/q4/model.gguf", "jan:cortex.so/x/q4/model"),
     ("linux", "ours/models/x.gguf", "dflash:x"),
 ]  # fmt: skip

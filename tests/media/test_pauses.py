@@ -62,6 +62,29 @@ def prompt(engine: Engine) -> Sequence[int]:
     return engine.tokenize_prompt(f"Look: {engine.abilities.marker}", [picture])
 
 
+def test_a_picture_that_nobody_reads_is_not_encoded_to_its_end(engine: Engine) -> None:
+    start = time.process_time()
+    engine.submit(prompt(engine), GREEDY, max_tokens=1).result()
+    encoding = time.process_time() - start
+    first, second = prompt(engine), prompt(engine)
+    start = time.process_time()
+    left = engine.submit(first, GREEDY, max_tokens=1)
+    wait_until(lambda: time.process_time() - start > encoding / 8)
+    left.cancel()
+    engine.submit(second, GREEDY, max_tokens=1).result()
+    assert time.process_time() - start < 1.6 * encoding
+
+
+def test_a_picture_is_encoded_for_who_comes_while_it_is_cancelled(engine: Engine) -> None:
+    picture = prompt(engine)
+    options: dict[str, Any] = {"max_tokens": 4, "cache_prompt": False}
+    answer = engine.submit(picture, GREEDY, **options).result()
+    left = engine.submit(picture, GREEDY, **options)
+    time.sleep(0.05)
+    left.cancel()
+    assert engine.submit(picture, GREEDY, **options).result().tokens == answer.tokens
+
+
 def test_pauses_of_other_slots(engine: Engine) -> None:
     clock, start = Clock(engine), time.process_time()
     engine.submit(prompt(engine), GREEDY, max_tokens=1).result()

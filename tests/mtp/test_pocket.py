@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from dflash_local.demo.pocket import as_hy_v3, join_mtp
+from dflash_local.draft_options import draft_kind_id
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import PairError, RequestError
-from dflash_local.native import Origin
+from dflash_local.native import DraftMode, NativeEngine, Origin
+from tests.engine.test_slot_files import draft_of
 
 GREEDY = SamplingParams(temperature=0)
 SEEDED = SamplingParams(temperature=1, seed=3)
@@ -129,6 +131,31 @@ def test_a_slot_that_is_set_aside_leaves_its_rows(make: Make, questions: list[li
     # It gets them back: as many are accepted as alone.
     alone = engine.generate((said[1] * 90)[:900], endless, max_tokens=400, budget=8, cache_prompt=False)
     assert alone.tokens == done[1].tokens and acceptance([done[1]]) > 0.97 * acceptance([alone])
+
+
+def test_taps_of_a_slot_that_is_set_aside_wait(files: Files, tmp_path: Path) -> None:
+    """It is set aside while it reads its prompt: a part is rows of the layers, and its last taps are not yet."""
+    native = NativeEngine({
+        "model": str(files.joined), "draft_kind": draft_kind_id("mtp"), "n_ctx": 1024, "n_slots": 2, "share_ctx": True,
+        "n_batch": 64, "n_ubatch": 64, "n_threads": 1, "warmup": False, "cache_ram": 0, "lookup": False,
+    })  # fmt: skip
+    sampling = SamplingParams(temperature=0, ignore_eos=True).to_json()
+    plain = {"sampling": sampling, "draft": DraftMode.OFF}
+    try:
+        native.submit(0, native.prepare({"tokens": list(range(300, 400)), "n_predict": 40, **plain}))
+        while native.slot_stats(0).n_generated == 0:
+            native.step()
+        cells = native.stats()["cells"]
+        n_prompt = cells["size"] - cells["used"] - 7  # seven passes later the other slot needs its cells
+        native.submit(1, native.prepare({"tokens": list(range(400, 400 + n_prompt)), "n_predict": 0, **plain}))
+        for _ in iter(native.step, []):
+            pass
+        assert native.stats()["moved"]["set_aside"] > 0
+        native.slot_save(1, tmp_path / "slot")
+        held = draft_of(tmp_path / "slot")
+        assert held["begin"] == 0 and held["end"] > 500
+    finally:
+        native.destroy()
 
 
 def test_a_file_of_its_own(make: Make, files: Files, questions: list[list[dict[str, str]]]) -> None:

@@ -55,7 +55,7 @@ ENGINE = [
     *mutants_of(
         "ggml_ops/cache/draft_memory.cpp",
         ("drafter_->context().share(from, to, n_past);", ";"),
-        ("taps_.clear(p.id, end);", ";"),
+        ("taps_.clear(id, end);", ";"),
         tests=("tests/lossless/test_tokens.py", "tests/rpc/test_rpc.py -k drafter_that_fails", *CACHE),
     ),
     *mutants_of(

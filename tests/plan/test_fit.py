@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -218,7 +219,12 @@ def test_command(options: EngineOptions, capsys: pytest.CaptureFixture[str]) -> 
     assert main([*argv[:-1], "20M", "-ngl", "99"]) == 1
     assert "it does not fit: CUDA0 has 20 MiB free, and needs " in capsys.readouterr().out
     assert main([*argv, "-fitt", "256", "-np", "1", "--lookup", "on"]) == 0  # what is given is kept
-    assert capsys.readouterr().out.splitlines()[-1].endswith("-fitt 256")
+    assert capsys.readouterr().out.splitlines()[-1].endswith("-fitt 256 --lookup on")
+    others = ["--no-mmap", "--draft", "off", "-t", "8", "-fitc", "8192", "--no-kv-unified"]
+    assert main([*argv, "-np", "2", *others, "--offline", "--hf-token", "a-secret"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"-np 2 {shlex.join(others)}")
+    assert main([*argv, "-np", "2", *others, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["flags"] == ["-np", "2", *others]
     assert main([*argv, "-fit", "off", "-c", "512", "-np", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("-c 512 -np 1 -fit off")
     for wrong in ("24X", "A=1G,A=1G", "CPU=4G"):

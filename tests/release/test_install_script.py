@@ -137,6 +137,10 @@ def test_installs_upgrades_and_uninstalls(user: User, tmp_path: Path) -> None:
     assert user.version() == "dflash-local 9.10.0+cpu", "the old one is gone"
     assert list(user.installed.glob("env-*")) == environments
 
+    for flags in (("--dry-run", "--uninstall"), ("--uninstall", "--dry-run")):
+        said = user.says(*flags)
+        assert said == f"would remove {user.installed} and {user.command}\n"
+        assert user.version() == "dflash-local 9.10.0+cpu", "a dry run removed something"
     assert "removed" in user.says("--uninstall")
     assert [file.name for file in user.home.rglob("*") if file.is_file() or file.is_symlink()] == []
     assert "nothing that this script installed" in user.refusal("--uninstall")

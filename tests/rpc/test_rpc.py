@@ -354,6 +354,16 @@ def test_command_refuses(servers: list[RPCServer]) -> None:
         assert f"error: {why}" in refused.stderr
 
 
+def test_command_names_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file stands in its way, which stops root too."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "file"))
+    refused = rpc_server("-c", "-p", str(free_port()))
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert f"error: cannot keep tensors in {tmp_path / 'file' / 'rpc'}: " in refused.stderr
+    assert "set DFLASH_CACHE" in refused.stderr
+
+
 def test_command_warns_of_other_hosts_and_ends_by_a_signal() -> None:
     command = [sys.executable, "-m", "dflash_local.cli", "rpc-server", "-H", "0.0.0.0", "-p", str(free_port())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

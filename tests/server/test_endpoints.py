@@ -144,6 +144,21 @@ def test_tokens_of_thoughts_are_counted(server: Live, stream: bool) -> None:
         assert usage["completion_tokens_details"] == {"reasoning_tokens": 2 * count}
 
 
+def test_tokens_of_thoughts_in_several_blocks_are_counted() -> None:
+    answer = "<think>let me</think>so <think>sée it</think>done"
+    with Engine.over(FakeNative(answer.encode())) as engine:
+        generation = engine.submit([*b"hi"])
+        completion = generation.result()
+
+        def count(text: str) -> int:
+            return engine.tokens_through(text, completion, generation)
+
+        assert completion.text == answer
+        assert count("let me") == len("<think>let me")
+        assert count("let mesée it") == len("<think>let me") + len("sée it".encode())
+        assert count("let me, no") == count("") == 0
+
+
 def test_characters_are_never_torn(server: Live) -> None:
     stream = server.openai.chat.completions.create(
         model="x", messages=[{"role": "user", "content": "emoji"}], stream=True

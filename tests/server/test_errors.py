@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,7 @@ ERRORS: list[tuple[Exception, int, str | None, str]] = [
     (HTTPError(404, "x", code="model_not_found"), 404, "model_not_found", "not_found_error"),
     (HTTPError(408, "x", code="body_timeout"), 408, "body_timeout", "timeout_error"),
     (HTTPError(413, "x", code="body_too_large"), 413, "body_too_large", "request_too_large"),
+    (HTTPError(415, "x", code="unsupported_encoding"), 415, "unsupported_encoding", "invalid_request_error"),
     (ComputeError("x"), 500, None, "api_error"),
     (ValueError("x"), 500, None, "api_error"),
     (QueueFullError("x", retry_after=1), 503, "queue_full", "overloaded_error"),
@@ -178,6 +181,18 @@ def test_types_and_codes(error: Exception, status: int, code: str | None, anthro
     got, body = api_at(MESSAGES + "/count_tokens").error(error)
     assert (got, body["type"], body["error"]["type"]) == (status, "error", anthropic)
     assert set(body["error"]) == {"type", "message"}
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, OWN, "/api/chat"])
+def test_compressed_bodies(server: Live, path: str) -> None:
+    body = json.dumps(body_of(path, "x")).encode()
+    for encoding in ("gzip", "zstd"):
+        answer = server.http.post(path, content=gzip.compress(body), headers={"Content-Encoding": encoding})
+        error = answer.json()["error"]
+        said = error if isinstance(error, str) else error["message"]
+        assert answer.status_code == 415
+        assert said.startswith(f"Content-Encoding '{encoding}' is not supported")
+    assert server.http.post(path, content=body, headers={"Content-Encoding": "identity"}).status_code == 200
 
 
 def test_words_of_anthropic(server: Live) -> None:

@@ -124,6 +124,15 @@ def test_stop_reasons(server: Live) -> None:
     assert stop(max_tokens=0) == ("max_tokens", None)
 
 
+def test_the_servers_own_stops_are_no_stop_sequences() -> None:
+    with live(lambda _: Engine.over(FakeNative(script)), Settings(defaults=Defaults(stop=(" wo",)))) as running:
+        message = post(running, messages=ASK).json()
+        assert message["content"] == [{"type": "text", "text": "hello"}]
+        assert (message["stop_reason"], message["stop_sequence"]) == ("end_turn", None)
+        message = post(running, messages=ASK, stop_sequences=["lo"]).json()
+        assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", "lo")
+
+
 def test_a_call_that_is_cut_off_has_the_input_so_far(server: Live) -> None:
     message = post(server, messages=[{"role": "user", "content": "call"}], tools=[TOOL], max_tokens=27).json()
     assert message["content"][-1]["input"] == {"a": 1}
@@ -395,6 +404,8 @@ def test_options() -> None:
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": [*ASK, {"role": "user"}]}, "messages[1].content"),
+        ({"messages": [*ASK, {"role": "assistant", "content": None}]}, "messages[1].content"),
         ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].image"),

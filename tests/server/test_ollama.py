@@ -141,6 +141,24 @@ def test_results_without_ids_belong_to_calls_by_name(server: Live, native: FakeN
     assert seen[0]["chat_template_kwargs"] == {"reasoning_effort": "low"}
 
 
+def test_results_without_ids_belong_to_no_earlier_calls(server: Live, native: FakeNative, monkeypatch: Any) -> None:
+    seen = looked_at(native, monkeypatch)
+
+    def calling(*ids: str) -> dict[str, Any]:
+        calls = [{"id": call_id, "function": {"name": "f", "arguments": {}}} for call_id in ids]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+
+    result = {"role": "tool", "tool_name": "f", "content": "1"}
+    messages = [
+        *HI, calling("a", "b"), {**result, "tool_call_id": "a"}, result,
+        calling("never"), *HI,
+        calling("c"), calling("d"), result, result,
+    ]  # fmt: skip
+    post(server, "/api/chat", {"messages": messages, "stream": False})
+    ids = [message.get("tool_call_id") for message in seen[0]["messages"] if message["role"] == "tool"]
+    assert ids == ["a", "b", "c", "d"]
+
+
 def test_a_tools_name_belongs_to_its_result(server: Live, native: FakeNative, monkeypatch: Any) -> None:
     """Elsewhere it stays what it is, and libdflash tells that it is lost, as it does of parts of a choice."""
     seen = looked_at(native, monkeypatch)

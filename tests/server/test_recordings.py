@@ -19,6 +19,7 @@ from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recordings import recording as recording_module
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import Recordings
+from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, cancels, live, raw_request
@@ -139,6 +140,36 @@ def test_a_new_one_of_the_same_name_takes_its_place(server: Live, gate: threadin
     second.close()
 
 
+def test_one_that_is_refused_cancels_nothing(server: Live, gate: threading.Semaphore) -> None:
+    sock = _ask(server, "busy")
+    gate.release(2)
+    assert b"HTTP/1.1 200" in sock.recv(4096)
+    name = {"X-Conversation-Id": "busy"}
+    assert server.http.post(CHAT, json={**BODY, "max_tokens": "x"}, headers=name).status_code == 400
+    gate.release(1000)
+    assert said(kept(server, "busy").text) == TEXT.decode()
+    sock.close()
+
+
+def test_each_key_has_names_of_its_own(gate: threading.Semaphore) -> None:
+    gate.release(1000)
+    one, two = ({"X-Api-Key": key, "X-Conversation-Id": "same"} for key in ("one", "two"))
+    native = FakeNative(TEXT, gate=gate, n_slots=2)
+    with live(lambda _: Engine.over(native), Settings(api_keys=("one", "two"))) as server:
+
+        def again(headers: dict[str, str], method: str = "GET") -> httpx.Response:
+            return server.http.request(method, "/v1/stream", params={"conv_id": "same"}, headers=headers)
+
+        first = server.http.post(CHAT, json=BODY, headers=one).text
+        names = {"conversation_ids": ["same"]}
+        assert said(first) == TEXT.decode() and again(two).status_code == 404
+        assert server.http.post("/v1/streams/lookup", json=names, headers=two).json() == []
+        second = server.http.post(CHAT, json=BODY, headers=two).text
+        assert (again(one).text, again(two).text) == (first, second) and first != second
+        assert again(two, "DELETE").status_code == 204
+        assert again(one).text == first and again(two).status_code == 404
+
+
 def test_only_streams_are_kept(server: Live, gate: threading.Semaphore) -> None:
     gate.release(1000)
     name = {"X-Conversation-Id": "whole"}
@@ -211,6 +242,20 @@ def test_room_for_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
             recordings.begin("x" * 1000)
 
     asyncio.run(run())
+
+
+def test_an_older_one_goes_on_until_the_newer_one_begins() -> None:
+    recordings = Recordings(most=1)
+    old, refused = recordings.begin("a"), recordings.begin("a")
+    recordings.open(old)
+    assert recordings.find("a") is refused and recordings.known(["a"]) == [refused]
+    recordings.finish(refused)
+    assert recordings.find("a") is old and not old.cancelled.is_set()
+    waiting, newest, later = (recordings.begin("a") for _ in range(3))
+    recordings.open(newest)
+    assert [one.cancelled.is_set() for one in (old, waiting, newest, later)] == [True, True, False, False]
+    recordings.remove("a")
+    assert newest.cancelled.is_set() and later.cancelled.is_set() and recordings.find("a") is None
 
 
 def test_what_is_not_kept_takes_no_memory() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from dflash_local.errors import DFlashError, ModelError, RPCError
+from dflash_local.errors import DFlashError, EngineLostError, ModelError, RPCError
 from dflash_local.server import recovery
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
@@ -70,7 +72,32 @@ def test_a_model_that_is_gone_ends_it() -> None:
     loads = Loads(Losing)
     with live(loads) as server:
         lose(server, loads, ModelError("the file is gone"))
-        wait_until(lambda: server.service.life.state == "dead")
+        wait_until(lambda: server.service.life.state == "dead" and server.service.life.recovery.refusal is None)
+        refused = server.http.post("/completion", json=PROMPT)
+        assert refused.status_code >= 500 and "as soon as it is back" not in refused.text
+
+
+def test_what_is_lost_as_soon_as_it_is_loaded_is_loaded_once_more() -> None:
+    """Before the recovery goes on behind the load."""
+    calls: list[str] = []
+    failures: list[Exception] = []
+
+    async def free() -> None:
+        calls.append("free")
+
+    async def load() -> None:
+        calls.append("load")
+        if len(calls) == 2:
+            recovered.begin(EngineLostError(LOST.message))
+
+    async def recover() -> None:
+        recovered.begin(EngineLostError(LOST.message))
+        while recovered.refusal is not None:
+            await asyncio.sleep(0.01)
+
+    recovered = recovery.Recovery(free, load, failures.append, nullcontext)
+    asyncio.run(asyncio.wait_for(recover(), PATIENCE))
+    assert (calls, failures) == (["free", "load"] * 2, [])
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import openai
 import pytest
@@ -12,10 +13,13 @@ from openai.types.responses import Response, ResponseStreamEvent
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from pydantic import TypeAdapter
 
+from dflash_local.conversation import ChatCompletion
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
+from dflash_local.generation import Chunk
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.fields.responses import ResponsesRequest
+from dflash_local.server.formats.responses import ResponsesReply
 from dflash_local.server.settings import Settings
 from dflash_local.server.shapes.responses import ResponseAnswer, ResponseEvent
 from dflash_local.server.thoughts import seal, unseal
@@ -114,6 +118,24 @@ def test_events(server: Live) -> None:
     assert found[0]["response"]["status"] == found[1]["response"]["status"] == "in_progress"
     added = [event["item"] for event in found if event["type"] == "response.output_item.added"]
     assert [item["status"] for item in added] == ["in_progress"] * 3
+
+
+def test_arguments_belong_to_their_call_in_any_order() -> None:
+    def part(index: int, arguments: str) -> dict[str, Any]:
+        return {"tool_calls": [{"index": index, "id": "c", "function": {"name": "f", "arguments": arguments}}]}
+
+    with Engine.over(FakeNative()) as engine:
+        completion = engine.generate("x")
+    parser, echo = Mock(), dict[str, Any]()
+    parser.push.return_value = [part(0, "{"), part(1, "["), part(0, "}"), part(1, "]")]
+    parser.finish.return_value = [], ChatCompletion({}, "tool_calls", completion)
+    reply = ResponsesReply("fake", parser, echo=cast(Any, echo), names={}, count=lambda _text, _completion: 0)
+    found: list[Any] = [*reply.chunk(0, Chunk("x", [1], None)), *reply.end(0, completion)]
+    said = ["", ""]
+    for event in found:
+        if event["type"] == "response.function_call_arguments.delta":
+            said[event["output_index"]] += event["delta"]
+    assert said == [item["arguments"] for item in found[-1]["response"]["output"]] == ["{}", "[]"]
 
 
 def test_an_incomplete_answer(server: Live) -> None:
@@ -261,6 +283,14 @@ def test_thoughts() -> None:
     assert thoughts(encrypted_content="dflash1.\xff") == (None, ["input.reasoning"])
 
 
+def test_the_assistants_last_item_is_answered() -> None:
+    asked, said = message("user", "hi"), message("assistant", "It is", kind="output_text")
+    assert converted([asked, said])["continue_final_message"] is False
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    for items in ([asked], [asked, said, asked], [asked, said, call]):
+        assert "continue_final_message" not in converted(items)
+
+
 def test_what_another_server_did_is_named() -> None:
     chat = converted([
         {"type": "web_search_call", "id": "ws", "status": "completed", "action": {}},
@@ -325,6 +355,8 @@ def test_tool_choice(choice: Any, expected: Any, tools: list[str]) -> None:
         ({"input": ["hi"]}, "input[0]"),
         ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": 3}]}, "input[0].content"),
+        ({"input": [{"role": "user"}]}, "input[0].content"),
+        ({"input": [{"type": "message", "role": "assistant", "content": None}]}, "input[0].content"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "novel"}]}]}, "input[0].content[0].type"),

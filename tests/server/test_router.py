@@ -281,6 +281,50 @@ def test_who_leaves_the_queue_costs_nobody_his_place(folder: Path) -> None:
         assert ask(server, "a").json()["pid"] == pid
 
 
+def test_a_busy_model_drains_for_an_older_request(folder: Path) -> None:
+    """New requests for it come later, as overlapping ones would keep it for ever."""
+    with routing(folder, *map(model, "ab"), models_max=1) as server:
+        pid = ask(server, "a").json()["pid"]
+        wait_until(lambda: user_count(server, "a") == 0)  # an answer is here before its use has ended
+        order: list[str] = []
+
+        def wait_for(name: str) -> httpx.Response:
+            answer = httpx.post(f"{server.url}/completion", json={"model": name}, timeout=PATIENCE)
+            order.append(name)
+            return answer
+
+        busy, kept = background(lambda: ask(server, "a", wait="done"))
+        wait_until(lambda: user_count(server, "a") == 1)
+        waiting = []
+        for count, name in enumerate("ba", 1):
+            waiting.append(background(partial(wait_for, name)))
+            wait_until(lambda count=count: pool(server).n_waiting == count)  # type: ignore[misc]
+        assert server.http.get("/slots?model=a").json()["pid"] == pid  # a look does not wait
+        (folder / "done").touch()
+        for thread, answers in ((busy, kept), *waiting):
+            thread.join(PATIENCE)
+            assert answers[0].status_code == 200
+        assert kept[0].json()["pid"] == pid and order == ["b", "a"]
+
+
+def test_a_model_drains_only_while_another_one_waits(folder: Path) -> None:
+    with routing(folder, *map(model, "ab"), models_max=1) as server:
+        pid = ask(server, "a").json()["pid"]
+        wait_until(lambda: user_count(server, "a") == 0)  # an answer is here before its use has ended
+        busy, kept = background(lambda: ask(server, "a", wait="done"))
+        wait_until(lambda: user_count(server, "a") == 1)
+        client = raw_request(server, "POST", "/completion", {"model": "b"})
+        wait_until(lambda: pool(server).n_waiting == 1)
+        again, answers = background(lambda: ask(server, "a"))
+        wait_until(lambda: pool(server).n_waiting == 2)
+        client.close()
+        again.join(PATIENCE)
+        assert answers[0].json()["pid"] == pid and busy.is_alive()
+        (folder / "done").touch()
+        busy.join(PATIENCE)
+        assert kept[0].json()["pid"] == pid
+
+
 def test_the_queue_is_bounded(folder: Path) -> None:
     with routing(folder, model("slow"), max_queue=1) as server:
         first, answers = background(lambda: ask(server, "slow"))

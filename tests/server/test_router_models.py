@@ -164,9 +164,11 @@ def test_what_makes_a_router(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_MODELS_DIR", ".")
     assert not is_router(parse("-m", "T.gguf"))
     monkeypatch.setenv("LLAMA_ARG_MODEL", "T.gguf")
-    with pytest.raises(RequestError, match="make a router"):
-        is_router(parse())
+    assert not is_router(parse())
     assert is_router(parse("--models-preset", "p.ini"))
+    monkeypatch.delenv("LLAMA_ARG_MODEL")
+    monkeypatch.setenv("LLAMA_ARG_HF_REPO", "user/name")
+    assert not is_router(parse())
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,16 @@ def test_headers_come_before_the_prompt_is_read_and_pings_until_then(path: str) 
         assert any('"h"' in line for line in rest)
 
 
+@pytest.mark.parametrize("path", [*PATHS, "/v1/responses", "/v1/messages", "/api/chat"])
+def test_no_line_ends_within_an_event(path: str) -> None:
+    """Clients split streams as `str.splitlines` does, which knows more ends of lines than JSON escapes."""
+    asked = {"input": "hi", "stream": True} if path == "/v1/responses" else body(path if path in PATHS else CHAT)
+    with live(lambda _: Engine.over(FakeNative("a\u2028b\u2029c\x85d".encode()))) as server:
+        text = server.http.post(path, json=asked).raise_for_status().text
+    assert text.splitlines() == text.split("\n")[:-1]
+    assert all(escape in text for escape in (r"\u2028", r"\u2029", r"\u0085"))
+
+
 def test_a_request_chooses_its_pings() -> None:
     gate = threading.Semaphore(0)
     with (

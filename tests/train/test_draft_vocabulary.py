@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -27,14 +28,23 @@ def test_enough_tokens() -> None:
     assert enough_tokens(Counter(), 50_000) == 4096
 
 
-def test_result_with_a_reduced_head(settings: Callable[..., TrainSettings]) -> None:
+def test_result_with_a_reduced_head(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path
+) -> None:
     asked = settings(draft_vocab=500)
     train(asked, Watcher())
     tokens = read_model(asked.output)[1][D2T]
     assert tokens.shape == (500,)
     check_drafter(asked)
-    with pytest.raises(RequestError, match="--draft-vocab 5000 exceeds"):
-        train(settings(draft_vocab=5000), Watcher())
+    for init, n_tokens, words in (
+        (asked.init, 5000, "5000 exceeds the 1699 tokens"),
+        (asked.output, 400, "400 is for a whole drafter: this one proposes 500 tokens already"),
+        (pocket["dflash2"], 400, "400 is not for a DFlash 2 drafter"),
+    ):
+        listener = Listener()
+        with pytest.raises(RequestError, match=f"--draft-vocab {words}"):
+            train(settings(init=init, draft_vocab=n_tokens, work=tmp_path / "other", output=tmp_path / "o"), listener)
+        assert not listener.stages  # before hours of answers
 
 
 def test_the_faster_head_is_kept(settings: Callable[..., TrainSettings], monkeypatch: pytest.MonkeyPatch) -> None:

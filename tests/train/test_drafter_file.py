@@ -19,6 +19,7 @@ from dflash_local.convert.target import Target
 from dflash_local.errors import ConvertError, ModelError, RequestError
 from dflash_local.native import check_gguf
 from dflash_local.train.drafter_file import (
+    FACTORS,
     HISTORY,
     DrafterFile,
     choose_mask_token,
@@ -147,6 +148,26 @@ def test_refusals(pocket: dict[str, Path], tmp_path: Path) -> None:
         assert error.value.field == key
     with pytest.raises(RequestError, match="is no drafter"):
         DrafterFile.read(tmp_path / "nothing.gguf", target, tmp_path)
+    head = read_metadata(pocket["dflash"])["dflash.attention.key_length"].data
+    half = {"dflash.rope.dimension_count": u32(head // 2)}
+    with pytest.raises(ConvertError, match=f"rotates {head // 2} of a head's {head} dimensions") as error:
+        DrafterFile.read(rewritten(pocket["dflash"], tmp_path / "half.gguf", half), target, tmp_path)
+    assert error.value.field == "dflash.rope.dimension_count" and error.value.hint
+    whole = {"dflash.rope.dimension_count": u32(head)}
+    assert DrafterFile.read(rewritten(pocket["dflash"], tmp_path / "whole.gguf", whole), target, tmp_path).values
+
+
+def test_a_table_of_rotation_factors_stays(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """As drafters with the scaling of Llama 3 have it. A Hugging Face folder cannot say it."""
+    n_pairs = read_metadata(pocket["dflash"])["dflash.attention.key_length"].data // 2
+    factors = {FACTORS: np.geomspace(1, 8, n_pairs, dtype=np.float32)}
+    source = rewritten(pocket["dflash"], tmp_path / "factors.gguf", {}, factors)
+    file = DrafterFile.read(source, Target.read(pocket["target"]), tmp_path)
+    file.write(tmp_path / "again.gguf", file.values, "f16", {})
+    np.testing.assert_array_equal(numbers(tmp_path / "again.gguf")[FACTORS], factors[FACTORS])
+    with pytest.raises(ConvertError, match="table of rotation factors") as error:
+        file.write_checkpoint(tmp_path / "folder", file.values)
+    assert error.value.hint == "leave --hf out" and not (tmp_path / "folder").exists()
 
 
 def test_a_target_with_more_tokens(pocket: dict[str, Path], tmp_path: Path) -> None:

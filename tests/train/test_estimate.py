@@ -10,12 +10,17 @@ import pytest
 import torch
 
 from dflash_local.cli import main
+from dflash_local.cli.commands import train as train_command
 from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.convert.target import Target
+from dflash_local.errors import RequestError
+from dflash_local.train import fitting
 from dflash_local.train.drafter_file import DrafterFile
-from dflash_local.train.estimate import Rates, load_of
+from dflash_local.train.estimate import Rates, estimate, load_of
 from dflash_local.train.initial_file import new_form
+from dflash_local.train.low_rank import add_low_rank
 from dflash_local.train.network import Network, trained_parameters
+from dflash_local.train.step_size import texts_at_once
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
 
@@ -41,13 +46,15 @@ def _json(line: str) -> dict[str, list[int]]:
     return dict(json.loads(line))
 
 
-@pytest.mark.parametrize("only", [None, "fc"])
-def test_parameters(only: str | None, settings: Make, pocket: dict[str, Path], tmp_path: Path) -> None:
-    asked = settings(only=only)
+@pytest.mark.parametrize("name", ["dflash-small", "dflash2", "dspark"])
+@pytest.mark.parametrize("only", [None, "fc", "heads", "lora"])
+def test_parameters(only: str | None, name: str, settings: Make, pocket: dict[str, Path], tmp_path: Path) -> None:
+    asked = settings(init=pocket[name], only=only)
     load = load_of(asked)
-    network = Network(DrafterFile.read(pocket["dflash-small"], Target.read(asked.model), tmp_path), torch.device("cpu"))
+    network = Network(DrafterFile.read(pocket[name], Target.read(asked.model), tmp_path), torch.device("cpu"))
     assert load.drafter.n_all == sum(p.numel() for p in network.parameters())
-    assert load.drafter.n_trained == pytest.approx(sum(p.numel() for p in trained_parameters(network, only)), rel=0.01)
+    trained = add_low_rank(network, asked.rank) if only == "lora" else trained_parameters(network, only)
+    assert load.drafter.n_trained == sum(p.numel() for p in trained)
     assert load.target_bytes == sum(t.n_bytes for t in read_model(asked.model)[1].values())
 
 
@@ -75,6 +82,26 @@ def test_minutes_bound_the_plan(settings: Make) -> None:
     assert load.within(1e9, rates, 4) == load
 
 
+def test_texts_at_once(settings: Make) -> None:
+    """As many as the fit takes: no more than a step has, on a GPU up to 32."""
+    assert texts_at_once(settings(batch=1024), "cpu") == texts_at_once(settings(batch=128), "cuda") == 4
+    assert texts_at_once(settings(batch=1024), "cuda") == 32
+    assert texts_at_once(settings(batch=32), "cpu") == texts_at_once(settings(batch=1024, micro=1), "cuda") == 1
+    load = load_of(settings())
+    assert load.fit_memory(32) > load.fit_memory(4) > load.fit_memory(1)
+
+
+def test_the_plan_is_for_the_device_that_is_asked_for(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def pick(name: str) -> torch.device:
+        asked.append(name)
+        return torch.device("cpu")
+
+    monkeypatch.setattr(fitting, "pick_device", pick)
+    assert list(estimate(settings(device="cpu"))) and asked == ["cpu"]
+
+
 def test_new_drafters_size(settings: Make) -> None:
     """What is planned for a new drafter is what a run makes."""
     asked = settings(init=None, kind="dspark", layers=2, feed_forward=96)
@@ -83,8 +110,11 @@ def test_new_drafters_size(settings: Make) -> None:
     assert load_of(asked).drafter.n_all == sum(value.size for value in made.values.values())
 
 
-def test_plan_and_report(settings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command: its plan writes nothing; its run says what came of it and writes a page without scripts."""
+def test_plan_and_report(
+    settings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command: its plan writes nothing; its run says what came of it, whatever happens to the report, and writes a
+    page without scripts."""
     asked = settings()
     page = tmp_path / "report.html"
     flags = [
@@ -104,16 +134,28 @@ def test_plan_and_report(settings: Make, tmp_path: Path, capsys: pytest.CaptureF
     html = page.read_text(encoding="utf-8")
     assert "<svg" in html and "<script" not in html and "prompts.jsonl" in html
 
+    def full(path: Path, text: str, param: str) -> None:
+        raise RequestError(f"cannot write {path}: No space left on device", param=param)
+
+    monkeypatch.setattr(train_command, "write_text", full)
+    assert main(flags) == 1
+    said = capsys.readouterr()
+    assert "AL " in said.out and "cannot write" in said.err
+
 
 def test_first_errors(settings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each in one sentence that names the flag, before anything is loaded."""
     model, data = str(settings().model), str(settings().data[0])
     for flags, words in (
         (["--data", data, "-o", str(tmp_path)], "not a file in an existing folder"),
+        (["--data", data, "-o", "."], "-o . is a folder"),
+        (["--data", data, "-o", "/"], "-o / is a folder"),
         (["--data", str(tmp_path / "none.txt"), "-o", str(tmp_path / "o.gguf")], "cannot read"),
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--minutes", "0"], "--minutes"),
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--only", "fc"], "--only"),
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--init", data], "--init"),
+        (["--data", data, "-o", str(tmp_path / "o.gguf"), "--report", str(tmp_path)], f"cannot write {tmp_path}"),
+        (["--data", data, "-o", str(tmp_path / "o.gguf"), "--hf", data], "is a file"),
     ):
         assert main(["train", "-m", model, *flags]) == 1, flags
         error = capsys.readouterr().err

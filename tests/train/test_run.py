@@ -20,22 +20,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from dflash_local import Engine
 from dflash_local.cli import main
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
-from dflash_local.errors import DFlashError, RequestError
+from dflash_local.convert.target import Target
+from dflash_local.errors import ConvertError, DFlashError, RequestError
 from dflash_local.native import check_gguf
-from dflash_local.train.drafter_file import HISTORY
+from dflash_local.train.answering import _submit
+from dflash_local.train.drafter_file import FACTORS, HISTORY, DrafterFile
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.estimate import load_of
 from dflash_local.train.evaluation import n_measured
+from dflash_local.train.examples import questions, tokenized
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
 from dflash_local.train.workspace import Workspace
-from dflash_local.train.written_texts import read_texts
+from dflash_local.train.written_texts import identity, read_texts
+from tests.gguf_files import rewritten
 
 Make = Callable[..., TrainSettings]
 ROOT = Path(__file__).parents[2]
@@ -191,6 +196,79 @@ def test_other_settings(settings: Make) -> None:
     assert json.loads((asked.work / "state.json").read_text())["stages"]["fit"]["goal"] == "distill"
 
 
+def test_other_types_and_nodes_are_measured_again(settings: Make) -> None:
+    """The best drafter is written in the new types, and what is compared was measured alike."""
+    first = train(settings(), Watcher())
+    asked = settings(outtype="f16", fc_type="q8_0")
+    again = train(asked, Watcher())
+    tensors = read_model(asked.output)[1]
+    assert (tensors["blk.0.attn_q.weight"].type.name, tensors["fc.weight"].type.name) == ("F16", "Q8_0")
+    assert [e.step for e in again.evaluations] == [e.step for e in first.evaluations]
+    assert again.evaluations[0] == first.evaluations[0] and again.before == first.before
+    assert again.evaluations[1] != first.evaluations[1]
+    assert train(asked, Watcher()).evaluations == again.evaluations
+    fewer = train(replace(asked, budget=3), Watcher())
+    assert [e.step for e in fewer.evaluations] == [e.step for e in first.evaluations]
+    assert all(len(e.depths) < 3 for e in fewer.evaluations)
+    history = json.loads(read_metadata(asked.output)[HISTORY].data)
+    assert (history["nodes"], history["steps"]) == (3, first.best.step)
+
+
+def test_the_folder_is_that_of_the_result(settings: Make, tmp_path: Path) -> None:
+    """Asked for later, and again; a folder of something else stays as it is."""
+    train(settings(), Watcher())
+    asked = settings(hf=tmp_path / "folder", outtype="f16")
+    train(asked, Watcher())
+    (tmp_path / "folder" / "model.safetensors").write_bytes(b"old")
+    train(asked, Watcher())
+    target = Target.read(asked.model)
+    written, result = (DrafterFile.read(path, target, tmp_path).values for path in (tmp_path / "folder", asked.output))
+    for name, values in result.items():
+        np.testing.assert_allclose(written[name], values, rtol=1 / 64, atol=1e-5)
+    (tmp_path / "diary").mkdir()
+    (tmp_path / "diary" / "monday.txt").write_text("mine")
+    with pytest.raises(RequestError, match="is not empty"):
+        train(settings(hf=tmp_path / "diary"), Watcher())
+    with pytest.raises(RequestError, match="is a file"):
+        train(settings(hf=tmp_path / "diary" / "monday.txt"), Watcher())
+    (asked.work / "best.safetensors").unlink()  # as in a folder of an earlier version
+    train(settings(hf=tmp_path / "another", outtype="f16"), Watcher())
+    other = DrafterFile.read(tmp_path / "another", target, tmp_path).values
+    np.testing.assert_allclose(other["fc.weight"], written["fc.weight"], rtol=1 / 64, atol=1e-5)
+
+
+def test_a_folder_to_go_on_from(settings: Make, pocket: dict[str, Path], tmp_path: Path) -> None:
+    """A first try that is refused does not lock the run out; another folder of the same name is told."""
+    file = DrafterFile.read(pocket["dflash-small"], Target.read(pocket["target"]), tmp_path)
+    folder = tmp_path / "drafter"
+    file.write_checkpoint(folder, file.values)
+    for _ in range(2):
+        with pytest.raises(RequestError, match="--layers 9 disagrees"):
+            train(settings(init=folder, layers=9), Watcher())
+    first = identity(folder)
+    assert first == identity(folder) and first.startswith("drafter (")
+    file.write_checkpoint(folder, {name: 2 * values for name, values in file.values.items()})
+    assert identity(folder) != first
+    workspace = Workspace(settings().work)
+    with workspace.opened():
+        workspace.begin("fit", {"init": "drafter"})  # as earlier versions did
+        workspace.begin("fit", {"init": first})
+        with pytest.raises(RequestError, match="begun with --init drafter"):
+            workspace.begin("fit", {"init": identity(folder)})
+        (workspace.folder / "init-f16.gguf").write_bytes(b"old")
+        workspace.restart("fit")
+        assert not list(workspace.folder.glob("init*"))
+
+
+def test_a_prompts_grammar_holds(settings: Make) -> None:
+    """What is learned is what the prompt asks for, and what is measured."""
+    asked = settings(n_predict=32)
+    prompt = {"messages": [{"role": "user", "content": "What is 12 + 9?"}], "grammar": 'root ::= "rain" | "snow"'}
+    with Engine(asked.model, n_ctx=256, n_threads=1, warmup=False) as engine:
+        (example,) = tokenized(engine, [prompt], 200)
+        assert _submit(engine, example, 0, asked)[1].result().text in ("rain", "snow")
+
+
 def test_more_later(settings: Make, tmp_path: Path) -> None:
     """More prompts and more epochs go on from what is there, and what they bring is measured."""
     first = train(settings(epochs=0.5), Watcher())
@@ -268,6 +346,12 @@ def test_prompts_to_check_are_read_first_and_fit(settings: Make, tmp_path: Path)
     assert [*result.checks] == [str(path) for path in others]  # they have one name
     assert all(before and after for before, after in result.checks.values())
     assert train(settings(), Watcher()).checks == {}
+    answered = tmp_path / "answered.jsonl"
+    chat = [{"role": "user", "content": "What is 3 + 5?"}, {"role": "assistant", "content": "3 + 5 is"}]
+    answered.write_text(json.dumps({"messages": chat}))
+    assert questions(answered) == [{"messages": chat[:1]}]
+    again = train(settings(checks=(others[1], answered)), Watcher()).checks
+    assert again["same.txt"][1] == again["answered.jsonl"][1]
 
 
 def test_all_measurements_are_counted(settings: Make) -> None:
@@ -467,13 +551,17 @@ def test_a_drafter_becomes_narrower(settings: Make, tmp_path: Path) -> None:
         train(replace(asked, feed_forward=None, hf=None), Watcher())
 
 
-def test_disagreeing_flags(settings: Make) -> None:
+def test_disagreeing_flags(settings: Make, pocket: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--layers 4 disagrees"):
         train(settings(layers=4), Watcher())
     with pytest.raises(RequestError, match="--feed-forward 8192 disagrees"):
         train(settings(feed_forward=8192), Watcher())
     with pytest.raises(RequestError, match="is the drafter to go on from"):
         train(settings(output=settings().init), Watcher())
+    n_pairs = read_metadata(pocket["dflash"])["dflash.attention.key_length"].data // 2
+    scaled = rewritten(pocket["dflash"], tmp_path / "scaled.gguf", {}, {FACTORS: np.ones(n_pairs, np.float32)})
+    with pytest.raises(ConvertError, match="table of rotation factors"):
+        train(settings(init=scaled, hf=tmp_path / "folder"), Watcher())
     with pytest.raises(RequestError, match="--only"):
         settings(init=None, only="fc")
     with pytest.raises(RequestError, match="--epochs"):

@@ -16,14 +16,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dflash_local.convert.gguf_metadata import read_model
+from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.target import Target
 from dflash_local.train.batches import Batch, EmbeddingTable, Sampler
-from dflash_local.train.drafter_file import DrafterFile
+from dflash_local.train.drafter_file import FACTORS, DrafterFile
 from dflash_local.train.network import Network
 from dflash_local.train.objective import Head, Objective
 from dflash_local.train.shards import TappedText, bfloat16
 from dflash_local.train.token_rows import embedding_rows, head_rows
+from tests.gguf_files import rewritten
 from tests.parity.f32 import widen
 from tests.parity.reference import BLOCK_SIZE, DRAFTERS, MASK, load_drafter, load_target
 
@@ -174,13 +175,16 @@ def test_blocks_see_neither_their_answer_nor_each_other(
     assert (whole[:, 2] - changed[:, 2]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", ["dflash-small", "dflash", "dflash2", "dspark", "dspark-first"])
+@pytest.mark.parametrize("name", ["dflash-small", "dflash", "dflash2", "dspark", "dspark-first", "factors"])
 def test_network_is_what_the_engine_computes(
     name: str, pocket: dict[str, Path], target_f32: Path, tmp_path: Path
 ) -> None:
     """Hidden states of blocks in the trainer and in the engine, from the engine's own taps."""
     from tests.parity.f32 import engine_f32
 
+    n_pairs = read_metadata(pocket["dflash"])["dflash.attention.key_length"].data // 2
+    factors = {FACTORS: np.geomspace(1, 8, n_pairs, dtype=np.float32)}
+    pocket = {**pocket, "factors": rewritten(pocket["dflash"], tmp_path / "source.gguf", {}, factors)}
     ours = setup(name, pocket, target_f32, tmp_path)
     config = ours.file.config
     tokens = np.random.default_rng(5).integers(4, N_VOCAB, 60).tolist()

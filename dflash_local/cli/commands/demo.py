@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import Flags, flag
-from dflash_local.cli.flags.http_flags import url_from_here
+from dflash_local.cli.flags.http_flags import HttpFlags
 from dflash_local.cli.flags.idle_flags import refuse_idle
+from dflash_local.cli.flags.server_access import key_of, url_of
 from dflash_local.cli.flags.values import count
 from dflash_local.cli.launch.server_facts import ServerFacts, ask_facts, client_at
 from dflash_local.cli.terminal.progress import StatusLine
@@ -195,29 +197,38 @@ def once(pair: Pair, threads: int | None) -> int:
 
 def serve(models: list[str], alias: str, args: DemoFlags) -> int:
     """Serve until interrupted; once it listens, print how to use it. `models` are flags."""
-    from dflash_local.cli import main
+    from dflash_local.cli import parse
 
-    threading.Thread(target=_announce, args=(args.host, args.port, alias), daemon=True).start()
-    flags = [*models, "--alias", alias, "-c", "4096", "--host", args.host, "--port", str(args.port)]
-    return main(["serve", *flags, *(["-t", str(args.threads)] if args.threads else [])])
+    threads = ["-t", str(args.threads)] if args.threads else []
+    address = ["--host", args.host, "--port", str(args.port)]
+    # The variables of `serve` count, too.
+    command, flags = parse(["serve", *models, "--alias", alias, "-c", "4096", *address, *threads])
+    with suppress(DFlashError):  # a UNIX socket has no URL; of all else that is wrong `serve` tells
+        url, key = url_of(flags), key_of(flags)
+        watch = (client_at(url, key), url, alias, _curl(url, key, flags))
+        threading.Thread(target=_announce, args=watch, daemon=True).start()
+    return command.run(flags)
 
 
-def _announce(host: str, port: int, alias: str) -> None:
+def _curl(url: str, key: str | None, flags: HttpFlags) -> str:
+    """A command that asks the question, without the key itself."""
+    named = "$LLAMA_API_KEY" if key == flags.api_key else "KEY"
+    header = f' -H "Authorization: Bearer {named}"' if key else ""
+    body = f'{{"messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
+    return f"curl {url}/v1/chat/completions{header} -d '{body}'"
+
+
+def _announce(server: ServerClient, url: str, alias: str, curl: str) -> None:
     """Print what to try once the server is ready."""
-    url = url_from_here(host, port)
     deadline = time.monotonic() + READY_TIMEOUT
-    server = client_at(url)
     while not _serves(server, alias):
         if time.monotonic() > deadline:
             return
         time.sleep(0.3)
-    body = f'{{"messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
+    print(f"\nReady. A chat page: {url}\nOr, in another terminal:\n\n  {curl}\n", flush=True)
     print(
-        f"\nReady. A chat page: {url}\nOr, in another terminal:\n\n  curl {url}/v1/chat/completions -d '{body}'\n",
-        flush=True,
-    )
-    print(
-        "'timings' in the answer has the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n",
+        "In the answer 'timings' has the speed, and 'dflash' AL, the tokens per pass of the large model. "
+        "Ctrl-C ends.\n",
         flush=True,
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.build import patch
+from dflash_local.build.folder_errors import cache_errors, folder_errors
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream, native_source
 from dflash_local.cache_dir import cache_dir
@@ -72,10 +73,11 @@ class Source:
         return patch.read_file(self.root / path.removeprefix(self.prefix))
 
     def write(self, contents: dict[str, str | None]) -> None:
-        """Write texts by their paths in patches. Raises BuildError for an archive."""
+        """Write texts by their paths in patches. Raises BuildError for an archive, or if one cannot be written."""
         if self.root is None:
             raise BuildError(f"{self.name} is an archive", hint="unpack it, and give the folder to --apply")
-        patch.write_files(self.root, {path.removeprefix(self.prefix): text for path, text in contents.items()})
+        with folder_errors(self.root, "check the folder's permissions"):
+            patch.write_files(self.root, {path.removeprefix(self.prefix): text for path, text in contents.items()})
 
 
 def patch_files(folder: Path, only: str = "") -> list[Path]:
@@ -136,7 +138,8 @@ def _as_json(name: str, placements: dict[str, list[patch.Placement]]) -> dict[st
 
 
 def _pinned(folder: Path) -> Path:
-    with BuildLog(cache_dir() / "logs" / "patch.log") as log:
+    cache = cache_dir()
+    with cache_errors(cache), BuildLog(cache / "logs" / "patch.log") as log:
         return Upstream.read(folder / "UPSTREAM").fetch(log)
 
 

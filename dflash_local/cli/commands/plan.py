@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import engine_options
-from dflash_local.cli.flags.flag import flag
-from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
+from dflash_local.cli.flags.flag import declared, flag
+from dflash_local.cli.flags.model_flags import HubFlags, HubModelFlags, ModelFlags, add_model_flags
 from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.cli.terminal.plan_lines import advice, slot_table, table
 
@@ -58,6 +58,10 @@ class PlanFlags(ModelFlags):
     json: bool = flag("--json", "print JSON")
 
 
+# Flags that are not for `serve`, or that say which files to take: it gets the files themselves.
+_LEFT_OUT = {"model", "drafter", "mmproj", *declared(PlanFlags), *declared(HubFlags), *declared(HubModelFlags)}
+
+
 def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
@@ -75,6 +79,7 @@ def run(args: PlanFlags) -> int:
     from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, host_hint, host_shortage, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of
+    from dflash_local.plan.flags import kept
     from dflash_local.plan.memory_plan import MemoryPlan
     from dflash_local.plan.plan_record import record
     from dflash_local.plan.slot_costs import by_slots
@@ -92,13 +97,15 @@ def run(args: PlanFlags) -> int:
     on_device = shortage(fitted.plan, {})
     lack = on_device or host_shortage(fitted.plan)
     slots = by_slots(options, args.vram) if args.by_slots else None
+    given = kept(fitted.options, {place: words for place, words in args.typed.items() if place not in _LEFT_OUT})
     if args.json:
         found = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
         found["fits"] = found["fits"] and not lack
+        found["flags"] += given
         print(json.dumps(found, indent=1))
     else:
         print(*table(fitted), "", sep="\n")
-        print(*advice(fitted), sep="\n")
+        print(*advice(fitted, given), sep="\n")
         if slots:
             print("", *slot_table(slots), sep="\n")
         if lack:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import add_flags, flag
@@ -69,7 +70,7 @@ def run(args: RpcServerFlags) -> int:
         _warn(args.host)
     cache = cache_dir() / "rpc"
     if args.cache:
-        cache.mkdir(parents=True, exist_ok=True)
+        _make(cache)
     # It waits in native code, where Python does not handle signals.
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
@@ -92,6 +93,17 @@ def _address(host: str) -> ipaddress.IPv4Address:
     except ValueError:
         raise RequestError(
             f"--host is {host!r}, must be an IPv4 address", param="--host", hint="0.0.0.0 listens on all interfaces"
+        ) from None
+
+
+def _make(cache: Path) -> None:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"cannot keep tensors in {cache}: {error.strerror}",
+            param="--cache",
+            hint="set DFLASH_CACHE to a folder that can be written, or leave --cache out",
         ) from None
 
 

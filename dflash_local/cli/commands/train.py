@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.flag import FlagGroup, Flags, add_flags, flag, gathered
 from dflash_local.cli.flags.model_file import check_model_file
-from dflash_local.cli.flags.values import count, numbers, write_text
+from dflash_local.cli.flags.values import count, numbers, path, write_text
 from dflash_local.cli.terminal.progress import StatusLine, duration_text
+from dflash_local.errors import RequestError
 from dflash_local.option import defaults_of, options_of
 from dflash_local.train.train_settings import FIT, MACHINE, NEW_DRAFTER, TEXT, TrainOption, TrainSettings, Watcher
 from dflash_local.train.workspace import STAGES
@@ -82,9 +83,11 @@ def _value(annotation: Any, option: TrainOption) -> dict[str, Any]:
     if option.choices or get_origin(kind) is Literal:
         return {"choices": option.choices or arguments}
     if arguments == (Path, ...):
-        return {"type": Path, "action": "append"}
+        return {"type": path, "action": "append"}
     if arguments:
         return {"type": numbers(arguments[0])}
+    if kind is Path:
+        return {"type": path}
     return {"type": count(int(option.limits[0])) if option.limits and kind is int else kind}
 
 
@@ -115,11 +118,11 @@ def run(args: TrainFlags) -> int:
     finally:
         if isinstance(watcher, _Terminal):
             watcher.close()
+    print(*summary(result, settings), sep="\n", flush=True)  # it is there even if the report cannot be written
     if settings.report:
         from dflash_local.train.train_page import train_page
 
         write_text(settings.report, train_page(result, settings), "--report")
-    print(*summary(result, settings), sep="\n")
     return 0
 
 
@@ -147,7 +150,10 @@ def settings_of(args: TrainFlags) -> TrainSettings:
         for name, value in args.settings.items()
         if value is not None
     }
-    given.setdefault("work", given["output"].with_suffix(".train"))
+    output: Path = given["output"]
+    if not output.name:  # as of . and /
+        raise RequestError(f"-o {output} is a folder", param="-o", hint="name the file to write, such as NEW.gguf")
+    given.setdefault("work", output.with_suffix(".train"))
     if args.n_gpu_layers is not None:
         given["engine"] = {"n_gpu_layers": args.n_gpu_layers}
     return TrainSettings(**given)

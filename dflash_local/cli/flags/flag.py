@@ -16,7 +16,7 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from dflash_local.cli.flags.values import truth
+from dflash_local.cli.flags.values import path, truth
 from dflash_local.cli.parser_actions import set_variables
 
 F = TypeVar("F", bound="Flags")
@@ -25,7 +25,7 @@ _BY_TYPE: dict[Any, dict[str, Any]] = {
     bool: {"action": "store_true"},
     int: {"type": int, "metavar": "N"},
     float: {"type": float},
-    Path: {"type": Path, "metavar": "FILE"},
+    Path: {"type": path, "metavar": "FILE"},
 }
 _BY_TYPE |= {kind | None: options for kind, options in _BY_TYPE.items()}
 SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
@@ -121,8 +121,9 @@ def titled(owner: type[Flags]) -> list[type[Flags]]:
 def add_flag(
     group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
 ) -> None:
-    """`add_argument`, with the environment variable `env` as the default. Names in `off` switch the flag off, and so
-    does the variable's LLAMA_ARG_NO_ form, with any value; such a flag is on by default."""
+    """`add_argument`, with the environment variable `env` as the default; one that is empty names no path. Names in
+    `off` switch the flag off, and so does the variable's LLAMA_ARG_NO_ form, with any value; such a flag is on by
+    default."""
     if off:
         options = {"action": "store_true", "default": True, **options}
     if env and options.get("help"):
@@ -132,7 +133,8 @@ def add_flag(
     set_variables(action, variables)
     # argparse converts string defaults like typed arguments.
     for variable in variables:
-        if (value := os.environ.get(variable)) is not None:
+        value = os.environ.get(variable)
+        if value or (value is not None and action.type is not path):
             action.default = value if variable == env else "off"
     if action.nargs == 0:
         action.type = truth

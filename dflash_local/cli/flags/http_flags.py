@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.flag import Flags, flag
-from dflash_local.cli.flags.values import amount, count, json_object, read_text
+from dflash_local.cli.flags.values import amount, count, json_object, path, read_text
 from dflash_local.cli.typed_path import is_folder
 from dflash_local.errors import RequestError
 from dflash_local.media.media_hosts import MediaHosts
@@ -55,6 +55,11 @@ def _idle_seconds(text: str) -> int:
     if seconds == 0:
         raise argparse.ArgumentTypeError("must be at least 1, or -1 for never, got 0")
     return seconds
+
+
+def _key_file(text: str) -> Path:
+    """Other paths may have an empty variable; here it would leave the server open."""
+    return path(text)
 
 
 class EndpointFlags(Flags, title="HTTP"):
@@ -178,7 +183,10 @@ class ClientFlags(Flags, title="who may ask"):
         "--api-key", "keys; clients must send one of them (default: none)", env="LLAMA_API_KEY", metavar="KEY[,KEY]"
     )
     api_key_file: Path | None = flag(
-        "--api-key-file", "file with one key a line; lines that begin with # are comments", env="LLAMA_ARG_API_KEY_FILE"
+        "--api-key-file",
+        "file with one key a line; lines that begin with # are comments",
+        env="LLAMA_ARG_API_KEY_FILE",
+        type=_key_file,
     )
     allowed_hosts: str = flag(
         "--allowed-hosts",

@@ -23,6 +23,13 @@ def truth(value: str) -> bool:
     raise argparse.ArgumentTypeError(f"must be on or off, got {value!r}")
 
 
+def path(text: str) -> Path:
+    """A path. An empty one would be the current folder's, which nobody means."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty, must be a path (the current folder is .)")
+    return Path(text)
+
+
 def on_off_auto(text: str) -> str:
     """llama.cpp's spelling of on, off and auto."""
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")

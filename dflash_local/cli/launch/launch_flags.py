@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dflash_local.cli.flags.flag import argument, declared, flag
-from dflash_local.cli.flags.http_flags import url_from_here
 from dflash_local.cli.flags.named_models import NO_MODEL
 from dflash_local.cli.flags.serve_flags import ServeFlags
+from dflash_local.cli.flags.server_access import key_of, url_of
 from dflash_local.cli.launch.program import PROGRAMS
 from dflash_local.errors import RequestError
 from dflash_local.server_address import server_address, shown_address
@@ -35,23 +35,11 @@ class LaunchFlags(ServeFlags):
 
     def server_url(self) -> str:
         """The server's address, without /v1. Raises RequestError."""
-        from dflash_local.server.sockets import is_unix
-
-        if self.url:
-            return server_address(self.url)
-        host = self.host[0]
-        if is_unix(host):
-            raise RequestError(f"programs cannot reach the UNIX socket {host}", param="--host", hint="give an address")
-        if self.port == 0:
-            raise RequestError("--port 0 takes a port that is not known before", param="--port", hint="give a number")
-        return url_from_here(host, self.listening_port, "https" if self.ssl_cert_file else "http") + self.api_prefix
+        return server_address(self.url) if self.url else url_of(self)
 
     def server_key(self) -> str | None:
         """The key that the server wants; None for one that wants none."""
-        from dflash_local.server.security.api_keys import read_keys
-
-        keys = read_keys(self.api_key, self.api_key_file)
-        return keys[0] if keys else None
+        return key_of(self)
 
 
 def refuse_for_running(args: LaunchFlags, typed: Mapping[str, Sequence[str]], url: str) -> None:

@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 
 
 def is_router(args: ServeFlags) -> bool:
-    """Whether this command line starts a router. Typed flags take precedence over variables.
+    """Whether this command line starts a router. Typed flags take precedence over variables, and among variables the
+    one that names a single model does, as in llama-server: images preset the folder.
 
     Raises:
-        RequestError: both a single model and several models are named.
+        RequestError: flags that were typed name both a single model and several models.
     """
     if not (args.model or args.hf_repo or args.embedding_model or args.rerank_model):
         return True
@@ -37,7 +38,7 @@ def is_router(args: ServeFlags) -> bool:
         return False
     typed = args.typed
     several = not typed.keys().isdisjoint({"models_dir", "models_found", "models_preset"})
-    if several != typed.keys().isdisjoint(TARGETS):
+    if several and not typed.keys().isdisjoint(TARGETS):
         raise RequestError(
             "--models-dir, --models-found and --models-preset make a router of many models, and another flag names one",
             param="--models-dir",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from pathlib import Path
 
 
 def set_up_console() -> None:
-    """Input that is no UTF-8 is read as far as it is. On Windows: UTF-8 for pipes instead of the local code page, and
-    escape sequences for colours, which are off in older consoles."""
+    """Streams that are closed become empty ones. Input that is no UTF-8 is read as far as it is. On Windows: UTF-8 for
+    pipes instead of the local code page, and escape sequences for colours, which are off in older consoles."""
+    _open_closed_streams()
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     platform: str = sys.platform  # so that type checkers see the code below on all systems
@@ -20,3 +23,11 @@ def set_up_console() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=stream.errors)
     just_fix_windows_console()
+
+
+def _open_closed_streams() -> None:
+    """Python has None for those that were closed by whoever started it."""
+    nowhere = Path(os.devnull)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, nowhere.open(mode, encoding="utf-8"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.machine.hardware import GIB
@@ -30,8 +30,8 @@ def table(fitted: Fitted) -> Iterator[str]:
         yield "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
 
 
-def advice(fitted: Fitted) -> Iterator[str]:
-    """Lines with the context and the command to run."""
+def advice(fitted: Fitted, kept: Sequence[str]) -> Iterator[str]:
+    """Lines with the context and the command to run, with the words of flags to be `kept` at its end."""
     from dflash_local.plan.check import unused
     from dflash_local.plan.flags import flags
 
@@ -49,7 +49,7 @@ def advice(fitted: Fitted) -> Iterator[str]:
         yield why
     files = {"-m": plan.options.model, "-md": plan.options.drafter, "--mmproj": plan.options.mmproj}
     models = [word for flag, path in files.items() if path for word in (flag, str(path))]
-    yield f"dflash-local serve {shlex.join(models)} {flags(plan.options)}"
+    yield " ".join(("dflash-local serve", shlex.join(models), flags(plan.options), *map(shlex.quote, kept)))
 
 
 def slot_table(slots: Mapping[str, Any]) -> Iterator[str]:

@@ -366,6 +366,25 @@ static void switches() {
     }
 }
 
+// A pass that fails is followed by a rest, which grows until a pass succeeds.
+static void failures_rest() {
+    draft_switch s;
+    const auto   rest = [&] {
+        int32_t n = 0;
+        s.fail();
+        while (!s.draft_now()) {
+            ++n;
+        }
+        return n;
+    };
+    CHECK(rest() == 4 && rest() == 8 && rest() == 16);
+    s.fail();
+    s.new_text();   // a new answer tries at once, but a failure still counts
+    CHECK(s.draft_now() && rest() == 64);
+    s.observe(1, 3.0, 3.0, 20.0, 0.1);
+    CHECK(rest() == 4);
+}
+
 static length_choice of_drafter(int32_t drafter, double rate) {
     length_choice c;
     c.drafter = drafter;
@@ -413,9 +432,49 @@ static void passages_differ() {
     CHECK(n_other <= 20);
 }
 
+// What one that was left out had promised before is not compared with what the other one promises now.
+static void the_left_out_are_not_compared() {
+    drafter_turns turns;
+    turns.choose({ of_drafter(0, 4), of_drafter(1, 4) });
+    CHECK(turns.choose({ of_drafter(0, 4), of_drafter(1, 4) }).drafter == 0);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(turns.choose({ of_drafter(1, 1) }).drafter == 1);
+    }
+    CHECK(turns.choose({ of_drafter(0, 4), of_drafter(1, 1) }).drafter == 1);
+}
+
+static void drafters_that_failed_rest() {
+    using drafters = std::vector<int32_t>;
+    drafter_rests rests;
+    CHECK(rests.ready({ 0, 1 }) == drafters({ 0, 1 }));
+    for (const int32_t rest : { 16, 32 }) {
+        rests.fail(0);
+        CHECK(rests.ready({ 0 }) == drafters({ 0 }));   // there is no other one
+        for (int32_t i = 0; i < rest; ++i) {
+            CHECK(rests.ready({ 0, 1 }) == drafters({ 1 }));
+            rests.drafted(1);
+        }
+        CHECK(rests.ready({ 0, 1 }) == drafters({ 0, 1 }));
+    }
+    rests.fail(0);
+    rests.fail(1);   // both fail: in turn
+    CHECK(rests.ready({ 0, 1 }) == drafters({ 1 }));
+    rests.fail(1);
+    rests.fail(1);
+    CHECK(rests.ready({ 0, 1 }) == drafters({ 0, 1 }));
+    rests.fail(1);
+    CHECK(rests.ready({ 0, 1 }) == drafters({ 0 }));
+    rests.drafted(0);   // it works again
+    rests.fail(0);
+    CHECK(rests.ready({ 0, 1 }) == drafters({ 0 }));
+}
+
 int main() {
     drafters_take_turns();
     passages_differ();
+    the_left_out_are_not_compared();
+    drafters_that_failed_rest();
+    failures_rest();
     losses_are_bounded();
     switches();
     curves();

@@ -214,16 +214,19 @@ static void reasons_without_choice() {
     CHECK(slots[0].drafts.reason == reason::off);
 }
 
-// One step: drafts of `length` tokens, each with probability `prob`. Returns the next pass, with its rows.
-static pass_record draft_step(
-    controller & c, std::vector<slot> & slots, const pass_record & last, float prob, double draft_ms) {
+// One step: drafts of `length` tokens, each with probability `prob`. Returns the next pass, with its rows. failing:
+// the drafter whose passes fail.
+static pass_record draft_step(controller & c, std::vector<slot> & slots, const pass_record & last, float prob,
+    double draft_ms, int32_t failing = -1) {
     for (slot & s : slots) {
         s.drafts.begin(7);
     }
     pass_record next;
     next.choice     = c.choose_length(slots);
     next.trees_only = true;
-    if (next.choice.length > 1) {
+    if (next.choice.length > 1 && next.choice.drafter == failing) {
+        c.observe_failure(next, failing, "no memory");
+    } else if (next.choice.length > 1) {
         for (slot & s : slots) {
             draft_chain(c, next.choice, s, next.choice.length, prob);
         }
@@ -257,6 +260,71 @@ static void the_better_of_two_drafters() {
     for (int i = 0; i < 4; ++i) {
         CHECK(c.choose_length(slots).drafter == 0);
     }
+}
+
+// The first of two drafters fails at every try: the other one drafts, and the first is tried ever less often.
+static void a_drafter_that_fails_gives_way(int32_t budget) {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c, 2);
+    std::vector<slot> slots = { writer(0, budget) };
+    pass_record       next;
+    for (int i = 0; i < 300; ++i) {
+        next = draft_step(c, slots, next, 0.9f, 5.0, 0);
+        verify(c, slots, next, 9, 10.0 + next.n_rows);
+    }
+    CHECK(c.counts().drafters[0] == 0 && c.counts().drafters[1] > 250);
+    CHECK(c.counts().reasons.at(reason::failed) >= 3 && c.counts().reasons.at(reason::failed) <= 6);
+    CHECK(c.drafter_failure() == "no memory");
+}
+
+// The first of two drafters has nothing to propose: that is known after its first block.
+static void empty_blocks_are_worth_nothing() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c, 2);
+    std::vector<slot> slots  = { writer(0) };
+    slot_drafts &     drafts = slots[0].drafts;
+    pass_record       last;
+    for (int i = 0; i < 40; ++i) {
+        drafts.begin(7);
+        pass_record next;
+        next.choice     = c.choose_length(slots);
+        next.trees_only = true;
+        if (next.choice.drafter == 1) {
+            draft_chain(c, next.choice, slots[0], next.choice.length, 0.9f);
+        }
+        drafts.drafter       = next.choice.drafter;
+        drafts.n_denoised    = next.choice.length;
+        next.draft_ms        = c.observe_draft(last, next.choice, 1, 1, 5.0);
+        next.expected_tokens = c.choose_nodes(slots, next);
+        next.n_rows          = drafts.tree.size();
+        verify(c, slots, next, 9, 10.0 + next.n_rows);
+        last = next;
+    }
+    CHECK(c.counts().drafters[0] >= 1 && c.counts().drafters[0] <= 5);
+}
+
+// A rest is nobody's turn: whose is next stays as it is.
+static void rests_are_nobodys_turns() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c, 2);
+    c.costs().fixed            = true;
+    std::vector<slot> slots    = { writer(0) };
+    int               n_rested = 0;
+    pass_record       next;
+    for (int i = 0; i < 300; ++i) {
+        const bool    rested = c.reason() == reason::plain;
+        const int32_t before = next.choice.drafter;
+        next                 = draft_step(c, slots, next, 0.3f, 5.0);
+        if (rested && c.reason() == reason::plain) {
+            CHECK(next.choice.drafter == before);
+            ++n_rested;
+        }
+        verify(c, slots, next, 0, 10.0 + next.n_rows);
+    }
+    CHECK(n_rested > 150);
 }
 
 static void drafts_that_pay() {
@@ -294,6 +362,43 @@ static void drafts_that_lose() {
     CHECK(c.choose_length(slots).length > 1 && c.reason() == reason::pays);
 }
 
+// A drafter that always fails rests, too, unless a request's own budget asks for its blocks. Once it works again
+// nothing is said of its failure.
+static void a_drafter_that_fails_rests() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0) };
+    pass_record       next;
+    const auto        fail = [&](int n) {
+        for (int i = 0; i < n; ++i) {
+            next = draft_step(c, slots, next, 0.9f, 5.0, 0);
+            verify(c, slots, next, 0, 10.0 + next.n_rows);
+        }
+        return c.counts().reasons.at(reason::failed);
+    };
+    const auto n_failed = fail(200);
+    CHECK(n_failed >= 3 && n_failed < 10 && c.counts().reasons.at(reason::plain) == 200 - n_failed);   // one per step
+    slots[0].request.budget = 8;
+    CHECK(fail(10) == n_failed + 10);
+    slots[0].request.budget = 0;
+    c.begin_answer(slots[0]);
+    next = draft_step(c, slots, next, 0.9f, 5.0);
+    CHECK(c.reason() == reason::pays && c.drafter_failure().empty());
+}
+
+// A pass that only read what earlier ones left is no drafts' failure.
+static void failures_beside_drafts() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c, 2);
+    std::vector<slot> slots = { writer(0) };
+    const pass_record next  = draft_step(c, slots, {}, 0.9f, 5.0);
+    c.observe_failure(next, 1 - next.choice.drafter, "the other one");
+    CHECK(c.drafter_failure() == "the other one" && c.reason() == reason::pays);
+    CHECK(!c.switch_state().resting() && c.counts().reasons.count(reason::failed) == 0);
+}
+
 // Fixed budgets say nothing about what the controller would have drafted.
 static void fixed_budgets_teach_the_switch_nothing() {
     const pass_limits l = limits();
@@ -310,7 +415,7 @@ static void fixed_budgets_teach_the_switch_nothing() {
 }
 
 // The first drafted step after a rest pays for a graph of another width and for the taps of the rest. Drafts that gain
-// go on all the same, after one slow pass as well.
+// go on all the same, after one slow pass of either kind as well.
 static void a_trial_is_not_charged_for_the_rest() {
     const pass_limits l = limits();
     controller        c(l);
@@ -334,7 +439,7 @@ static void a_trial_is_not_charged_for_the_rest() {
     verify(c, slots, trial, 8, 70.0);
     CHECK(!c.switch_state().resting());
     for (int i = 0; i < 20; ++i) {
-        next = draft_step(c, slots, trial, 0.9f, 5.0);
+        next = draft_step(c, slots, trial, 0.9f, i == 5 ? 1e4 : 5.0);
         verify(c, slots, next, 8, i == 10 ? 1e4 : 10.0 + next.n_rows);
         CHECK(c.reason() == reason::pays && !c.switch_state().resting());
     }
@@ -378,6 +483,24 @@ static void fixed_costs() {
     }
     CHECK(c.reason() == reason::pays && c.costs().verify.at(16) == 26 && c.costs().drafts[0].at(16) == 5);
     CHECK(c.costs().other_ms == 0);
+}
+
+// One step that stalled (another process) does not count as what steps take.
+static void steps_that_stall() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    c.observe_other(2000);
+    CHECK(c.costs().other_ms < 0.2);
+    const auto observe = [&](int n, double ms) {
+        for (int i = 0; i < n; ++i) {
+            c.observe_other(ms);
+        }
+        return c.costs().other_ms;
+    };
+    CHECK(std::fabs(observe(100, 0.8) - 0.8) < 0.02);
+    CHECK(observe(1, 2000) < 1);
+    CHECK(std::fabs(observe(200, 10) - 10) < 0.1);   // but steps that take longer do
 }
 
 // On devices: 8 or whole blocks; a block stays as long as the last one while that is cheap.
@@ -436,7 +559,7 @@ static void quotations_and_failures() {
     set_costs(c);
     std::vector<slot> slots  = { writer(0) };
     step_choice       choice = c.choose_length(slots);
-    c.observe_failure("no memory");
+    c.observe_failure({ choice, {} }, 0, "no memory");
     CHECK(c.drafter_failure() == "no memory" && c.reason() == reason::failed);
     c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.reason == reason::failed && slots[0].drafts.tree.size() == 1);
@@ -567,13 +690,20 @@ int main() {
     changes_of_width_are_told_from_slow_times();
     reasons_without_choice();
     the_better_of_two_drafters();
+    a_drafter_that_fails_gives_way(0);
+    a_drafter_that_fails_gives_way(8);
+    empty_blocks_are_worth_nothing();
+    rests_are_nobodys_turns();
     drafts_that_pay();
     drafts_that_lose();
+    a_drafter_that_fails_rests();
+    failures_beside_drafts();
     fixed_budgets_teach_the_switch_nothing();
     a_trial_is_not_charged_for_the_rest();
     refreshes(false);
     refreshes(true);
     fixed_costs();
+    steps_that_stall();
     block_lengths();
     fixed_budgets();
     quotations_and_failures();

@@ -26,6 +26,8 @@ static void begins_with_low_ids() {
     const draft_vocabulary vocabulary(100, 5, { 99, 2, 99 });
     CHECK((vocabulary.tokens() == tokens{ 0, 1, 2, 3, 99 }));
     CHECK(!vocabulary.is_outdated());
+    const draft_vocabulary shorter(100, 5, { 100, 1 << 20, -1, 2 });   // than the target's
+    CHECK((shorter.tokens() == tokens{ 0, 1, 2, 3, 4 }));
     const draft_vocabulary all(4, 4, { 3 });
     CHECK((all.tokens() == tokens{ 0, 1, 2, 3 }));
 }

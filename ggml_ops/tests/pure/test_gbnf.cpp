@@ -101,5 +101,7 @@ int main() {
     CHECK(refused(chain(5000, "% | \"b\""), "too deeply"));
     std::string empty = chain(200000, "%");
     CHECK(refused(empty.replace(empty.rfind('x'), 1, ""), "too deeply"));   // at once: all may be empty, as the last is
+    // at once: rules end one by one behind many that do not
+    CHECK(error("root ::= c\nc ::= " + repeated("(root) | (\"x\") | ", 300000) + "\"x\"") == "");
     return TEST_RESULT;
 }

@@ -311,6 +311,14 @@ image projector(const std::string & kind, bool hears = false) {
     return m;
 }
 
+// Keys of granite4_vision: one former, which takes every second patch.
+void sample(image & m, uint32_t window, uint32_t query) {
+    m.u32("clip.vision.projector.window_side", window);
+    m.u32("clip.vision.projector.query_side", query);
+    m.i32s("clip.vision.feature_layer", { 1 });
+    m.i32s("clip.vision.projector.spatial_offsets", { 0 });
+}
+
 // The same for another architecture, whose layers may have sliding windows.
 image windowed(const std::string & architecture) {
     image m = encoder();
@@ -816,6 +824,7 @@ void test_projectors(const scratch & files) {
         { "mlp", [](image & m) { m.i32s("clip.vision.image_std", { 1, 1, 1 }); }, "clip.vision.image_std" },
         { "mlp", [](image & m) { m.i32s("clip.vision.image_grid_pinpoints", { 56, 57 }); }, "image_grid_pinpoints" },
         { "mlp", [](image & m) { m.i32s("clip.vision.image_grid_pinpoints", { 56, 56000 }); }, "image_grid_pinpoints" },
+        { "pixtral", [](image & m) { m.u32("clip.vision.image_size", 0); m.i32s("clip.vision.image_grid_pinpoints", { 0 }); }, "image_grid_pinpoints" },
         { "mlp", [](image & m) { m.u32("clip.vision.feature_layer", 1); }, "clip.vision.feature_layer" },
         { "mlp", [](image & m) { m.at("v.patch_embd.weight").name = "x"; }, "v.patch_embd.weight" },
         { "mlp", [](image & m) { m.at("mm.2.weight").name = "x"; }, "mm.2.weight" },
@@ -832,6 +841,8 @@ void test_projectors(const scratch & files) {
         { "hunyuanvl", [](image & m) { m.at("v.position_embd.weight").type = F16; }, "v.position_embd.weight" },
         { "granite4_vision", [](image & m) { m.u32("clip.vision.projector.window_side", 3); }, "window_side" },
         { "granite4_vision", [](image & m) { m.u32("clip.vision.projector.window_side", 2); }, "clip.vision.feature_layer" },
+        { "granite4_vision", [](image & m) { sample(m, 1, 1); }, "makes 4 queries of 4 patches" },
+        { "granite4_vision", [](image & m) { m.u32("clip.vision.image_size", 14); sample(m, 1, 1); }, "makes 1 queries of 1 patches" },
         { "deepseekocr", [](image & m) { m.tensors.push_back({ "v.image_newline", { 64 }, F32 }); }, "sam.embedding_length" },
     };
     const std::vector<projector_case> sounds = {

@@ -59,6 +59,18 @@ static void the_best_one_is_found() {
     CHECK(cache.size() == 3 && cache.find(talk(0, 80, 0).tokens).n_kept == 79);
 }
 
+static void the_shortest_of_equals_is_found() {
+    host_cache    cache(1 << 20);
+    const int32_t lengths[] = { 100, 60, 80 };
+    for (int32_t i = 0; i < 3; ++i) {
+        conversation c = talk(1000 * i, lengths[i], 10);
+        std::iota(c.tokens.begin(), c.tokens.begin() + 20, 0);   // the same beginning
+        cache.add(std::move(c));
+    }
+    const host_cache::match found = cache.find(talk(0, 21, 0).tokens);
+    CHECK(found.n_kept == 20 && found.entry->tokens.size() == 60);
+}
+
 static void a_longer_one_replaces_what_it_holds() {
     host_cache cache(1 << 20);
     cache.add(talk(0, 50, 10));
@@ -93,6 +105,7 @@ int main() {
     what_is_kept();
     bytes_are_counted();
     the_best_one_is_found();
+    the_shortest_of_equals_is_found();
     a_longer_one_replaces_what_it_holds();
     the_oldest_leave();
     return TEST_RESULT;

@@ -99,6 +99,9 @@ static void counts() {
     CHECK(after(text, answer).n_met() == 49);
     answer.insert(answer.end(), text.begin(), text.end());   // a second time counts no token twice
     CHECK(after(text, answer).n_met() == 50);
+    answer = counted(104, 4);
+    answer.insert(answer.end(), { 100, 101, 102, 103 });   // back to its begin: the tokens that led there count, too
+    CHECK(after(counted(100, 8), answer).n_met() == 8);
     answer = counted(200, 10);
     answer.insert(answer.end(), { 110, 200, 120, 201 });   // single tokens that match by chance do not count
     CHECK(after(text, answer).n_met() == 0);
