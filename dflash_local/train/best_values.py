@@ -32,9 +32,15 @@ class BestValues:
         values = {name: np.array(value, np.float32) for name, value in map_tensors(path).items()}
         notes = read_notes(path)
         kept = cls(values, json.loads(notes["history"]), float(notes["share"]))
-        return kept if json.loads(read_metadata(gguf)[HISTORY].data) == kept.history else None
+        return kept if history_of(gguf) == kept.history else None
 
     def write(self, path: Path) -> None:
         """Raises DFlashError if the disk is full."""
         values = {name: np.asarray(value, np.float32) for name, value in self.values.items()}
         write_tensors(path, values, {"history": json.dumps(self.history), "share": str(self.share)})
+
+
+def history_of(gguf: Path) -> dict[str, Any]:
+    """What a drafter that was trained here says of that."""
+    history: dict[str, Any] = json.loads(read_metadata(gguf)[HISTORY].data)
+    return history

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,19 +112,30 @@ def _without_answer(prompt: dict[str, Any]) -> dict[str, Any]:
     return prompt
 
 
-def tokenized(engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int, param: str = "--data") -> list[Example]:
+def tokenized(
+    engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int, param: str = "--data",
+    rendered: dict[str, list[int]] | None = None,
+) -> list[Example]:  # fmt: skip
     """The prompts of `param` as the engine's chat template renders them, each once; those of more than `n_most` tokens
-    are left out. Raises RequestError that names a prompt the template refuses."""
+    are left out. `rendered`: tokens by `digest_of` a prompt, which are taken as they are, since a template may print
+    the date; others without media are added. Raises RequestError that names a prompt the template refuses."""
     examples: dict[str, Example] = {}
+    known = {} if rendered is None else rendered
     for number, prompt in enumerate(prompts, 1):
+        digest = digest_of(prompt)
+        media: Sequence[Medium] = ()
         try:
-            if "messages" in prompt:
+            if digest in known:
+                tokens = known[digest]
+            elif "messages" in prompt:
                 chat = engine.apply_chat(prompt)
                 tokens, media = _numbered(engine.chat_tokens(chat)), chat.media
             else:
-                tokens, media = engine.tokenize(prompt["prompt"]), ()
+                tokens = engine.tokenize(prompt["prompt"])
         except RequestError as error:
             raise RequestError(f"{param}, prompt {number}: {error.message}", param=param, hint=error.hint) from None
+        if not media:
+            known[digest] = tokens
         key = key_of(tokens, media)
         if 0 < len(tokens) <= n_most:
             examples.setdefault(key, Example(key, prompt, tokens))
@@ -171,6 +182,10 @@ def key_of(tokens: Sequence[int], media: Sequence[Medium] = ()) -> str:
     return digest.hexdigest()[:16]
 
 
+def digest_of(prompt: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _numbered(tokens: Sequence[int]) -> list[int]:
     """Tokens whose media have the numbers of `Example`, whatever those of this engine are."""
     numbers: dict[int, int] = {}
@@ -187,8 +202,8 @@ def hold_out(examples: Sequence[Example], n: int, known: Sequence[str]) -> list[
         raise RequestError(
             f"{len(missing)} of the {len(keys)} prompts that were held out are not in --data any more",
             param="--data",
-            hint="give what you gave before (more may be added), or '--restart answer' to begin anew, or another "
-            "folder with --work",
+            hint="give what you gave before (more may be added), or '--restart answer' to begin anew (also where the "
+            "chat template prints the date and an earlier version began), or another folder with --work",
         )
     if not keys:
         n = min(n, (len(examples) + 1) // 2 if len(examples) < 4 else len(examples) // 2)

@@ -22,7 +22,7 @@ from dflash_local.draft_options import DraftKind
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from dflash_local.train.answering import answer_all
-from dflash_local.train.best_values import BestValues
+from dflash_local.train.best_values import BestValues, history_of
 from dflash_local.train.draft_vocabulary import check_head, enough_tokens, may_be_reduced, write_reduced
 from dflash_local.train.drafter_file import DrafterFile, choose_mask_token, spread_taps
 from dflash_local.train.drafter_size import DrafterSize
@@ -194,8 +194,9 @@ class _Run:
         return self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
 
     def _examples(self, engine: Engine, prompts: Sequence[dict[str, Any]]) -> list[Example]:
-        n_most = self._longest_prompt
-        examples = tokenized(engine, prompts, n_most)
+        n_most, rendered = self._longest_prompt, self.workspace.read_prompts()
+        examples = tokenized(engine, prompts, n_most, rendered=rendered)
+        self.workspace.write_prompts(rendered)
         if len(examples) < len(prompts):
             left_out = len(prompts) - len(examples)
             self.watcher.note(
@@ -248,13 +249,16 @@ class _Run:
             self.before_now += fit.seconds
             self.watcher.note(f"the fit goes on after {fit.step} steps")
         state = workspace.state
-        is_other = self._forget_others(state)
+        now = {name: getattr(s, name) for name in ("budget", "outtype", "fc_type")}
+        is_other = self._forget_others(state, now)
         if not state["evaluations"]:
             state["checks"] = {}
             with workspace.timed("measure"), fit.parked():
                 self._measure_init(state)
         if is_other:
             self._measure_best(fit)
+        state["measured_as"] = now  # not before: whoever is interrupted measures anew
+        workspace.save()
         run_fit(fit, workspace, s, self._fit_seconds, self.watcher, self._evaluate)
         if not workspace.best.exists() or fit.step > workspace.last_evaluated:
             self._evaluate(fit, 1.0)
@@ -315,23 +319,31 @@ class _Run:
     def _measuring_engine(self, drafter: Path, *, warmup: bool) -> Engine:
         return self._engine(drafter, n_slots=N_SLOTS, length=self.settings.length + N_TOKENS, warmup=warmup)
 
-    def _forget_others(self, state: dict[str, Any]) -> bool:
-        """Forget what was measured with another --budget, or of files of other types. Was there anything?"""
-        now = {name: getattr(self.settings, name) for name in ("budget", "outtype", "fc_type")}
-        before, evaluations = state.get("measured_as", now), state.setdefault("evaluations", [])
-        state["measured_as"] = now
+    def _forget_others(self, state: dict[str, Any], now: dict[str, Any]) -> bool:
+        """Forget what was measured otherwise than `now`: with another --budget, or of files of other types. Was there
+        anything?"""
+        before, evaluations = self._measured_as(now), state.setdefault("evaluations", [])
         if before == now:
             return False
         has_init = before["budget"] == now["budget"]  # the drafter to go on from is measured as it is
         state["evaluations"] = [e for e in evaluations if has_init and e["step"] == 0]
         return True
 
+    def _measured_as(self, now: dict[str, Any]) -> dict[str, Any]:
+        """How the best drafter was measured; in a folder of an earlier version as far as its file says it, else as
+        `now`."""
+        best, state = self.workspace.best, self.workspace.state
+        if "measured_as" in state or not best.exists():
+            found: dict[str, Any] = state.get("measured_as", now)
+            return found
+        file_type = read_metadata(best)["general.file_type"].data
+        same = file_type == find_outtype(now["outtype"], now["fc_type"]).file_type
+        budget = history_of(best).get("nodes", now["budget"])
+        return {**now, "budget": budget, "outtype": now["outtype"] if same else None}
+
     def _measure_best(self, fit: Fit) -> None:
-        """Write and measure the best drafter anew."""
-        kept = self._best_values()
-        if kept is None:
-            self.workspace.best.unlink(missing_ok=True)  # the fit's last drafter takes its place
-        else:
+        """Write and measure the best drafter anew, if there is one."""
+        if kept := self._best_values():
             self._measure(fit, kept)
 
     def _evaluate(self, fit: Fit, share: float) -> None:
@@ -440,10 +452,8 @@ class _Run:
         if s.hf:
             state["hf"] = str(s.hf.resolve())
             workspace.save()  # before it is there, so that it is known after a kill, too
-            kept = self._best_values()
-            # In a folder of an earlier version there is the GGUF alone.
-            best = DrafterFile.read(workspace.best, self.target, workspace.folder) if kept is None else kept
-            file.write_checkpoint(s.hf, best.values)
+            if best := self._best_values():
+                file.write_checkpoint(s.hf, best.values)
         return Result(
             output=s.output,
             evaluations=[Evaluation(**{**e, "depths": tuple(e["depths"])}) for e in state["evaluations"]],
@@ -456,7 +466,18 @@ class _Run:
         )
 
     def _best_values(self) -> BestValues | None:
-        return BestValues.read(self.workspace.best_values, self.workspace.best)
+        """The best drafter's numbers; None: there is none yet. Where they were not kept, as in a folder of an earlier
+        version, they are those of its file."""
+        best = self.workspace.best
+        if not best.exists():
+            return None
+        if kept := BestValues.read(self.workspace.best_values, best):
+            return kept
+        if isinstance(self.init, MtpFile):
+            file: DrafterFile = MtpFile.of(best, self.target, self.init.block)
+        else:
+            file = DrafterFile.read(best, self.target, self.workspace.folder)
+        return BestValues(file.values, history_of(best), 1.0)
 
     def _choose_head(self, file: DrafterFile, counts: Counter[int]) -> tuple[Path, Served]:
         """The best drafter, with all tokens or the frequent ones of the answers: as is asked for, or as is faster."""

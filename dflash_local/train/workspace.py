@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,6 +39,11 @@ class Workspace:
     @property
     def answers(self) -> Path:
         return self.folder / "answers.jsonl"
+
+    @property
+    def prompts(self) -> Path:
+        """Tokens of the prompts, as they were first rendered."""
+        return self.folder / "prompts.json"
 
     @property
     def taps(self) -> Path:
@@ -148,10 +153,22 @@ class Workspace:
 
     def _files(self, stage: str) -> tuple[Path, ...]:
         return {
-            "answer": (self.answers,),
+            "answer": (self.prompts, self.answers),
             "tap": (self.taps,),
             "fit": (self.checkpoint, self.best, self.best_values, *self.folder.glob("init*.gguf")),
         }[stage]
+
+    def read_prompts(self) -> dict[str, list[int]]:
+        """By their digests (examples.digest_of); empty in a new folder."""
+        if not self.prompts.exists():
+            return {}
+        found: dict[str, list[int]] = json.loads(self.prompts.read_text(encoding="utf-8"))
+        return found
+
+    def write_prompts(self, prompts: Mapping[str, Sequence[int]]) -> None:
+        """Raises DFlashError."""
+        with whole_file(self.prompts) as file:
+            file.write(json.dumps(prompts).encode())
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

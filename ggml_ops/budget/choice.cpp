@@ -251,6 +251,12 @@ void drafter_rests::drafted(int32_t drafter) {
     }
 }
 
+void drafter_rests::new_text() {
+    for (auto & [drafter, r] : rests_) {
+        r.n_left = std::min(r.n_left, MIN_REST);
+    }
+}
+
 int32_t drafter_rests::n_left(int32_t drafter) const {
     const auto found = rests_.find(drafter);
     return found == rests_.end() ? 0 : found->second.n_left;

@@ -106,6 +106,7 @@ class drafter_rests {
   public:
     void fail(int32_t drafter);
     void drafted(int32_t drafter);
+    void new_text();   // a new answer begins: rests end soon
     // Those with the shortest rest, in the same order. drafters: at least one.
     std::vector<int32_t> ready(const std::vector<int32_t> & drafters) const;
 

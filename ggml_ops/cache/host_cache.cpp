@@ -53,11 +53,9 @@ host_cache::match host_cache::find(const std::vector<int32_t> & prompt) const {
     match best;
     for (const conversation & c : entries_) {
         const int32_t n_kept = c.kept(common_tokens(c.tokens, prompt));
-        if (best.entry && n_kept == best.n_kept && c.tokens.size() > best.entry->tokens.size()) {
-            continue;   // to restore it would take longer
-        }
-        if (n_kept > 0 && n_kept >= best.n_kept) {
-            best = { &c, n_kept };
+        const int32_t value  = worth(n_kept, (int32_t) c.tokens.size());
+        if (n_kept > 0 && (!best.entry || value >= best.worth)) {
+            best = { &c, n_kept, value };
         }
     }
     return best;

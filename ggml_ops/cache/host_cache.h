@@ -12,6 +12,10 @@
 
 namespace dflash {
 
+// Rows that n tokens from elsewhere save, less what it costs to copy the n_copied ones that they begin: a conversation
+// is copied whole, and meanwhile no slot goes on, so that every sixteenth must save one.
+inline int32_t worth(int32_t n, int32_t n_copied) { return n - n_copied / 16; }
+
 // Tokens that a text and a prompt begin with. The prompt's last one does not count: it is always read, for its logits.
 int32_t common_tokens(const std::vector<int32_t> & text, const std::vector<int32_t> & prompt);
 
@@ -34,11 +38,11 @@ class host_cache {
     // Keeps it as the newest, in place of entries whose tokens it covers. Makes room first; drops it if there is none.
     void add(conversation && c);
 
-    // The one that gives most of the prompt's beginning; of equals the shortest, of these the newest. Valid until the
-    // next add() or take().
+    // The one whose part of the prompt's beginning is worth most, of equals the newest. Valid until the next add() or
+    // take().
     struct match {
         const conversation * entry  = nullptr;   // null: none gives any
-        int32_t              n_kept = 0;
+        int32_t              n_kept = 0, worth = 0;
     };
     match find(const std::vector<int32_t> & prompt) const;
     // Takes an entry out, or forgets it.

@@ -15,8 +15,6 @@ namespace {
 constexpr int32_t MIN_SHARED_READING = 64;
 // What comes from elsewhere must save at least this many rows more than what the sequence holds.
 constexpr int32_t MIN_GAIN = 8;
-// A conversation is copied whole, and meanwhile no slot goes on: so many of its tokens must save a row.
-constexpr int32_t COPIED_PER_ROW = 16;
 
 // Tokens at a prompt's end that the next one may not repeat: the template's own words for the answer's beginning, and
 // what a checkpoint leaves out.
@@ -24,9 +22,6 @@ constexpr int32_t TEMPLATE_TAIL = 32;
 
 // Whether keeping n_kept tokens of a sequence or conversation loses more than half of it.
 template <class T> bool loses_much(const T & from, int32_t n_kept) { return 2 * n_kept < (int32_t) from.tokens.size(); }
-
-// Rows that n tokens from elsewhere save, less what it costs to copy the conversation that they begin.
-int32_t worth(int32_t n, int32_t n_copied) { return n - n_copied / COPIED_PER_ROW; }
 
 }   // namespace
 
@@ -123,9 +118,8 @@ cache::source cache::best_source(const sequence & s, const std::vector<int32_t> 
             need = n + 1;
         }
     }
-    const host_cache::match match    = host_.find(prompt);
-    const int32_t           n_copied = match.entry ? (int32_t) match.entry->tokens.size() : 0;
-    if (worth(match.n_kept, n_copied) >= need && has_cells(n_copied)) {
+    const host_cache::match match = host_.find(prompt);
+    if (match.entry && match.worth >= need && has_cells((int32_t) match.entry->tokens.size())) {
         best = { source::HOST, -1, match.n_kept, match.entry };
     }
     return best;

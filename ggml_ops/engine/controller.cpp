@@ -24,6 +24,7 @@ void controller::begin_answer(slot & s, int32_t n_others) {
     s.learned = last_learned_[s.request.greedy];
     switch_.new_text(n_others);
     turns_[s.request.greedy].new_text();
+    rests_.new_text();
 }
 
 void controller::end_answer(const slot & s) {

@@ -111,7 +111,7 @@ class controller {
     const length_choice & last_choice() const { return last_choice_; }   // a drafter's, taken or not
     const draft_switch &  switch_state() const { return switch_; }
     dflash::reason        reason() const { return reason_; }
-    // Why a drafter's last pass failed; empty: none did.
+    // Why a drafter's pass failed, until one with blocks succeeds; empty: none did.
     const std::string & drafter_failure() const;
 
   private:
@@ -157,7 +157,7 @@ class controller {
     length_choice         last_choice_;
     dflash::reason        reason_ = dflash::reason::none_yet;   // of the last choice
     choice_counts         counts_;
-    std::string           failures_[MAX_DRAFTERS];   // why the last pass of each drafter failed; empty: it did not
+    std::string           failures_[MAX_DRAFTERS];   // of each drafter since it last drafted; empty: none
 };
 
 }   // namespace dflash

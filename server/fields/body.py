@@ -12,6 +12,8 @@ from dflash_local.call_arguments import no_constant
 from dflash_local.server.http_errors import HTTPError
 
 LONG = 1 << 20  # bytes that no other answer should wait for
+# Codings of RFC 9110 and its registry. Some clients name a charset there, which changes nothing.
+_COMPRESSED = frozenset(("br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"))
 
 
 async def read_json(request: Request) -> dict[str, Any]:
@@ -23,7 +25,7 @@ async def read_bytes(request: Request) -> bytes:
     """The request's body. Raises HTTPError: 400 if the client leaves, 415 if it is compressed, and those of BodyLimits,
     which bounds it."""
     encoding = request.headers.get("content-encoding", "")
-    if encoding.strip().lower() not in ("", "identity"):
+    if not _COMPRESSED.isdisjoint(encoding.lower().replace(",", " ").split()):
         raise HTTPError(
             415,
             f"Content-Encoding {encoding!r:.40} is not supported: send the body uncompressed, without this header",

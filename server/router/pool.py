@@ -104,17 +104,19 @@ class Pool:
                 instance.stop()
 
     @contextlib.asynccontextmanager
-    async def use(self, instance: Instance, *, is_work: bool = True) -> AsyncIterator[None]:
+    async def use(self, instance: Instance, *, is_work: bool = True, waits: bool = True) -> AsyncIterator[None]:
         """Load an instance if it is not, and keep it loaded until the block ends. Only looking at it (not `is_work`)
-        does not count as use, and does not wait while it drains.
+        does not count as use; `waits`: while it drains.
 
         Raises:
             DFlashError: it cannot be loaded, its model is gone, or too many requests wait.
         """
         waiting = None
         try:
-            # Who waited for it enters, also if it drains again by now.
-            while not instance.is_up or (is_work and waiting is None and instance in self._draining):
+            # Who waited for it enters, also if it drains again by now, and a newcomer with them.
+            while not instance.is_up or (
+                waits and waiting is None and instance in self._draining and not self._is_expected(instance)
+            ):
                 if waiting is not None:  # it was loaded, and unloaded again at once
                     self._leave(instance, waiting)
                     waiting = None

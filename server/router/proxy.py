@@ -34,17 +34,19 @@ _NOT_SENT = frozenset(
     b"proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade expect "
     b"x-conversation-id".split()
 )
+_LOOKS = ("GET", "HEAD")
 _NOT_RETURNED = frozenset(b"connection keep-alive transfer-encoding date server".split())
 
 
 @dataclass(frozen=True)
 class IncomingRequest:
-    """What the router read of a request: its body, whether it wants a stream, and the seconds of silence after which
-    that is pinged (-1: never)."""
+    """What the router read of a request: its body, whether it wants a stream, the seconds of silence after which that
+    is pinged (-1: never), and whether it waits for a model that drains, and is loaded again for it."""
 
     body: bytes = b""
     stream: bool = False
     ping_interval: float = -1
+    waits: bool = True
 
 
 class Forwarded(Response):
@@ -66,7 +68,8 @@ class Forwarded(Response):
         async with AsyncExitStack() as stack:
             try:
                 async with self._pinged(scope, send):
-                    use = self._pool.use(self._instance, is_work=scope["method"] != "GET")
+                    is_work = scope["method"] not in _LOOKS
+                    use = self._pool.use(self._instance, is_work=is_work, waits=is_work and self._incoming.waits)
                     await stack.enter_async_context(use)
             except DFlashError as error:
                 if not self._begun:
@@ -148,9 +151,11 @@ class Forwarded(Response):
         return f": {IGNORED}: {names}\n\n".encode()
 
     def _sign(self, path: str) -> bytes:
-        """That it is still loading, as a comment; Ollama's streams have none, but parts without text."""
+        """That it still waits, as a comment; Ollama's streams have none, but parts without text."""
         if path.startswith(OLLAMA):
             return encode(empty_part(path, self._instance.model.name)) + b"\n"
+        if self._instance.is_up:  # it drains
+            return b": waiting\n\n"
         return f": loading {100 * self._instance.progress:.0f} %\n\n".encode()
 
 

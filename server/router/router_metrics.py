@@ -30,7 +30,9 @@ def _own(pool: Pool) -> Iterator[str]:
     yield from head("dflash:router_models", "gauge", "Models by their status")
     for status in (UNLOADED, LOADING, LOADED, SLEEPING):
         yield f'dflash:router_models{{status="{status}"}} {sum(one.status == status for one in instances)}'
-    yield from head("dflash:router_requests_waiting", "gauge", "Requests that wait for a model to be loaded")
+    yield from head(
+        "dflash:router_requests_waiting", "gauge", "Requests that wait for a model to be loaded, or to finish"
+    )
     yield f"dflash:router_requests_waiting {pool.n_waiting}"
     yield from head("dflash:router_evictions_total", "counter", "Models unloaded to make room for others")
     yield f"dflash:router_evictions_total {pool.n_evictions}"

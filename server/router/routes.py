@@ -35,6 +35,7 @@ from dflash_local.server.shapes.router import ModelStatus, RouterModel, RouterMo
 from dflash_local.words import first_names
 
 _ON = ("true", "1")
+_CONTROL = "/v1/chat/completions/control"  # is about an answer that is being written
 _MOST_NAMED = 8
 
 
@@ -176,6 +177,7 @@ async def forward(router: Router, request: Request) -> Response:
         body=raw,
         stream=ollama.streams(path, body),
         ping_interval=interval if isinstance(interval, int) else settings.defaults.ping_interval,
+        waits=loads and path != _CONTROL,
     )
     return Forwarded(router.pool, instance, incoming)
 

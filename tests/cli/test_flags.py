@@ -50,7 +50,8 @@ def test_no_flag_is_abbreviated(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", ["--path", "--media-path", "--slot-save-path", "--record", "--models-dir", "--api-key-file"]
+    "flag",
+    ["--path", "--media-path", "--slot-save-path", "--record", "--models-dir", "--api-key-file", "--ssl-key-file"],
 )
 def test_an_empty_path_is_refused(flag: str) -> None:
     """It would be the current folder, whose files would be served."""
@@ -61,7 +62,7 @@ def test_an_empty_path_is_refused(flag: str) -> None:
 
 
 def test_an_empty_variable_names_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STATIC_PATH", "MODELS_DIR", "MODELS_PRESET", "CHAT_TEMPLATE_FILE"):
+    for name in ("STATIC_PATH", "MODELS_DIR", "MODELS_PRESET", "CHAT_TEMPLATE_FILE", "SSL_KEY_FILE"):
         monkeypatch.setenv(f"LLAMA_ARG_{name}", "")
     _, args = parse(["serve"])
     assert (args.path, args.models_dir, args.models_preset, args.chat_template_file) == (None, None, None, None)

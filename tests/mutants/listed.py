@@ -128,7 +128,7 @@ ENGINE = [
             "return std::min(common_prefix(text, prompt), (int32_t) prompt.size() - 1);",
             "return common_prefix(text, prompt);",
         ),
-        ("if (n_kept > 0 && n_kept >= best.n_kept) {", "if (n_kept > 0) {"),
+        ("if (n_kept > 0 && (!best.entry || value >= best.worth)) {", "if (n_kept > 0) {"),
         tests=("native host_cache",),
     ),
     *mutants_of(

@@ -300,6 +300,9 @@ def test_a_busy_model_drains_for_an_older_request(folder: Path) -> None:
             waiting.append(background(partial(wait_for, name)))
             wait_until(lambda count=count: pool(server).n_waiting == count)  # type: ignore[misc]
         assert server.http.get("/slots?model=a").json()["pid"] == pid  # a look does not wait
+        # Nor does what is about an answer that is being written, or must load no model.
+        for path in ("/v1/chat/completions/control", "/completion?autoload=0"):
+            assert server.http.post(path, json={"model": "a"}).json()["pid"] == pid
         (folder / "done").touch()
         for thread, answers in ((busy, kept), *waiting):
             thread.join(PATIENCE)

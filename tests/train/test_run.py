@@ -37,7 +37,7 @@ from dflash_local.train.estimate import load_of
 from dflash_local.train.evaluation import n_measured
 from dflash_local.train.examples import questions, tokenized
 from dflash_local.train.train_settings import TrainSettings, Watcher
-from dflash_local.train.training import train
+from dflash_local.train.training import _Run, train
 from dflash_local.train.workspace import Workspace
 from dflash_local.train.written_texts import identity, read_texts
 from tests.gguf_files import rewritten
@@ -212,6 +212,46 @@ def test_other_types_and_nodes_are_measured_again(settings: Make) -> None:
     assert all(len(e.depths) < 3 for e in fewer.evaluations)
     history = json.loads(read_metadata(asked.output)[HISTORY].data)
     assert (history["nodes"], history["steps"]) == (3, first.best.step)
+
+
+def test_a_measurement_that_was_interrupted_is_done_again(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    first = train(settings(), Watcher())
+    asked = settings(outtype="f16")
+    with monkeypatch.context() as patched:
+        patched.setattr(_Run, "_alone", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(asked, Watcher())
+    again = train(asked, Watcher())
+    assert [e.step for e in again.evaluations] == [e.step for e in first.evaluations]
+    assert json.loads(read_metadata(asked.output)[HISTORY].data)["steps"] == first.best.step
+
+
+def test_a_folder_of_an_earlier_version(settings: Make) -> None:
+    """It has the best drafter's file alone, and does not say how that was measured."""
+    first = train(settings(), Watcher())
+    for asked, kind in ((settings(outtype="f16"), "F16"), (settings(outtype="q8_0", budget=3), "Q8_0")):
+        (asked.work / "best.safetensors").unlink()
+        state = json.loads((asked.work / "state.json").read_text())
+        del state["measured_as"]
+        (asked.work / "state.json").write_text(json.dumps(state))
+        again = train(asked, Watcher())
+        assert read_model(asked.output)[1]["blk.0.attn_q.weight"].type.name == kind
+        assert [e.step for e in again.evaluations] == [e.step for e in first.evaluations]
+        assert json.loads(read_metadata(asked.output)[HISTORY].data)["steps"] == first.best.step
+    assert all(len(e.depths) < 3 for e in again.evaluations)
+
+
+def test_prompts_stay_as_they_were_first_rendered(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template may print the date, and the run may go on tomorrow."""
+    first = train(settings(), Watcher())
+    plain = Engine.chat_tokens
+    monkeypatch.setattr(Engine, "chat_tokens", lambda *given: [*plain(*given), 65])
+    listener = Listener()
+    assert train(settings(), listener).evaluations == first.evaluations
+    assert listener.work == {}
 
 
 def test_the_folder_is_that_of_the_result(settings: Make, tmp_path: Path) -> None:

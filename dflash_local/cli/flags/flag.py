@@ -16,7 +16,7 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from dflash_local.cli.flags.values import path, truth
+from dflash_local.cli.flags.values import path, path_text, truth
 from dflash_local.cli.parser_actions import set_variables
 
 F = TypeVar("F", bound="Flags")
@@ -134,7 +134,7 @@ def add_flag(
     # argparse converts string defaults like typed arguments.
     for variable in variables:
         value = os.environ.get(variable)
-        if value or (value is not None and action.type is not path):
+        if value or (value is not None and action.type not in (path, path_text)):
             action.default = value if variable == env else "off"
     if action.nargs == 0:
         action.type = truth

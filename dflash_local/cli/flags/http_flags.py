@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.flag import Flags, flag
-from dflash_local.cli.flags.values import amount, count, json_object, path, read_text
+from dflash_local.cli.flags.values import amount, count, json_object, path, path_text, read_text
 from dflash_local.cli.typed_path import is_folder
 from dflash_local.errors import RequestError
 from dflash_local.media.media_hosts import MediaHosts
@@ -169,10 +169,10 @@ class EndpointFlags(Flags, title="HTTP"):
         "--strict-fields", "refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)"
     )
     ssl_key_file: str | None = flag(
-        "--ssl-key-file", "PEM private key, for HTTPS", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE"
+        "--ssl-key-file", "PEM private key, for HTTPS", env="LLAMA_ARG_SSL_KEY_FILE", type=path_text, metavar="FILE"
     )
     ssl_cert_file: str | None = flag(
-        "--ssl-cert-file", "PEM certificate, for HTTPS", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE"
+        "--ssl-cert-file", "PEM certificate, for HTTPS", env="LLAMA_ARG_SSL_CERT_FILE", type=path_text, metavar="FILE"
     )
 
 

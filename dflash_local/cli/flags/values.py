@@ -30,6 +30,11 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def path_text(text: str) -> str:
+    """The same as text, for what is one all the way to another library."""
+    return str(path(text))
+
+
 def on_off_auto(text: str) -> str:
     """llama.cpp's spelling of on, off and auto."""
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")

@@ -467,6 +467,17 @@ static void drafters_that_failed_rest() {
     rests.drafted(0);   // it works again
     rests.fail(0);
     CHECK(rests.ready({ 0, 1 }) == drafters({ 0 }));
+
+    drafter_rests longer;
+    for (int32_t i = 0; i < 5; ++i) {
+        longer.fail(0);
+    }
+    longer.new_text();
+    for (int32_t i = 0; i < 16; ++i) {
+        CHECK(longer.ready({ 0, 1 }) == drafters({ 1 }));
+        longer.drafted(1);
+    }
+    CHECK(longer.ready({ 0, 1 }) == drafters({ 0, 1 }));
 }
 
 int main() {

@@ -59,7 +59,7 @@ static void the_best_one_is_found() {
     CHECK(cache.size() == 3 && cache.find(talk(0, 80, 0).tokens).n_kept == 79);
 }
 
-static void the_shortest_of_equals_is_found() {
+static void the_one_that_is_worth_most_is_found() {
     host_cache    cache(1 << 20);
     const int32_t lengths[] = { 100, 60, 80 };
     for (int32_t i = 0; i < 3; ++i) {
@@ -69,6 +69,12 @@ static void the_shortest_of_equals_is_found() {
     }
     const host_cache::match found = cache.find(talk(0, 21, 0).tokens);
     CHECK(found.n_kept == 20 && found.entry->tokens.size() == 60);
+    conversation  longer = talk(0, 500, 10);   // which gives a little more, and takes much longer to copy
+    const int32_t last   = longer.tokens[21];
+    cache.add(std::move(longer));
+    std::vector<int32_t> prompt = talk(0, 21, 0).tokens;
+    prompt.push_back(last);
+    CHECK(cache.find(prompt).entry->tokens.size() == 60);
 }
 
 static void a_longer_one_replaces_what_it_holds() {
@@ -105,7 +111,7 @@ int main() {
     what_is_kept();
     bytes_are_counted();
     the_best_one_is_found();
-    the_shortest_of_equals_is_found();
+    the_one_that_is_worth_most_is_found();
     a_longer_one_replaces_what_it_holds();
     the_oldest_leave();
     return TEST_RESULT;
