@@ -257,7 +257,7 @@ class _Run:
                 self._measure_init(state)
         if is_other:
             self._measure_best(fit)
-        state["measured_as"] = now  # not before: whoever is interrupted measures anew
+        state["measured_as"] = now
         workspace.save()
         run_fit(fit, workspace, s, self._fit_seconds, self.watcher, self._evaluate)
         if not workspace.best.exists() or fit.step > workspace.last_evaluated:
@@ -299,7 +299,9 @@ class _Run:
 
     def _check_al(self, drafter: Path, path: Path) -> float:
         with self._measuring_engine(drafter, warmup=False) as engine:
-            prompts = tokenized(engine, questions(path), self.settings.length, "--check")
+            rendered = self.workspace.read_prompts()
+            prompts = tokenized(engine, questions(path), self.settings.length, "--check", rendered)
+            self.workspace.write_prompts(rendered)
             runs = measure_alone(engine, prompts, self.settings.budget)
         self._count_measured(len(runs))
         return acceptance_length(runs)
@@ -327,6 +329,8 @@ class _Run:
             return False
         has_init = before["budget"] == now["budget"]  # the drafter to go on from is measured as it is
         state["evaluations"] = [e for e in evaluations if has_init and e["step"] == 0]
+        state["measured_as"] = {**now, "outtype": None}  # whoever is interrupted measures anew, with any settings
+        self.workspace.save()
         return True
 
     def _measured_as(self, now: dict[str, Any]) -> dict[str, Any]:

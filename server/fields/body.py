@@ -12,7 +12,7 @@ from dflash_local.call_arguments import no_constant
 from dflash_local.server.http_errors import HTTPError
 
 LONG = 1 << 20  # bytes that no other answer should wait for
-# Codings of RFC 9110 and its registry. Some clients name a charset there, which changes nothing.
+# Some clients name a charset there, which changes nothing.
 _COMPRESSED = frozenset(("br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"))
 
 

@@ -126,7 +126,7 @@ class Pool:
         finally:
             if waiting is not None:
                 self._leave(instance, waiting)
-        if is_work:
+        if is_work and (waits or instance not in self._draining):  # else another one would drain instead
             instance.last_used = time.monotonic()
         instance.n_requests += 1
         try:

@@ -220,13 +220,15 @@ def test_a_measurement_that_was_interrupted_is_done_again(settings: Make, monkey
 
     first = train(settings(), Watcher())
     asked = settings(outtype="f16")
-    with monkeypatch.context() as patched:
-        patched.setattr(_Run, "_alone", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            train(asked, Watcher())
-    again = train(asked, Watcher())
-    assert [e.step for e in again.evaluations] == [e.step for e in first.evaluations]
-    assert json.loads(read_metadata(asked.output)[HISTORY].data)["steps"] == first.best.step
+    for after in (asked, settings()):
+        with monkeypatch.context() as patched:
+            patched.setattr(_Run, "_alone", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                train(settings(outtype="bf16"), Watcher())
+        again = train(after, Watcher())
+        assert [e.step for e in again.evaluations] == [e.step for e in first.evaluations]
+        assert json.loads(read_metadata(asked.output)[HISTORY].data)["steps"] == first.best.step
+    assert [e.al for e in again.evaluations] == [e.al for e in first.evaluations]
 
 
 def test_a_folder_of_an_earlier_version(settings: Make) -> None:
