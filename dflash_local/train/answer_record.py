@@ -62,8 +62,7 @@ class AnswerRecord:
             return
         prompt = list(request.prompt_tokens)
         temperature = (request.sampling or SamplingParams()).temperature
-        ended = completion.finish_reason == "stop" and completion.stopped_by is None
-        text = Text(key_of(prompt), 0, prompt, list(completion.tokens), temperature, ended, self._target)
+        text = Text.written(key_of(prompt), 0, prompt, temperature, completion, self._target)
         self._writer.submit(self._write, text)
 
     def _tell_of_media(self) -> None:

@@ -88,8 +88,7 @@ def _answers(
             example, number, temperature, generation = running.popleft()
             completion = generation.result()
             if not over or len(completion.tokens) >= _LEAST:
-                ended = completion.finish_reason == "stop" and completion.stopped_by is None
-                yield Text(example.key, number, example.tokens, list(completion.tokens), temperature, ended, target)
+                yield Text.written(example.key, number, example.tokens, temperature, completion, target)
     finally:
         for *_, generation in running:
             generation.cancel()

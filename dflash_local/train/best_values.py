@@ -25,9 +25,9 @@ class BestValues:
 
     @classmethod
     def read(cls, path: Path, gguf: Path) -> BestValues | None:
-        """Those of the drafter in `gguf`. None: there are none, as in folders of earlier versions, or a kill fell
-        between the two files. Raises ConvertError, ModelError if they are damaged."""
-        if not path.exists() or not gguf.exists():
+        """Those of the drafter in `gguf`, which is there. None: there are none, as in folders of earlier versions, or a
+        kill fell between the two files. Raises ConvertError, ModelError if they are damaged."""
+        if not path.exists():
             return None
         values = {name: np.array(value, np.float32) for name, value in map_tensors(path).items()}
         notes = read_notes(path)

@@ -194,15 +194,23 @@ class _Run:
         return self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
 
     def _examples(self, engine: Engine, prompts: Sequence[dict[str, Any]]) -> list[Example]:
-        n_most, rendered = self._longest_prompt, self.workspace.read_prompts()
-        examples = tokenized(engine, prompts, n_most, rendered=rendered)
-        self.workspace.write_prompts(rendered)
+        n_most = self._longest_prompt
+        examples = self._tokenized(engine, prompts, n_most, "--data")
         if len(examples) < len(prompts):
             left_out = len(prompts) - len(examples)
             self.watcher.note(
                 f"{left_out} of {len(prompts)} prompts are left out: they are there twice, or have more than {n_most} "
                 "tokens, which leaves no room for an answer in --length"
             )
+        return examples
+
+    def _tokenized(self, engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int, param: str) -> list[Example]:
+        """As they were first rendered, in whichever run."""
+        rendered = self.workspace.read_prompts()
+        n_known = len(rendered)
+        examples = tokenized(engine, prompts, n_most, param, rendered)
+        if len(rendered) > n_known:
+            self.workspace.write_prompts(rendered)
         return examples
 
     def _tap(self) -> tuple[list[Text], list[Shard]]:
@@ -299,9 +307,7 @@ class _Run:
 
     def _check_al(self, drafter: Path, path: Path) -> float:
         with self._measuring_engine(drafter, warmup=False) as engine:
-            rendered = self.workspace.read_prompts()
-            prompts = tokenized(engine, questions(path), self.settings.length, "--check", rendered)
-            self.workspace.write_prompts(rendered)
+            prompts = self._tokenized(engine, questions(path), self.settings.length, "--check")
             runs = measure_alone(engine, prompts, self.settings.budget)
         self._count_measured(len(runs))
         return acceptance_length(runs)

@@ -8,10 +8,13 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dflash_local.errors import RequestError
 from dflash_local.train.workspace import disk_errors
+
+if TYPE_CHECKING:
+    from dflash_local.generation import Completion
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,20 @@ class Text:
     prompt: list[int]
     answer: list[int]
     temperature: float
-    ended: bool  # by the model, not by a limit
+    ended: bool  # by the model, not by a limit or a stop string
     target: str = ""  # whose text it is (`identity`); "": not said
 
     @property
     def tokens(self) -> list[int]:
         return self.prompt + self.answer
+
+    @classmethod
+    def written(
+        cls, key: str, number: int, prompt: list[int], temperature: float, answer: Completion, target: str
+    ) -> Text:
+        """What an engine answered in this round."""
+        ended = answer.finish_reason == "stop" and answer.stopped_by is None
+        return cls(key, number, prompt, list(answer.tokens), temperature, ended, target)
 
     def to_json(self) -> str:
         return json.dumps(vars(self), separators=(",", ":"))

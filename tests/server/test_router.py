@@ -114,6 +114,31 @@ def background(work: Callable[[], httpx.Response]) -> tuple[threading.Thread, li
     return thread, answers
 
 
+def keep_busy(server: Live) -> tuple[int, threading.Thread, list[httpx.Response]]:
+    """Model a's process, which answers until there is a file `done`, and who waits for that answer."""
+    pid = ask(server, "a").json()["pid"]
+    wait_until(lambda: user_count(server, "a") == 0)  # an answer is here before its use has ended
+    busy, kept = background(lambda: ask(server, "a", wait="done"))
+    wait_until(lambda: user_count(server, "a") == 1)
+    return pid, busy, kept
+
+
+def queue_up(server: Live, names: str) -> tuple[list[str], list[tuple[threading.Thread, list[httpx.Response]]]]:
+    """Requests for models that wait one after the other: the names in the order of their answers, and who waits."""
+    order: list[str] = []
+
+    def wait_for(name: str) -> httpx.Response:
+        answer = httpx.post(f"{server.url}/completion", json={"model": name}, timeout=PATIENCE)
+        order.append(name)
+        return answer
+
+    waiting = []
+    for count, name in enumerate(names, 1):
+        waiting.append(background(partial(wait_for, name)))
+        wait_until(lambda count=count: pool(server).n_waiting == count)  # type: ignore[misc]
+    return order, waiting
+
+
 # ---- requests ----
 
 
@@ -236,22 +261,8 @@ def test_the_least_recently_used_makes_room(folder: Path) -> None:
 def test_a_busy_model_stays(folder: Path) -> None:
     """Who finds no room waits, in order; a model that answers is not ended."""
     with routing(folder, *map(model, "abc"), models_max=1) as server:
-        pid = ask(server, "a").json()["pid"]
-        wait_until(lambda: user_count(server, "a") == 0)  # an answer is here before its use has ended
-        order: list[str] = []
-
-        def wait_for(name: str) -> httpx.Response:
-            answer = httpx.post(f"{server.url}/completion", json={"model": name}, timeout=PATIENCE)
-            order.append(name)
-            return answer
-
-        busy, kept = background(lambda: ask(server, "a", wait="done"))
-        wait_until(lambda: user_count(server, "a") == 1)
-        waiting = []
-        for name in "bcb":
-            before = pool(server).n_waiting
-            waiting.append(background(partial(wait_for, name)))
-            wait_until(lambda before=before: pool(server).n_waiting > before)  # type: ignore[misc]
+        pid, busy, kept = keep_busy(server)
+        order, waiting = queue_up(server, "bcb")
         refused = server.http.post("/models/load", json={"model": "c"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_room")
         assert int(refused.headers["Retry-After"]) > 0
@@ -265,10 +276,7 @@ def test_a_busy_model_stays(folder: Path) -> None:
 
 def test_who_leaves_the_queue_costs_nobody_his_place(folder: Path) -> None:
     with routing(folder, *map(model, "ab"), models_max=1) as server:
-        pid = ask(server, "a").json()["pid"]
-        wait_until(lambda: user_count(server, "a") == 0)  # an answer is here before its use has ended
-        busy, kept = background(lambda: ask(server, "a", wait="done"))
-        wait_until(lambda: user_count(server, "a") == 1)
+        pid, busy, kept = keep_busy(server)
         client = raw_request(server, "POST", "/completion", {"model": "b"})
         wait_until(lambda: pool(server).n_waiting == 1)
         client.close()
@@ -284,21 +292,8 @@ def test_who_leaves_the_queue_costs_nobody_his_place(folder: Path) -> None:
 def test_a_busy_model_drains_for_an_older_request(folder: Path) -> None:
     """New requests for it come later, as overlapping ones would keep it for ever."""
     with routing(folder, *map(model, "ab"), models_max=1) as server:
-        pid = ask(server, "a").json()["pid"]
-        wait_until(lambda: user_count(server, "a") == 0)  # an answer is here before its use has ended
-        order: list[str] = []
-
-        def wait_for(name: str) -> httpx.Response:
-            answer = httpx.post(f"{server.url}/completion", json={"model": name}, timeout=PATIENCE)
-            order.append(name)
-            return answer
-
-        busy, kept = background(lambda: ask(server, "a", wait="done"))
-        wait_until(lambda: user_count(server, "a") == 1)
-        waiting = []
-        for count, name in enumerate("ba", 1):
-            waiting.append(background(partial(wait_for, name)))
-            wait_until(lambda count=count: pool(server).n_waiting == count)  # type: ignore[misc]
+        pid, busy, kept = keep_busy(server)
+        order, waiting = queue_up(server, "ba")
         assert server.http.get("/slots?model=a").json()["pid"] == pid  # a look does not wait
         # Nor does what is about an answer that is being written, or must load no model.
         for path in ("/v1/chat/completions/control", "/completion?autoload=0"):
@@ -312,10 +307,7 @@ def test_a_busy_model_drains_for_an_older_request(folder: Path) -> None:
 
 def test_a_model_drains_only_while_another_one_waits(folder: Path) -> None:
     with routing(folder, *map(model, "ab"), models_max=1) as server:
-        pid = ask(server, "a").json()["pid"]
-        wait_until(lambda: user_count(server, "a") == 0)  # an answer is here before its use has ended
-        busy, kept = background(lambda: ask(server, "a", wait="done"))
-        wait_until(lambda: user_count(server, "a") == 1)
+        pid, busy, kept = keep_busy(server)
         client = raw_request(server, "POST", "/completion", {"model": "b"})
         wait_until(lambda: pool(server).n_waiting == 1)
         again, answers = background(lambda: ask(server, "a"))
