@@ -635,6 +635,7 @@ def test_facts_that_were_refused_can_be_asked_again(open_tab: OpenTab) -> None:
     with serve(Settings(api_keys=("schlüssel",))) as served:
         tab = open_tab(served.url)
         tab.expected = ("401",)
+        expect(tab.page.locator("dialog input")).to_be_visible()  # a key pressed before reaches no dialog
         tab.page.keyboard.press("Escape")
         expect(tab.page.locator(".absence")).to_contain_text("API key")
         tab.button("Try again").click()
